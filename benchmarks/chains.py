@@ -19,7 +19,7 @@ from minions import (
     StepScope,
 )
 from minions.contracts.runtime import SystemClock
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.set_kind import SetSpec
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:

@@ -26,8 +26,8 @@ from minions import (
 )
 from minions.adapters.models.structured_output import InstructorParser
 from minions.app.settings.settings import Settings
-from minions.app.wiring.extensions import built_in_extensions
-from minions.app.wiring.prices import make_prices
+from minions.app.wiring.built_in_extensions import built_in_extensions
+from minions.app.wiring.configured_prices import make_prices
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:

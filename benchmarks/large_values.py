@@ -23,8 +23,8 @@ from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.server.app import App, create_app
-from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.process import short_holds
+from minions.interfaces.server.server_options import ServerOptions
 
 HELD_MS: Final = 20.0
 ITEMS, VALUES, ROWS, STEPS, SORTED = 100_000, 300_000, 40_000, 1_500, 20_000

@@ -35,7 +35,7 @@ from minions.app.settings.settings import Settings
 from minions.contracts.runtime import SystemClock
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.app import App, create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 
 MOST_TIMES, LIST_MS, HELD_MS, RENEWAL_S, ROW_BYTES = 1.2, 10.0, 20.0, 60.0, 1_000.0
 

@@ -11,8 +11,8 @@ from mcp import Client, StdioServerParameters
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from minions.adapters.tools.mcp.listing import pinned_tools
-from minions.adapters.tools.mcp.server import McpServer, ServerParts
-from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
+from minions.adapters.tools.mcp.mcp_toolsets import LockedServer, McpToolsets
+from minions.adapters.tools.mcp.started_server import McpServer, ServerParts
 from minions.contracts.tool_servers import PinnedServer, Protocol, ToolServer
 from minions.contracts.tools import ToolScope
 

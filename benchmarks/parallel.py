@@ -9,7 +9,7 @@ from benchmarks.clients import GOAL, executor_of, model_at, recipe_of
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s
 from minions import AgentExecutor, AgentRecipe, ScriptedModel
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import ExecutionMode
 
 

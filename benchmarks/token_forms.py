@@ -20,9 +20,9 @@ from minions.contracts.calls import Prompt
 from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.data.json_values import JsonValue
 from minions.guide import run_step_executor
-from minions.planning.plan_form import Sharing
+from minions.planning.plan_json import Sharing
 from minions.testing import tool_request
-from minions.testing.ids import counting_ids
+from minions.testing.virtual_time import counting_ids
 
 __all__ = ["Form", "requests_of"]
 

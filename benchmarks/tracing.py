@@ -13,8 +13,8 @@ from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from benchmarks.model_call import RECIPE
 from minions import AgentExecutor, Services
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
+from minions.adapters.telemetry.otel_variables import OtlpTarget
 from minions.adapters.telemetry.otlp import open_providers
-from minions.adapters.telemetry.otlp_target import OtlpTarget
 
 
 async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:

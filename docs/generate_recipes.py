@@ -15,9 +15,9 @@ from typing import Final, cast
 import attrs
 
 from minions.adapters.tools.function_tool import FunctionTool
-from minions.app.settings.setting_types import setting_types
+from minions.app.settings.setting_sources import setting_types
 from minions.app.settings.settings import Settings
-from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.context import Limits
 from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import Tool, Toolset
@@ -25,9 +25,12 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.kinds.goal_parts import COMPLETION
-from minions.recipe.kinds.registry import STEP_KINDS
-from minions.recipe.language import keys, model_keys, recipe_test_keys, step_keys
+from minions.recipe.kinds.goal_kind import COMPLETION
+from minions.recipe.kinds.kind_registry import STEP_KINDS
+from minions.recipe.language import recipe_keys as keys
+from minions.recipe.language import step_keys
+from minions.recipe.language import step_keys as model_keys
+from minions.recipe.language import step_keys as recipe_test_keys
 from minions.recipe.text.key_types import Key, Table
 
 PAGE: Final = Path(__file__).with_name("recipes.md")

@@ -11,8 +11,8 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
-    from minions.adapters.stores.postgres_step_cache import PostgresStepCache
-    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+    from minions.adapters.stores.postgres_side_tables import PostgresStepCache
+    from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
     from minions.contracts.step_cache import CachedStep, StepCache
 
 
@@ -30,8 +30,8 @@ _HOMES: Final = {
         "MemoryStepCache",
         "NoStepCache",
     ),
-    "minions.adapters.stores.postgres_step_cache": ("PostgresStepCache",),
-    "minions.adapters.stores.sqlite_step_cache": ("SqliteStepCache",),
+    "minions.adapters.stores.postgres_side_tables": ("PostgresStepCache",),
+    "minions.adapters.stores.sqlite_side_tables": ("SqliteStepCache",),
     "minions.contracts.step_cache": (
         "CachedStep",
         "StepCache",

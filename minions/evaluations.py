@@ -19,12 +19,19 @@ if TYPE_CHECKING:
         Variant,
         VariantOutcome,
     )
-    from minions.evaluation.scorers import Exact, Fields, Matches, Near, Score, Scorer
+    from minions.evaluation.scorers import (
+        Exact,
+        Fields,
+        GradedBy,
+        Matches,
+        Near,
+        Score,
+        Scorer,
+        ToolScorer,
+    )
     from minions.evaluation.statistics import Interval
-    from minions.evaluation.suites import GradedBy, ToolScorer
     from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
-    from minions.evaluation.tuning_report import TuningReport
-    from minions.evaluation.tuning_search import SearchResult, Trial, TrialVerdict
+    from minions.evaluation.tuning_search import SearchResult, Trial, TrialVerdict, TuningReport
 
 
 __all__ = [
@@ -65,9 +72,17 @@ _HOMES: Final = {
         "Variant",
         "VariantOutcome",
     ),
-    "minions.evaluation.scorers": ("Exact", "Fields", "Matches", "Near", "Score", "Scorer"),
+    "minions.evaluation.scorers": (
+        "Exact",
+        "Fields",
+        "GradedBy",
+        "Matches",
+        "Near",
+        "Score",
+        "Scorer",
+        "ToolScorer",
+    ),
     "minions.evaluation.statistics": ("Interval",),
-    "minions.evaluation.suites": ("GradedBy", "ToolScorer"),
     "minions.evaluation.tuning": (
         "Configuration",
         "Dimension",
@@ -75,8 +90,12 @@ _HOMES: Final = {
         "Setting",
         "StepSpace",
     ),
-    "minions.evaluation.tuning_report": ("TuningReport",),
-    "minions.evaluation.tuning_search": ("SearchResult", "Trial", "TrialVerdict"),
+    "minions.evaluation.tuning_search": (
+        "SearchResult",
+        "Trial",
+        "TrialVerdict",
+        "TuningReport",
+    ),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

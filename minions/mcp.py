@@ -11,7 +11,7 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.app.settings.settings import McpSettings
-    from minions.app.wiring.mcp_locks import lock_servers
+    from minions.app.wiring.configured_servers import lock_servers
     from minions.contracts.tool_servers import Grant, Protocol
 
 
@@ -19,7 +19,7 @@ __all__ = ["Grant", "McpSettings", "Protocol", "lock_servers"]
 
 _HOMES: Final = {
     "minions.contracts.tool_servers": ("Grant", "Protocol"),
-    "minions.app.wiring.mcp_locks": ("lock_servers",),
+    "minions.app.wiring.configured_servers": ("lock_servers",),
     "minions.app.settings.settings": ("McpSettings",),
 }
 _HOME_OF: Final = home_of(_HOMES)

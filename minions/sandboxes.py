@@ -16,8 +16,7 @@ if TYPE_CHECKING:
         LandlockSandbox,
         command_sandbox,
     )
-    from minions.adapters.tools.git import git_toolset
-    from minions.adapters.tools.shell import shell_toolset
+    from minions.adapters.tools.workspace_toolsets import git_toolset, shell_toolset
     from minions.contracts.sandbox import (
         CodeSandbox,
         Command,
@@ -55,8 +54,10 @@ _HOMES: Final = {
         "LandlockSandbox",
         "command_sandbox",
     ),
-    "minions.adapters.tools.git": ("git_toolset",),
-    "minions.adapters.tools.shell": ("shell_toolset",),
+    "minions.adapters.tools.workspace_toolsets": (
+        "git_toolset",
+        "shell_toolset",
+    ),
     "minions.contracts.sandbox": (
         "CodeSandbox",
         "Command",

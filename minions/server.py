@@ -12,14 +12,14 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.interfaces.http.tokens import CallerToken, TokenScope
     from minions.interfaces.server.app import App, create_app
-    from minions.interfaces.server.options import ServerOptions
+    from minions.interfaces.server.server_options import ServerOptions
 
 
 __all__ = ["App", "CallerToken", "ServerOptions", "TokenScope", "create_app"]
 
 _HOMES: Final = {
     "minions.interfaces.server.app": ("App", "create_app"),
-    "minions.interfaces.server.options": ("ServerOptions",),
+    "minions.interfaces.server.server_options": ("ServerOptions",),
     "minions.interfaces.http.tokens": ("CallerToken", "TokenScope"),
 }
 _HOME_OF: Final = home_of(_HOMES)

@@ -12,8 +12,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.postgres_journal import PostgresJournal
-    from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-    from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
+    from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics, OpenTelemetryTracer
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
     from minions.adapters.tools.file_restorer import LocalFileRestorer
     from minions.contracts.budgets import Budgets
@@ -110,8 +109,10 @@ _HOMES: Final = {
         "RolledBackFile",
     ),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
-    "minions.adapters.telemetry.open_telemetry": ("OpenTelemetryTracer",),
-    "minions.adapters.telemetry.open_telemetry_metrics": ("OpenTelemetryMetrics",),
+    "minions.adapters.telemetry.open_telemetry": (
+        "OpenTelemetryMetrics",
+        "OpenTelemetryTracer",
+    ),
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
     "minions.contracts.budgets": ("Budgets",),
     "minions.contracts.calls": ("OutputParser",),

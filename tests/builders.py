@@ -40,9 +40,8 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.testing.clock import FakeClock
-from minions.testing.facts import row_fact
-from minions.testing.ids import counting_ids
+from minions.testing.journal_suite import row_fact
+from minions.testing.virtual_time import FakeClock, counting_ids
 
 # --- what is handed in -----------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 from mcp_servers import called, parts, scope
 from minions.adapters.tools.mcp.connection import Logins
 from minions.adapters.tools.mcp.login import Visitor
-from minions.adapters.tools.mcp.server import ServerParts
+from minions.adapters.tools.mcp.started_server import ServerParts
 from minions.contracts.agent_calls import ToolQuestions
 from minions.contracts.tool_servers import Grant, ServerLogin, ToolServer
 from minions.data.json_values import JsonValue

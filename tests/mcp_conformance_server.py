@@ -13,18 +13,24 @@ import uvicorn
 
 from minions import tool
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import make_runtime
+from minions.app.wiring.configured_runtime import make_runtime
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.incidents import Incidents, StandardLog
-from minions.interfaces.http.responses import AsgiApp, Receive, Scope, Send
-from minions.interfaces.server.mcp import http_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.http.http_answers import (
+    AsgiApp,
+    Incidents,
+    Receive,
+    Scope,
+    Send,
+    StandardLog,
+)
+from minions.interfaces.server.mcp_endpoint import http_app
 from minions.interfaces.server.process import bound_socket
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.recipe_tools import RecipeTools
-from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.server.server_options import ServerOptions
+from minions.interfaces.server.server_runtime import ServerRuntime
 
 TOKEN = "token-of-the-conformance-suite"
 

@@ -11,8 +11,8 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.adapters.tools.mcp.listing import pinned_tools
-from minions.adapters.tools.mcp.results import ResultReader
-from minions.adapters.tools.mcp.server import McpServer, ServerParts
+from minions.adapters.tools.mcp.mcp_toolsets import ResultReader
+from minions.adapters.tools.mcp.started_server import McpServer, ServerParts
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ToolScope
 from minions.data.json_values import JsonValue

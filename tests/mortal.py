@@ -20,7 +20,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 __all__ = ["KilledError", "MortalJournal", "World", "outline"]
 

@@ -11,7 +11,7 @@ import pytest
 from attrs import field, mutable
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 __all__ = ["Wire", "wire", "wired"]
 

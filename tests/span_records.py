@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minions.adapters.telemetry.otlp_encoding import SpanRecord
+from minions.adapters.telemetry.otlp_spans import SpanRecord
 
 __all__ = ["span_record"]
 

@@ -15,7 +15,7 @@ from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.dispatch import WorkerPlan
 from minions.contracts.journal.facts import RunBeginning

@@ -17,7 +17,7 @@ from minions.adapters.stores.state_store import MemoryState
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -34,7 +34,7 @@ from minions.contracts.runtime import SystemClock
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
-from minions.interfaces.http.token_file import FileTokens
+from minions.interfaces.http.tokens import FileTokens
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.health import DeltaAccess, serving_health

@@ -12,19 +12,17 @@ from attrs import field, frozen
 
 from minions.analysis.bounds import (
     AnyStep,
-    Bound,
-    Place,
-    RecipeBound,
-    StepBound,
-    StepKinds,
-    recipe_bound,
-)
-from minions.analysis.spending import (
     Asking,
     AskingRecipe,
+    Bound,
     KnowModel,
+    Place,
+    RecipeBound,
     Spending,
+    StepBound,
+    StepKinds,
     nothing_known,
+    recipe_bound,
     spending,
 )
 from minions.contracts.tools import ToolSpec
@@ -32,8 +30,8 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
-from minions.recipe.kinds.plan import PlanSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.plan_kind import PlanSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 from minions.recipe.model_config import ModelConfig
 

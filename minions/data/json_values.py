@@ -250,3 +250,61 @@ def texts_in(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from texts_in(each)
+
+
+# --- values whose shape is known -----------------------------------------------------------------
+
+
+def as_object(value: object) -> Mapping[str, JsonValue]:
+    """The value, which is an object.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(value, Mapping):
+        return value
+    raise _wrong_shape(value, "an object")
+
+
+def as_objects(value: object) -> Sequence[Mapping[str, JsonValue]]:
+    """The value, which is an array of objects; as with `as_object`."""
+    return [as_object(each) for each in _as_array(value)]
+
+
+def as_object_of_objects(value: object) -> Mapping[str, Mapping[str, JsonValue]]:
+    """The value, which is an object of objects; as with `as_object`."""
+    return {name: as_object(each) for name, each in as_object(value).items()}
+
+
+def as_object_of_texts(value: object) -> Mapping[str, str]:
+    """The value, which is an object of strings; as with `as_object`."""
+    return {name: as_text(each) for name, each in as_object(value).items()}
+
+
+def as_text(value: object) -> str:
+    """The value, which is a string; as with `as_object`."""
+    if isinstance(value, str):
+        return value
+    raise _wrong_shape(value, "a string")
+
+
+def as_texts(value: object) -> Sequence[str]:
+    """The value, which is an array of strings; as with `as_object`."""
+    return [as_text(each) for each in _as_array(value)]
+
+
+def as_count(value: object) -> int:
+    """The value, which is a number, without its fraction; as with `as_object`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value)
+    raise _wrong_shape(value, "a number")
+
+
+def _as_array(value: object) -> Sequence[JsonValue]:
+    if isinstance(value, (list, tuple)):
+        return value
+    raise _wrong_shape(value, "an array")
+
+
+def _wrong_shape(value: object, wanted: str) -> TypeError:
+    return TypeError(f"JSON of {json_type(value)} where {wanted} belongs")

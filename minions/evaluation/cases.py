@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 from attrs import evolve, field, frozen
@@ -10,10 +12,9 @@ from attrs import evolve, field, frozen
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.codec import encode
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema
-from minions.evaluation.cell_values import CellError, cell_value
-from minions.recipe.checks.shapes import Shape
+from minions.recipe.checks.shapes import Shape, find_dead_end, kind_names, kind_of
 
 
 class NotGiven:
@@ -130,7 +131,7 @@ def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonS
             index=index,
             name=_name(name, index),
             inputs=_nested(row),
-            expected=_encoded(values["expected"], "expected", row.place)
+            expected=_encode(values["expected"], "expected", row.place)
             if "expected" in values
             else NOT_GIVEN,
             place=row.place,
@@ -170,7 +171,7 @@ def _with_expected(case: Case, row: CaseRow, outputs: Sequence[JsonSchema]) -> C
     filled = [name for name in columns if not (row.is_text and row.values[name] == "")]
     cells = ExpectedCells(
         place=row.place,
-        cells={name: _encoded(row.values[name], name, row.place) for name in filled},
+        cells={name: _encode(row.values[name], name, row.place) for name in filled},
         is_text=row.is_text,
         outputs=outputs,
     )
@@ -183,7 +184,7 @@ def _with_expected(case: Case, row: CaseRow, outputs: Sequence[JsonSchema]) -> C
     )
 
 
-def _encoded(value: object, name: str, place: str) -> JsonValue:
+def _encode(value: object, name: str, place: str) -> JsonValue:
     try:
         return encode(value)
     except TypeError as error:
@@ -281,3 +282,176 @@ def _with_lists(value: JsonValue, shape: Shape) -> JsonValue:
     if shape.kinds() == frozenset(("array",)) and set(items) == set(numbers):
         return [items[number] for number in numbers]
     return items
+
+
+# --- divides cases into parts that share nothing -------------------------------------------------
+
+
+FEWEST_CASES: Final = 6
+"""Distinct cases without which nothing can be searched and confirmed."""
+_FEWEST_SEARCHED: Final = 3
+_FEWEST_CONFIRMING: Final = 2
+_MOST_HELD_OUT: Final = 16
+"""Cases that are held out for examples; few of them are chosen."""
+
+
+class Part(StrEnum):
+    """What a case is used for."""
+
+    SEARCH = "search"
+    """It is asked of every configuration."""
+    CONFIRMATION = "confirmation"
+    """It is asked of what the search found, which has never seen it."""
+
+
+@frozen(kw_only=True)
+class CaseParts:
+    """The cases of each part; cases with the same inputs are all in one part."""
+
+    shown: tuple[Case, ...]
+    """Those that may become examples; they are never asked."""
+    search: tuple[Case, ...]
+    confirmation: tuple[Case, ...]
+    seed: int
+
+    def of(self, part: Part) -> tuple[Case, ...]:
+        """The cases of one part, in the order in which they are asked."""
+        return self.search if part is Part.SEARCH else self.confirmation
+
+    @property
+    def asked(self) -> tuple[Case, ...]:
+        """The cases that are asked in either part."""
+        return (*self.search, *self.confirmation)
+
+
+def parts_of(cases: Sequence[Case], *, seed: int, has_shown: bool) -> CaseParts:
+    """The parts of the cases: the same cases and the same seed give the same parts, in any order.
+
+    Args:
+        has_shown: Whether a fifth of them is held out for examples, at most 16.
+    Raises:
+        UsageError: `bad-items`; there are too few distinct cases.
+    """
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(dumps(dict(sorted(case.plain_inputs.items()))), []).append(case)
+    count = len(groups)
+    if count < FEWEST_CASES:
+        is_repeated = count < len(cases)
+        same = f" ({len(cases)} cases, of which some have the same inputs)" if is_repeated else ""
+        raise UsageError(
+            f"{count} distinct cases are too few to search and to confirm what was found{same}. "
+            f"Give at least {FEWEST_CASES}; some 50 tell models apart.",
+            code="bad-items",
+        )
+    shown = min(_MOST_HELD_OUT, count // 5) if has_shown else 0
+    shown = min(shown, count - _FEWEST_SEARCHED - _FEWEST_CONFIRMING)
+    confirming = max(_FEWEST_CONFIRMING, (count - shown) * 2 // 5)
+    ordered = [groups[inputs] for inputs in sorted(groups, key=lambda inputs: _rank(inputs, seed))]
+    return CaseParts(
+        shown=_flat(ordered[:shown]),
+        search=_flat(ordered[shown + confirming :]),
+        confirmation=_flat(ordered[shown : shown + confirming]),
+        seed=seed,
+    )
+
+
+def _rank(inputs: str, seed: int) -> str:
+    text = f"{seed}\n{inputs}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()
+
+
+def _flat(groups: Sequence[Sequence[Case]]) -> tuple[Case, ...]:
+    return tuple(case for group in groups for case in group)
+
+
+# --- cells of a table as the values that they stand for ------------------------------------------
+
+
+TRUTH_WORDS: Final[Mapping[str, bool]] = {"true": True, "yes": True, "false": False, "no": False}
+"""Texts for true and false, in lower case."""
+_SHOWN: Final = 60
+"""Characters of a cell in a message."""
+
+
+class CellError(ValueError):
+    """A cell stands for nothing that the output can have; the message says what that is."""
+
+
+@frozen
+class _Read:
+    """What one schema makes of a cell."""
+
+    value: JsonValue = None
+    refused: str | None = None
+    """What is possible instead; None: the value is."""
+
+
+def cell_value(text: str, path: str, outputs: Iterable[JsonSchema]) -> JsonValue:
+    """The value that a cell stands for at a path of the output.
+
+    A text stays one where the output may have a text, or nothing is known of it; `null` is null
+    where the output may have that.
+
+    Args:
+        path: `items.0.name`; empty: the whole.
+        outputs: What is known of the outputs of the recipes that are asked; the first that can have
+            such a value counts.
+    Raises:
+        CellError: No output can have what the cell says.
+    """
+    tried = [each for schema in outputs if (each := _read(text, path, schema)) is not None]
+    fitting = [each for each in tried if each.refused is None]
+    if tried and not fitting:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise CellError(f"{dumps(shown)} was read, and the output has {tried[0].refused} there.")
+    return fitting[0].value if fitting else text
+
+
+def _read(text: str, path: str, schema: JsonSchema) -> _Read | None:
+    """None: this output never has the path."""
+    shape = Shape.of(schema)
+    parts = tuple(path.split(".")) if path else ()
+    if path in shape.names():
+        parts = (path,)
+    if find_dead_end(shape, parts) is not None:
+        return None
+    found = shape.at(parts)
+    choices = found.choices()
+    if choices is not None:
+        return _of_choices(text, choices)
+    kinds = found.kinds()
+    return _Read(text) if kinds is None else _of_kinds(text, kinds)
+
+
+def _of_choices(text: str, choices: Sequence[JsonValue]) -> _Read:
+    if text in choices:
+        return _Read(text)
+    others = [each for each in choices if not isinstance(each, str)]
+    for choice in others:
+        read = _of_kinds(text, frozenset((kind_of(choice),)))
+        if read.refused is None and read.value == choice:
+            return _Read(choice)
+    # Of a wrong word, scorers that compare it say which words there are; others may take it.
+    if len(others) < len(choices):
+        return _Read(text)
+    return _Read(refused=f"one of {dumps(list(choices))}")
+
+
+def _of_kinds(text: str, kinds: frozenset[str]) -> _Read:
+    word = text.strip()
+    if "null" in kinds and word == "null":
+        return _Read(None)
+    if "string" in kinds:
+        return _Read(text)
+    if "boolean" in kinds and word.casefold() in TRUTH_WORDS:
+        return _Read(TRUTH_WORDS[word.casefold()])
+    try:
+        value = parse_json(word)
+    except ValueError:
+        return _Read(refused=kind_names(kinds))
+    if isinstance(value, float) and value.is_integer() and "number" not in kinds:
+        value = int(value)
+    kind = kind_of(value)
+    fits = kind in kinds or (kind == "integer" and "number" in kinds)
+    return _Read(value) if fits else _Read(refused=kind_names(kinds))

@@ -62,8 +62,8 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | Non
         return None
     found = other.value - one.value
     related = _correlation(ours, theirs)
-    below = _joined(other.value - other.low, one.high - one.value, related)
-    above = _joined(other.high - other.value, one.value - one.low, related)
+    below = _join(other.value - other.low, one.high - one.value, related)
+    above = _join(other.high - other.value, one.value - one.low, related)
     return Interval(found, max(-1.0, found - below), min(1.0, found + above))
 
 
@@ -131,7 +131,7 @@ def _correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return max(-1.0, min(1.0, corrected / spread))
 
 
-def _joined(one: float, other: float, correlation: float) -> float:
+def _join(one: float, other: float, correlation: float) -> float:
     """The distance of a limit, from those of the two rates."""
     return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
 

@@ -14,14 +14,17 @@ from minions.data.patterns import compiled_pattern
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import (
     ROOTS,
+    AnyScorer,
     Exact,
     Fields,
+    GradedBy,
     Holds,
     Matches,
     Near,
     Schema,
+    Suite,
+    ToolScorer,
 )
-from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.text.key_types import Key, Table
@@ -351,7 +354,7 @@ def _holds(section: Section, report: Report) -> AnyScorer | None:
     return None if unknown else Holds(text=text, condition=condition)
 
 
-def _graded(section: Section, report: Report) -> AnyScorer | None:
+def _grade(section: Section, report: Report) -> AnyScorer | None:
     rubric = (section.text("graded") or "").strip()
     if not rubric:
         message = "the rubric says in words what a good output is"
@@ -376,6 +379,6 @@ _READ: Final[Mapping[str, Callable[[Section, Report], AnyScorer | None]]] = {
     "number": _number,
     "schema": _schema,
     "holds": _holds,
-    "graded": _graded,
+    "graded": _grade,
     "tool": _tool,
 }

@@ -18,14 +18,9 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.evaluation.case_parts import Part
-from minions.evaluation.tuning import (
-    Configuration,
-    Dimension,
-    Measurement,
-    StepSpace,
-    is_dearer,
-)
+from minions.data.json_values import JsonValue
+from minions.evaluation.cases import Part
+from minions.evaluation.tuning import Configuration, Dimension, Measurement, StepSpace, is_dearer
 
 _FEWEST_FIRST: Final = 4
 """Cases that each configuration is asked at first, where there are so many."""
@@ -183,14 +178,14 @@ class Search:
             self._bar = 0.0 if base.rate is None else base.rate.value
             if base.problem is not None or not self._bar:
                 self._stopped = evolve(base, problem=_base_problem(base) or _NO_BAR)
-                return evolve(self._found(), is_passed=False)
+                return evolve(self._find_result(), is_passed=False)
         for _ in range(_MOST_CONFIRMED):
             await self._sweep()
-            found = await self._confirmed(self._best)
+            found = await self._confirm(self._best)
             if found is not None:
                 return found
             self._reject(self._best)
-        return await self._confirmed(_AS_IT_IS) or self._none_confirmed()
+        return await self._confirm(_AS_IT_IS) or self._none_confirmed()
 
     async def _sweep(self) -> None:
         """Try all choices of all steps, until a pass over them changes nothing."""
@@ -200,7 +195,7 @@ class Search:
             for space in self._steps:
                 current = await self._with_best_model(space, current)
             for space in self._steps:
-                current = await self._tuned(space, current)
+                current = await self._tune(space, current)
             if current == before or self._stopped is not None:
                 return
 
@@ -213,7 +208,7 @@ class Search:
             if verdict is TrialVerdict.DEARER:
                 del self._dropped[each], self._measured[each]
 
-    def _found(self) -> SearchResult:
+    def _find_result(self) -> SearchResult:
         problem = _base_problem(self._measured[_AS_IT_IS])
         if self._stopped is not None:
             problem = self._stopped.problem
@@ -238,7 +233,7 @@ class Search:
                 await self._race(each)
         return self._best
 
-    async def _tuned(self, space: StepSpace, current: Configuration) -> Configuration:
+    async def _tune(self, space: StepSpace, current: Configuration) -> Configuration:
         """The best configuration after all choices of one step were tried from the current one."""
         for start in self._with_models(space, current):
             await self._race(start)
@@ -267,7 +262,7 @@ class Search:
         best = self._best
         if not self._passes(best):
             return False
-        ours, theirs = (self._used(each) for each in (measured, self._measured[best]))
+        ours, theirs = (self._measure_used(each) for each in (measured, self._measured[best]))
         return ours > _FAR * theirs
 
     def _with_models(self, space: StepSpace, current: Configuration) -> Sequence[Configuration]:
@@ -357,13 +352,13 @@ class Search:
             not is_passed,
             measured.problem is not None,
             0.0 if is_passed else -rate,
-            self._used(measured),
+            self._measure_used(measured),
             measured.tokens_each,
             len(configuration.settings),
             configuration.label,
         )
 
-    def _used(self, measured: Measurement) -> float:
+    def _measure_used(self, measured: Measurement) -> float:
         """What one run used: US dollars, or tokens where configurations are ranked by these."""
         return (measured.cost_usd or 0.0) if self._by_cost else measured.tokens_each
 
@@ -390,9 +385,9 @@ class Search:
 
     # --- confirmation -----------------------------------------------------------------------------
 
-    async def _confirmed(self, chosen: Configuration) -> SearchResult | None:
+    async def _confirm(self, chosen: Configuration) -> SearchResult | None:
         """The result with that configuration; None: it does not do on the cases held out."""
-        found = evolve(self._found(), chosen=chosen, is_passed=self._passes(chosen))
+        found = evolve(self._find_result(), chosen=chosen, is_passed=self._passes(chosen))
         if not found.is_passed:
             return found if not self._rejected else self._none_confirmed()
         base = await self._held_out(_AS_IT_IS) if self._at_least is None else None
@@ -426,7 +421,9 @@ class Search:
     def _none_confirmed(self) -> SearchResult:
         """What has the highest rate on the cases held out, where nothing passes."""
         best = max(self._asked, key=lambda each: _value(self._asked[each]))
-        found = evolve(self._found(), chosen=best, is_passed=False, confirmation=self._whole())
+        found = evolve(
+            self._find_result(), chosen=best, is_passed=False, confirmation=self._whole()
+        )
         return evolve(found, confirmation_bar=self._held_out_bar)
 
     def _whole(self) -> Mapping[Configuration, Measurement]:
@@ -460,3 +457,94 @@ def _base_problem(base: Measurement) -> str | None:
 
 def _value(measured: Measurement) -> float:
     return -1.0 if measured.rate is None else measured.rate.value
+
+
+# --- what came out of a tuning -------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class TuningReport:
+    """A whole tuning."""
+
+    name: str
+    """What was tuned on what: `triage.yaml on tickets.jsonl`."""
+    steps: tuple[StepSpace, ...]
+    """What there was to choose."""
+    cases: int
+    """Their number, that of all parts."""
+    shown: int
+    """Those that were held out for examples."""
+    searched: int
+    """Those that the search asked."""
+    confirming: int
+    """Those that the search never saw."""
+    seed: int
+    """What the parts were divided by."""
+    samples: int
+    """How often each case was asked."""
+    at_least: float | None
+    """The pass rate that was asked for; None: that of the recipe as it is."""
+    result: SearchResult
+    text: str
+    """The recipe with the chosen configuration; where nothing passes, as it was."""
+    diff: str
+    """The change as a unified diff; empty: there is none."""
+    spent_usd: float
+    """US dollars of all that was asked, grading and earlier executions included."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the chosen configuration passes on the cases held out, and all could be asked."""
+        return self.result.is_passed and self.result.is_confirmed and not self.result.is_cut
+
+    @property
+    def base(self) -> Measurement | None:
+        """The recipe as it is, on the cases held out; None: it was not asked them."""
+        return self.result.confirmation.get(Configuration())
+
+    @property
+    def chosen(self) -> Measurement | None:
+        """The chosen configuration on the cases held out; None: it was not asked them."""
+        return self.result.confirmation.get(self.result.chosen)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The report as JSON."""
+        result = self.result
+        return {
+            "name": self.name,
+            "passed": self.is_passed,
+            "stopped": result.problem,
+            "at_least": self.at_least,
+            "bar": result.bar,
+            "confirmation_bar": result.confirmation_bar,
+            "ranked_by": "cost" if result.by_cost else "tokens",
+            "cases": {
+                "all": self.cases,
+                "examples": self.shown,
+                "search": self.searched,
+                "confirmation": self.confirming,
+            },
+            "seed": self.seed,
+            "samples": self.samples,
+            "cost_usd": self.spent_usd,
+            "space": [each.to_json() for each in self.steps],
+            "trials": [
+                {
+                    "configuration": each.configuration.to_json(),
+                    "label": each.configuration.label,
+                    "verdict": each.verdict.value,
+                    **each.measured.to_json(),
+                }
+                for each in result.trials
+            ],
+            "chosen": {
+                "configuration": result.chosen.to_json(),
+                "label": result.chosen.label,
+                "is_confirmed": result.is_confirmed,
+            },
+            "confirmation": [
+                {"label": each.label, **measured.to_json()}
+                for each, measured in result.confirmation.items()
+            ],
+            "diff": self.diff,
+        }

@@ -22,7 +22,7 @@ from minions.contracts.plans import (
 )
 from minions.contracts.protected_files import configures, is_git_name, is_secret
 from minions.data.errors import did_you_mean
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 from minions.recipe.artifacts import as_path
 
 READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
@@ -233,25 +233,25 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
 def _cut(plan: Plan) -> Plan:
     """A plan that is too large, as far as it is shown: nobody reads a megabyte, or pays for it."""
     steps = tuple(_cut_step(each) for each in plan.steps[:MOST_STEPS])
-    description = _bounded(plan.description)
-    return evolve(plan, name=_bounded(plan.name), description=description, steps=steps)
+    description = _bound(plan.description)
+    return evolve(plan, name=_bound(plan.name), description=description, steps=steps)
 
 
 def _cut_step(step: PlanStep) -> PlanStep:
     return evolve(
         step,
-        name=_bounded(step.name),
-        goal=_bounded(step.goal),
-        description=_bounded(step.description),
-        command=_bounded(step.command) if step.command is not None else None,
-        files=tuple(evolve(each, path=_bounded(each.path)) for each in step.files[:_MOST_SHOWN]),
+        name=_bound(step.name),
+        goal=_bound(step.goal),
+        description=_bound(step.description),
+        command=_bound(step.command) if step.command is not None else None,
+        files=tuple(evolve(each, path=_bound(each.path)) for each in step.files[:_MOST_SHOWN]),
         dependencies=step.dependencies[:_MOST_SHOWN],
-        artifacts=tuple(_bounded(each) for each in step.artifacts[:_MOST_SHOWN]),
-        tools=tuple(_bounded(each) for each in step.tools[:_MOST_SHOWN]),
+        artifacts=tuple(_bound(each) for each in step.artifacts[:_MOST_SHOWN]),
+        tools=tuple(_bound(each) for each in step.tools[:_MOST_SHOWN]),
     )
 
 
-def _bounded(text: str) -> str:
+def _bound(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
@@ -368,8 +368,8 @@ def _in_order(plan: Plan) -> tuple[Plan, list[str]]:
     for at in range(len(steps)):
         for earlier in steps[:at]:
             step = steps[at]
-            shared = _changed(earlier) & (_changed(step) | _read(step))
-            shared |= _read(earlier) & _changed(step)
+            shared = _find_changed(earlier) & (_find_changed(step) | _read(step))
+            shared |= _read(earlier) & _find_changed(step)
             if not shared or _is_ordered(steps, step.id, earlier.id):
                 continue
             steps[at] = evolve(step, dependencies=(*step.dependencies, earlier.id))
@@ -424,7 +424,7 @@ def _is_ordered(steps: Sequence[PlanStep], one: str, other: str) -> bool:
     return other in steps_before(steps, one) or one in steps_before(steps, other)
 
 
-def _changed(step: PlanStep) -> set[str]:
+def _find_changed(step: PlanStep) -> set[str]:
     """Files that a step may change, as far as the plan tells."""
     if not step.type.changes_files:
         return set()

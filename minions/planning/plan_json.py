@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from enum import StrEnum
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from yaml.reader import Reader
 
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, is_path
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.texts import HIDDEN
-from minions.recipe.checks.names import RESERVED
-from minions.recipe.expressions.tokens import WORDS
+from minions.recipe.checks.step_rules import RESERVED
+from minions.recipe.expressions.syntax import WORDS
 
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _AROUND: Final = ("plan", "output", "result", "value")
@@ -196,7 +197,7 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
         if entry.key == "PLAN":
             plan = plan or entry.value
         elif entry.key == "STEP":
-            steps.append(_started(entry.value, len(steps)))
+            steps.append(_begin_step(entry.value, len(steps)))
             if entry.number:
                 numbers.setdefault(str(int(entry.number)), steps[-1].id)
             has_keys = has_keys or entry.is_marked
@@ -254,14 +255,14 @@ def _entries(text: str) -> Iterator[_Entry]:
             value.append(line)
             continue
         if key is not None:
-            yield evolve(key, value=_joined(value))
+            yield evolve(key, value=_join(value))
         if found.key == "END_PLAN":
             return
         if key is None and found.key not in ("PLAN", "STEP"):
             continue
         key, value = found, [found.value]
     if key is not None:
-        yield evolve(key, value=_joined(value))
+        yield evolve(key, value=_join(value))
 
 
 def _counts(entry: _Entry, marked: Set[str]) -> bool:
@@ -304,13 +305,13 @@ def _key_of(line: str) -> _Entry | None:
     return _Entry(word.upper(), value.strip(), word, is_bold=opened is not None, number=number)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join(lines: Sequence[str]) -> str:
     """The lines of a value; those that hold dots only stand for something left out."""
     kept = [line.strip() for line in lines if line.strip().strip(".…") or not line.strip()]
     return "\n".join(kept).strip()
 
 
-def _started(value: str, number: int) -> PlanStep:
+def _begin_step(value: str, number: int) -> PlanStep:
     name = value.strip(_QUOTES + "*[]() ")
     step_id = tidy_id(name) or f"step_{number + 1}"
     return PlanStep(id=step_id, name=name if name != step_id else "", goal="")
@@ -382,3 +383,43 @@ def tidy_id(text: str) -> str:
     """The text as the id of a step: letters, digits and `_`, at most 60 characters."""
     bare = re.sub(r"[^A-Za-z0-9]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_")[:60]
     return f"step_{bare}" if bare[:1].isdigit() or bare in _RESERVED else bare
+
+
+# --- how a plan is made a recipe -----------------------------------------------------------------
+
+
+class Sharing(StrEnum):
+    """How a step sees the files that its dependencies made."""
+
+    NAMES = "names"
+    """Their paths only: fewest tokens."""
+    OUTLINE = "outline"
+    """Their signatures: a step that calls the code knows how."""
+    WHOLE = "whole"
+    """Their whole text."""
+
+
+@frozen(kw_only=True)
+class PlanForm:
+    """How a plan is made a recipe."""
+
+    workspace: str = "."
+    """The folder that the recipe works in, as the default of its input `workspace`."""
+    context: str = ""
+    """What every step is told besides its own; the system context of the seed's planner."""
+    share: Sharing = Sharing.OUTLINE
+    max_file_characters: int = 24_000
+    """Characters of files that one prompt shows."""
+    max_repairs: int = 2
+    """How often a failed validation goes back to a repair."""
+    max_parallel: int = 4
+    is_trusted: bool = False
+    """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that steps may write although they configure tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of files that steps may use although they are taken for secrets."""
+    is_asked: bool = False
+    """Whether a person approves the plan: then what it names is opened, too, and shown to them."""
+    results: Mapping[str, JsonValue] = field(factory=dict)
+    """Results of steps of an earlier plan that steps of this one depend on, by their ids."""

@@ -13,17 +13,10 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.plans import (
-    FileForm,
-    FileUse,
-    Plan,
-    PlanStep,
-    PlanStepType,
-    steps_before,
-)
+from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType, steps_before
 from minions.data.json_values import JsonValue
 from minions.planning.plan_checks import configuring_files
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 
 SYSTEM: Final = (
     "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "
@@ -146,7 +139,7 @@ class _Steps:
             case _:
                 yield from self._read(step)
                 yield self._change(step)
-                yield from _written(step, step.id, _allowed(step))
+                yield from _write(step, step.id, _list_allowed(step))
 
     def last(self, step: PlanStep) -> str:
         """The id of the recipe's step after which the plan's step is done."""
@@ -177,7 +170,7 @@ class _Steps:
         if self.form.share is not Sharing.NAMES:
             for each in self._dependencies(step):
                 for path in each.made_files:
-                    named.setdefault(path, _shared(path, self.form.share))
+                    named.setdefault(path, _choose_form(path, self.form.share))
         changed = step.made_files if step.type is not PlanStepType.GENERATE else ()
         for path in changed:
             if any(path in each.made_files for each in self._earlier(step)) or path in named:
@@ -308,7 +301,7 @@ class _Steps:
             "system_prompt": INSTRUCTIONS[PlanStepType.MODIFY],
             "goal": "\n\n".join(texts),
         }
-        yield from _written(step, repair, [each.path for each in files.files])
+        yield from _write(step, repair, [each.path for each in files.files])
 
     def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """A validation without a command: the model's verdict."""
@@ -344,9 +337,7 @@ class _Steps:
         return [self._wait(each) for each in step.dependencies]
 
 
-def _written(
-    step: PlanStep, answered: str, allowed: Sequence[str]
-) -> Iterator[dict[str, JsonValue]]:
+def _write(step: PlanStep, answered: str, allowed: Sequence[str]) -> Iterator[dict[str, JsonValue]]:
     """Checks and writes the files and edits in an answer."""
     changes = f"{step.id}__changes"
     yield {
@@ -366,14 +357,14 @@ def _written(
     }
 
 
-def _allowed(step: PlanStep) -> list[str]:
+def _list_allowed(step: PlanStep) -> list[str]:
     """The files that a step may change; empty: any in the workspace."""
     if step.type is PlanStepType.GENERATE:
         return list(step.made_files)
     return list(dict.fromkeys((*step.made_files, *(each.path for each in step.files))))
 
 
-def _shared(path: str, share: Sharing) -> FileUse:
+def _choose_form(path: str, share: Sharing) -> FileUse:
     form = FileForm.OUTLINE if share is Sharing.OUTLINE else FileForm.WHOLE
     return FileUse(path=path, form=form)
 

@@ -24,12 +24,11 @@ from minions.planning.plan_checks import (
     refusal_of,
     without_completed,
 )
-from minions.planning.plan_form import PlanForm, Sharing
-from minions.planning.plan_json import read_plan, readable
+from minions.planning.plan_json import PlanForm, Sharing, read_plan, readable
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
-from minions.recipe.text.yaml_writer import yaml_text
+from minions.recipe.text.yaml_reader import yaml_text
 
 _MOST_NOTES: Final = 20
 _MOST_BESIDE: Final = 500
@@ -114,7 +113,7 @@ class _CheckPlan(Tool):
         plan = plan if plan is not None else _fallback(readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
-        left = without_completed(plan, _completed(arguments), form.share)
+        left = without_completed(plan, _complete(arguments), form.share)
         plan = left.plan
         checked = check_plan(
             plan,
@@ -151,7 +150,7 @@ _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
     document = recipe_document(checked.plan, form)
-    head = f"# Made of the plan below.\n{_commented(checked.plan.to_text())}"
+    head = f"# Made of the plan below.\n{_comment(checked.plan.to_text())}"
     return head + yaml_text(document)
 
 
@@ -164,7 +163,7 @@ def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
     return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
 
 
-def _commented(text: str) -> str:
+def _comment(text: str) -> str:
     return "".join(f"# {readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
 
 
@@ -200,7 +199,7 @@ def _beside(workspace: Path, folder: str) -> Iterator[str]:
         yield from (f"{folder}/{name}".lstrip("/") for name in names)
 
 
-def _completed(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
+def _complete(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
     told = arguments.get("completed")
     return [
         PlanStep.from_json(json_object(each))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from minions.data.errors import NotFoundError, RecipeError, UsageError, near_names
 from minions.data.json_values import JsonValue
-from minions.recipe.text.flow_spans import whole_span
 from minions.recipe.text.nodes import (
     Entry,
     MappingNode,
@@ -20,6 +20,9 @@ from minions.recipe.text.nodes import (
     to_plain,
 )
 from minions.recipe.text.yaml_reader import read_document
+
+if TYPE_CHECKING:
+    import yaml
 
 _AFTER: Final = ("output", "goal", "analyze")
 """Keys of a step behind which new ones are written."""
@@ -70,7 +73,7 @@ def _with_key(text: str, step: MappingNode, key: str, value: JsonValue | None) -
             return text
         return _without_in_flow(lines, step, known) if is_flow else _without(lines, step, known)
     if known is not None and (is_flow or _is_inline(lines, known, value)):
-        return _replaced(lines, _span_of(lines, known.value), _flow(value))
+        return _replace(lines, _span_of(lines, known.value), _flow(value))
     write = _added_in_flow if is_flow else _in_block
     return write(lines, step, key, value)
 
@@ -102,7 +105,7 @@ def _added_in_flow(lines: list[str], step: MappingNode, key: str, value: JsonVal
     column -= 1  # before the closing brace
     before = "".join(lines[: row + 1])[: -(len(lines[row]) - column) or None].rstrip()
     comma = "" if before.endswith((",", "{")) else ","
-    return _replaced(lines, (row, column, row, column), f"{comma} {key}: {_flow(value)}")
+    return _replace(lines, (row, column, row, column), f"{comma} {key}: {_flow(value)}")
 
 
 def _without_in_flow(lines: list[str], step: MappingNode, known: Entry) -> str:
@@ -113,10 +116,10 @@ def _without_in_flow(lines: list[str], step: MappingNode, known: Entry) -> str:
         start = _span_of(lines, step.entries[at - 1].value)[2:]
     elif len(step.entries) > 1:
         end = step.entries[1].span[:2]
-    return _replaced(lines, (*start, *end), "")
+    return _replace(lines, (*start, *end), "")
 
 
-def _replaced(lines: list[str], span: Span, text: str) -> str:
+def _replace(lines: list[str], span: Span, text: str) -> str:
     row, column, end_row, end_column = span
     head = "".join(lines[:row]) + lines[row][:column]
     return head + text + lines[end_row][end_column:] + "".join(lines[end_row + 1 :])
@@ -274,3 +277,122 @@ def _merged(
 
 def _text(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, default=list)
+
+
+# --- the change of a recipe's text, as people read it and as `patch` and `git apply` take it -----
+
+
+_NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
+_QUOTED: Final = re.compile(r'[\x00-\x1f"\\\x7f]')
+"""Characters for which a name is written in quotes, as by Git and GNU diff."""
+
+
+def recipe_diff(before: str, after: str, name: str) -> str:
+    """The change as a unified diff, without a newline at its end; empty: there is none.
+
+    Line ends are those of the texts: a diff of a file with CRLF has them, too.
+
+    Args:
+        before: The text of a recipe.
+        name: The name of the file.
+    """
+    header = _file_name(name)
+    lines = difflib.unified_diff(_lines(before), _lines(after), header, header)
+    whole = (line if line.endswith("\n") else line + _NO_NEWLINE for line in lines)
+    return "".join(whole).removesuffix("\n")
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends. Only a newline ends one, as in programs that apply diffs."""
+    found = text.split("\n")
+    last = found.pop()
+    return [*(f"{line}\n" for line in found), *([last] if last else [])]
+
+
+def _file_name(name: str) -> str:
+    """The name as it stands in a header: what follows a tab is not part of it."""
+    if _QUOTED.search(name):
+        return f'"{"".join(_escape(name))}"'
+    return f"{name}\t" if " " in name else name
+
+
+def _escape(name: str) -> Iterator[str]:
+    for letter in name:
+        if not _QUOTED.match(letter):
+            yield letter
+        elif letter in '"\\':
+            yield f"\\{letter}"
+        else:
+            yield f"\\{ord(letter):03o}"
+
+
+# --- writes examples into the text of a recipe ---------------------------------------------------
+
+
+def examples_in(text: str, file: str, step_id: str) -> JsonValue:
+    """What stands under `examples` of that step; None: nothing.
+
+    Raises:
+        RecipeError: The text is no YAML.
+        NotFoundError: It has no such step.
+    """
+    return step_keys(text, file, step_id).get("examples")
+
+
+def with_examples(
+    text: str, file: str, step_id: str, examples: Sequence[Mapping[str, JsonValue]]
+) -> str:
+    """The recipe's text with these examples of a step, in place of those that it has.
+
+    Args:
+        examples: `{input, output}` each; none: the key is left out.
+    Raises:
+        RecipeError: The text is no YAML.
+        NotFoundError: It has no such step.
+        UsageError: `not-editable`; the step is written in a way that would change otherwise.
+    """
+    return with_step_keys(text, file, step_id, {"examples": list(examples) or None})
+
+
+# --- where a list or mapping in brackets ends ----------------------------------------------------
+
+
+def whole_span(text: str, node: Node) -> Span:
+    """The lines and columns of a node in that text, its closing bracket included.
+
+    Args:
+        text: What the node was read from. Where the library does not read all of it, such as half
+            a character, it is the span that the node has.
+    """
+    import yaml
+
+    try:
+        return _whole_span(text, node)
+    except yaml.YAMLError:  # the recipe reader takes more than the library
+        return node.span
+
+
+def _whole_span(text: str, node: Node) -> Span:
+    import yaml
+
+    start, depth = node.span[:2], 0
+    for event in yaml.parse(text, Loader=yaml.CBaseLoader):
+        if depth == 0 and not _begins(event, start):
+            continue
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth == 0:
+            end = cast("yaml.Mark", event.end_mark)
+            return (*start, end.line, end.column)
+    return node.span
+
+
+def _begins(event: yaml.Event, start: tuple[int, int]) -> bool:
+    import yaml
+
+    if not isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent):
+        return False
+    mark = cast("yaml.Mark", event.start_mark)
+    return (mark.line, mark.column) == start

@@ -9,7 +9,7 @@ import yaml
 from attrs import frozen
 
 from minions.data.json_values import JsonValue
-from minions.planning.plan_form import Sharing
+from minions.planning.plan_json import Sharing
 
 STEP_EXECUTOR: Final = "StepExecutor"
 """The id of the recipe, and the name of the agent."""

@@ -383,13 +383,13 @@ def _config(blocks: Sequence[_Block]) -> dict[str, JsonValue] | None:
     for block in reversed(blocks):
         if len(block.content) > _LONGEST_CONFIG:
             continue
-        found = _parsed(block)
+        found = _parse(block)
         if isinstance(found, Mapping):
             return dict(found)
     return None
 
 
-def _parsed(block: _Block) -> JsonValue:
+def _parse(block: _Block) -> JsonValue:
     ending = (block.path or "").rpartition(".")[2]
     language = block.language if block.language != "text" else ending
     try:

@@ -8,10 +8,13 @@ from attrs import evolve
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.kinds.goal_parts import MESSAGE
+from minions.recipe.kinds.goal_kind import MESSAGE
 from minions.recipe.kinds.kind import StepKind
-from minions.recipe.kinds.registry import KINDS, STEP_KINDS
-from minions.recipe.language import keys, model_keys, recipe_test_keys, step_keys
+from minions.recipe.kinds.kind_registry import KINDS, STEP_KINDS
+from minions.recipe.language import recipe_keys as keys
+from minions.recipe.language import step_keys
+from minions.recipe.language import step_keys as model_keys
+from minions.recipe.language import step_keys as recipe_test_keys
 from minions.recipe.text.key_types import Key, Table
 
 

@@ -49,12 +49,12 @@ def resolve_inputs(
         if name not in given and not spec.has_default:
             problems.append(_missing(name, spec, is_typed=from_text is not False))
             continue
-        outcome = _resolved(name, spec, given, is_text=is_text, base=base, recipe=recipe)
+        outcome = _resolve(name, spec, given, is_text=is_text, base=base, recipe=recipe)
         problems.extend(outcome.problems)
         literal += outcome.is_literal_secret
         if not outcome.problems:
             values[name] = outcome.value
-    problems.extend(_smuggled(recipe, values))
+    problems.extend(_find_smuggled(recipe, values))
     if problems:
         code = "literal-secret" if literal == len(problems) else "bad-input"
         raise UsageError("\n".join(problems), code=code, suggestions=_near(recipe, given))
@@ -112,7 +112,7 @@ def _near(recipe: AgentRecipe, given: Mapping[str, InputValue]) -> tuple[str, ..
     return tuple(near for name in unknown for near in near_names(name, recipe.inputs, limit=1))
 
 
-def _resolved(
+def _resolve(
     name: str,
     spec: InputSpec,
     given: Mapping[str, InputValue],
@@ -180,7 +180,7 @@ def _secret(name: str, value: InputValue) -> _Outcome:
     return _Outcome(value=ref.marker)
 
 
-def _smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
+def _find_smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
     """Markers in inputs that are not secret: only the recipe decides where a secret is used."""
     names = [name for name in values if recipe.inputs[name].is_secret]
     markers = [cast("str", values[name]) for name in names]
@@ -270,3 +270,41 @@ def _absolute(value: JsonValue, schema: JsonSchema, base: Path) -> JsonValue:
     if schema.get("format") != "path" or not isinstance(value, str):
         return value
     return str(Path(base).absolute() / Path(value).expanduser())
+
+
+# --- the input of a recipe that takes a text -----------------------------------------------------
+
+
+TEXT_INPUTS: Final = ("requirements", "task", "message")
+"""Names of inputs that take the text where none is required, best first."""
+
+
+def text_input(recipe: AgentRecipe) -> str | None:
+    """The name of the input that takes the text; None: there is none.
+
+    It is the only required input, or, where none is required, one of `TEXT_INPUTS`.
+    """
+    required = [name for name, spec in recipe.inputs.items() if not spec.has_default]
+    names = required or [name for name in TEXT_INPUTS if name in recipe.inputs]
+    if len(required) > 1 or not names:
+        return None
+    return names[0] if _takes_text(recipe.inputs[names[0]]) else None
+
+
+def _takes_text(spec: InputSpec) -> bool:
+    if spec.is_secret:
+        return False
+    kind = spec.schema.get("type", "string")
+    return kind == "string" or (isinstance(kind, list | tuple) and "string" in kind)
+
+
+def no_text_input(recipe: AgentRecipe) -> str:
+    """Why a recipe without such an input cannot be run with a text alone."""
+    inputs = ", ".join(
+        name if spec.has_default else f"{name} (required)" for name, spec in recipe.inputs.items()
+    )
+    return (
+        f"'{recipe.id}' cannot be run with a text alone: it needs exactly one required input, a "
+        f"text, or an input called {', '.join(TEXT_INPUTS[:-1])} or {TEXT_INPUTS[-1]} and no "
+        f"required one. Its inputs are: {inputs or 'none'}."
+    )

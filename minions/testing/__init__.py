@@ -14,13 +14,10 @@ if TYPE_CHECKING:
     from minions.adapters.models.scripted import ScriptedModel
     from minions.testing.cassettes import CassetteModels
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
-    from minions.testing.clock import FakeClock
     from minions.testing.endpoint import ChatEndpoint
     from minions.testing.fault_plans import FaultPlan, ServerFault
-    from minions.testing.ids import counting_ids
-    from minions.testing.recipe_runner import RecipeRunner
-    from minions.testing.scripts import MakeScriptedModel
-    from minions.testing.virtual_time import HangError, VirtualTime
+    from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
+    from minions.testing.virtual_time import FakeClock, HangError, VirtualTime, counting_ids
 
 
 __all__ = [
@@ -52,18 +49,20 @@ _HOMES: Final = {
         "ChaosEndpoint",
         "Served",
     ),
-    "minions.testing.clock": ("FakeClock",),
+    "minions.testing.virtual_time": (
+        "FakeClock",
+        "HangError",
+        "VirtualTime",
+        "counting_ids",
+    ),
     "minions.testing.endpoint": ("ChatEndpoint",),
     "minions.testing.fault_plans": (
         "ServerFault",
         "FaultPlan",
     ),
-    "minions.testing.ids": ("counting_ids",),
-    "minions.testing.recipe_runner": ("RecipeRunner",),
-    "minions.testing.scripts": ("MakeScriptedModel",),
-    "minions.testing.virtual_time": (
-        "HangError",
-        "VirtualTime",
+    "minions.testing.recipe_runner": (
+        "MakeScriptedModel",
+        "RecipeRunner",
     ),
 }
 _HOME_OF: Final = home_of(_HOMES)

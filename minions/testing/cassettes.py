@@ -14,8 +14,8 @@ from minions.adapters.models.recorded import Cassette, CassetteRecorder, Recordi
 from minions.app.application.synchronous_run import wait_for
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
+from minions.app.wiring.configured_models import ModelChoice, Models
 from minions.app.wiring.extension_files import load_extensions
-from minions.app.wiring.models import ModelChoice, Models
 from minions.contracts.calls import ChatModel
 from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions

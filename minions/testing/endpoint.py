@@ -7,7 +7,7 @@
 
 Each request uses up one behaviour, in the order of the requests; after them `default` answers.
 Answers are sent as an event stream if the request says `"stream": true`. All that a behaviour of
-your own needs is importable from here; `exchange` and `chat_documents` are where it is defined.
+your own needs is importable from here; `exchange` is where it is defined.
 """
 
 from __future__ import annotations
@@ -21,8 +21,19 @@ from typing import Self
 
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.testing.chat_documents import USAGE, call, chunk, chunks, completion, error_body, event
-from minions.testing.exchange import Behaviour, Exchange, RecordedRequest, read_request
+from minions.testing.exchange import (
+    USAGE,
+    Behaviour,
+    Exchange,
+    RecordedRequest,
+    call,
+    chunk,
+    chunks,
+    completion,
+    error_body,
+    event,
+    read_request,
+)
 
 __all__ = [
     "USAGE",

@@ -1,4 +1,4 @@
-"""One request to an endpoint, and the connection on which a behaviour answers it."""
+"""One request to an endpoint, the connection that a behaviour answers on, and what it sends."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from attrs import frozen
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_objects, as_text
 
-__all__ = ["Behaviour", "Exchange", "RecordedRequest", "read_request"]
+__all__ = [
+    "USAGE",
+    "Behaviour",
+    "Exchange",
+    "RecordedRequest",
+    "call",
+    "chunk",
+    "chunks",
+    "completion",
+    "error_body",
+    "event",
+    "read_request",
+]
 
 
 @frozen(kw_only=True)
@@ -29,12 +41,12 @@ class RecordedRequest:
     @property
     def body(self) -> dict[str, JsonValue]:
         """The JSON body."""
-        return cast("dict[str, JsonValue]", json.loads(self.raw))
+        return dict(as_object(json.loads(self.raw)))
 
     @property
     def messages(self) -> list[dict[str, JsonValue]]:
         """The messages of the body."""
-        return cast("list[dict[str, JsonValue]]", self.body["messages"])
+        return [dict(each) for each in as_objects(self.body["messages"])]
 
     @property
     def wants_stream(self) -> bool:
@@ -134,3 +146,91 @@ async def read_request(reader: asyncio.StreamReader) -> RecordedRequest | None:
     headers = {name.lower(): value.strip() for name, _, value in pairs}
     raw = await reader.readexactly(int(headers.get("content-length", "0")))
     return RecordedRequest(method=method, path=path, headers=headers, raw=raw)
+
+
+# --- what a chat-completions server sends --------------------------------------------------------
+
+
+def call(
+    name: str, arguments: Mapping[str, JsonValue] | str = "{}", *, call_id: str = "c1"
+) -> dict[str, JsonValue]:
+    """A tool call in the provider's form."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+USAGE: Mapping[str, JsonValue] = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14}
+"""The tokens that an answer says it used where it is given no others."""
+
+
+def completion(
+    text: str | None = None,
+    *,
+    tool_calls: Sequence[Mapping[str, JsonValue]] = (),
+    finish_reason: str | None = None,
+    usage: Mapping[str, JsonValue] | None = USAGE,
+    model: str = "fake-1",
+    **message: JsonValue,
+) -> dict[str, JsonValue]:
+    """The document of a plain answer.
+
+    Args:
+        message: Further keys of the message.
+    """
+    said: dict[str, JsonValue] = {"role": "assistant", "content": text, **message}
+    if tool_calls:
+        said["tool_calls"] = list(tool_calls)
+    reason = finish_reason or ("tool_calls" if tool_calls else "stop")
+    choice: dict[str, JsonValue] = {"index": 0, "message": said, "finish_reason": reason}
+    document: dict[str, JsonValue] = {"id": "x", "object": "chat.completion", "model": model}
+    document["choices"] = [choice]
+    if usage is not None:
+        document["usage"] = usage
+    return document
+
+
+def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """The same answer as documents of a stream: text word by word, arguments in two halves."""
+    choices = cast("list[dict[str, Any]]", document["choices"])  # Any: as `completion` made it
+    message = choices[0]["message"]
+    deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": piece} for piece in _words(message.get("content") or "")]
+    deltas += [{"refusal": piece} for piece in _words(message.get("refusal") or "")]
+    for index, item in enumerate(message.get("tool_calls", ())):
+        deltas += [{"tool_calls": [fragment]} for fragment in _fragments(index, item)]
+    pieces: list[JsonValue] = [chunk(delta, model=document["model"]) for delta in deltas]
+    pieces.append(chunk({}, finish_reason=choices[0]["finish_reason"], model=document["model"]))
+    if "usage" in document:
+        pieces.append({"model": document["model"], "choices": [], "usage": document["usage"]})
+    return pieces
+
+
+def chunk(
+    delta: JsonValue, *, finish_reason: JsonValue = None, model: JsonValue = "fake-1"
+) -> dict[str, JsonValue]:
+    """One document of a stream."""
+    choice: dict[str, JsonValue] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    return {"object": "chat.completion.chunk", "model": model, "choices": [choice]}
+
+
+def _words(text: str) -> list[str]:
+    return [word for part in text.split(" ") for word in (part, " ")][:-1] if text else []
+
+
+def _fragments(index: int, item: Mapping[str, JsonValue]) -> list[JsonValue]:
+    function = as_object(item["function"])
+    text = as_text(function["arguments"])
+    half = len(text) // 2
+    first = {**item, "index": index, "function": {**function, "arguments": text[:half]}}
+    return [first, {"index": index, "function": {"arguments": text[half:]}}]
+
+
+def event(data: JsonValue | str) -> bytes:
+    """One server-sent event; text is sent as it is."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"data: {text}\n\n".encode()
+
+
+def error_body(message: str, **more: JsonValue) -> bytes:
+    """An error body in OpenAI's form."""
+    return json.dumps({"error": {"message": message, **more}}).encode()

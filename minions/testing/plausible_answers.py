@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
-from minions.data.json_values import JsonValue, dumps
-from minions.testing.chat_documents import call, completion
-from minions.testing.exchange import RecordedRequest
+from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_texts, dumps
+from minions.testing.exchange import RecordedRequest, call, completion
 
 __all__ = ["MakeAnswer", "plausible_answer", "plausible_value"]
 
@@ -31,7 +30,7 @@ def plausible_answer(request: RecordedRequest, rng: random.Random) -> dict[str, 
     schema = _schema_of(body)
     if schema is not None:
         return completion(dumps(plausible_value(schema, rng)), usage=usage)
-    tools = cast("Sequence[_Object]", body.get("tools") or ())
+    tools = as_objects(body.get("tools") or ())
     if tools and (_is_forced(body) or rng.random() < _chance_of_calls(request)):
         return completion(tool_calls=_calls(tools, rng), usage=usage)
     return completion(_text(rng), usage=usage)
@@ -68,8 +67,8 @@ def _calls(tools: Sequence[_Object], rng: random.Random) -> list[dict[str, JsonV
 
 
 def _call(tool: _Object, call_id: str, rng: random.Random) -> dict[str, JsonValue]:
-    function = cast("_Object", tool["function"])
-    parameters = cast("_Object", function.get("parameters") or {"type": "object"})
+    function = as_object(tool["function"])
+    parameters = as_object(function.get("parameters") or {"type": "object"})
     arguments = dumps(plausible_value(parameters, rng))
     return call(str(function["name"]), arguments, call_id=call_id)
 
@@ -97,12 +96,13 @@ class _Values:
         self._rng = rng
 
     def value(self, schema: JsonValue, depth: int) -> JsonValue:
-        if not isinstance(schema, dict):
+        if not isinstance(schema, Mapping):
             return "anything"
         if "const" in schema:
-            return cast("JsonValue", schema["const"])
+            return schema["const"]
         if isinstance(choices := schema.get("enum"), list):
-            return cast("JsonValue", self._rng.choice(choices))
+            chosen: JsonValue = self._rng.choice(choices)
+            return chosen
         if isinstance(pointer := schema.get("$ref"), str):
             return self.value(self._target(pointer), depth + 1)
         for word in ("anyOf", "oneOf", "allOf"):
@@ -111,7 +111,7 @@ class _Values:
         return self._of_type(schema, depth)
 
     def _target(self, pointer: str) -> JsonValue:
-        found: JsonValue = cast("JsonValue", self._root)
+        found: JsonValue = self._root
         for name in pointer.removeprefix("#").split("/")[1:]:
             found = found.get(name) if isinstance(found, dict) else None
         return found
@@ -134,8 +134,8 @@ class _Values:
         return self._string(schema)
 
     def _object(self, schema: _Object, depth: int) -> JsonValue:
-        properties = cast("_Object", schema.get("properties") or {})
-        required = cast("Sequence[str]", schema.get("required") or ())
+        properties = as_object(schema.get("properties") or {})
+        required = as_texts(schema.get("required") or ())
         return {
             name: self.value(part, depth + 1)
             for name, part in properties.items()
@@ -143,17 +143,17 @@ class _Values:
         }
 
     def _array(self, schema: _Object, depth: int) -> JsonValue:
-        least = cast("int", schema.get("minItems", 0))
-        most = cast("int", schema.get("maxItems", least + 3))
+        least = as_count(schema.get("minItems", 0))
+        most = as_count(schema.get("maxItems", least + 3))
         count = least if depth > _DEEPEST else self._rng.randint(least, max(least, most))
         return [self.value(schema.get("items"), depth + 1) for _ in range(count)]
 
     def _number(self, schema: _Object) -> JsonValue:
-        least = cast("int", schema.get("minimum", 0))
-        most = cast("int", schema.get("maximum", least + 99))
+        least = as_count(schema.get("minimum", 0))
+        most = as_count(schema.get("maximum", least + 99))
         return self._rng.randint(int(least), int(most))
 
     def _string(self, schema: _Object) -> JsonValue:
         text = " ".join(self._rng.choice(_WORDS) for _ in range(self._rng.randint(1, 5)))
-        text = text.ljust(cast("int", schema.get("minLength", 0)), ".")
-        return text[: cast("int", schema.get("maxLength", len(text)))]
+        text = text.ljust(as_count(schema.get("minLength", 0)), ".")
+        return text[: as_count(schema.get("maxLength", len(text)))]

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer
     from minions.adapters.models.scripted import ScriptedModel
     from minions.testing.cassettes import CassetteModels
-    from minions.testing.recipe_runner import RecipeRunner
-    from minions.testing.scripts import MakeScriptedModel
+    from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
 
 __all__ = ["cassette", "run_recipe", "scripted_model"]
 

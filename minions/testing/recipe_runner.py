@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
@@ -21,10 +21,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.testing.clock import FakeClock
-from minions.testing.ids import counting_ids
+from minions.testing.virtual_time import FakeClock, counting_ids
 
-__all__ = ["RecipeRunner"]
+__all__ = ["MakeScriptedModel", "RecipeRunner"]
 
 T = TypeVar("T")
 
@@ -118,3 +117,13 @@ class RecipeRunner:
                 return await application.arun(recipe, inputs, output_class=output_class)
 
         return wait_for(work())
+
+
+# --- the type of the fixture `scripted_model` ----------------------------------------------------
+
+
+class MakeScriptedModel(Protocol):
+    """Makes a scripted model of its answers."""
+
+    def __call__(self, *answers: Answer) -> ScriptedModel:
+        """A model that gives these answers in order."""

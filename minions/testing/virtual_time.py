@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+from collections import Counter
 from collections.abc import Coroutine
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic as real_time
 from typing import Any, Final, TypeVar
 
 from minions.adapters.daemon_thread import IMPORTING
-from minions.contracts.runtime import Clock
-from minions.testing.clock import FakeClock
+from minions.contracts.runtime import Clock, Ids
 
-__all__ = ["QUIET_S", "HangError", "VirtualTime"]
+__all__ = ["QUIET_S", "FakeClock", "HangError", "VirtualTime", "counting_ids"]
 
 T = TypeVar("T")
 
@@ -170,3 +170,53 @@ class _JumpingSelector(selectors.DefaultSelector):
         if self._time.monotonic() > self._most_s:
             self._most_s += self._time.most_s
             raise HangError(f"The work took more than {self._time.most_s:g} virtual seconds.")
+
+
+# --- a clock that only moves when it is advanced -------------------------------------------------
+
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FakeClock(Clock):
+    """Starts at 2026-01-01T00:00Z; `sleep` can be passed wherever a `Sleep` is expected."""
+
+    def __init__(self) -> None:
+        self._elapsed = timedelta()
+
+    def now(self) -> datetime:
+        """The start plus the time that was advanced."""
+        return _START + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._elapsed.total_seconds()
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock.
+
+        Raises:
+            ValueError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds} seconds")
+        self._elapsed += timedelta(seconds=seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        """Advance the clock instead of waiting, and let other tasks run once."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+# --- ids that count up instead of being random ---------------------------------------------------
+
+
+def counting_ids() -> Ids:
+    """`run_1`, `run_2`, `exe_1` …: for `Services(ids=counting_ids())`."""
+    counts: Counter[str] = Counter()
+
+    def next_id(prefix: str) -> str:
+        counts[prefix] += 1
+        return f"{prefix}_{counts[prefix]}"
+
+    return next_id

@@ -24,8 +24,8 @@ from minions.contracts.journal.facts import RunStarted, UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.data.errors import JournalError, LeaseHeldError, MinionsError
 from minions.data.json_values import JsonValue
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 from read_only import IS_ROOT, contents_of, open_folder, without_rights
 
 ROOT = str(Path(minions.__file__).parent.parent)
@@ -216,7 +216,7 @@ _RACER = """
 import asyncio, json, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.data.errors import JournalError
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 async def main(path, worker):
     journal = SqliteJournal(path, FakeClock())
@@ -405,7 +405,7 @@ import asyncio, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.facts import RunStarted
 from minions.contracts.journal.journal import EntryDraft
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 async def main(path):
     journal = SqliteJournal(path, FakeClock())
@@ -774,7 +774,7 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.data.errors import JournalError
 from minions.contracts.journal.facts import StepFinished
 from minions.contracts.journal.journal import EntryDraft
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 async def main(path):
     clock = FakeClock()

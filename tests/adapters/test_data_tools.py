@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.tools.data import CsvTable, data_toolset, parse_csv, parse_json, to_csv
+from minions.adapters.tools.data_toolset import (
+    CsvTable,
+    data_toolset,
+    parse_csv,
+    parse_json,
+    to_csv,
+)
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import ToolError

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from minions.adapters.tools.date_time import date_time_tools
+from minions.adapters.tools.default_tools import date_time_tools
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor import disk_space
-from minions.adapters.sandboxes.supervisor.disk_space import DiskSpace
+from minions.adapters.sandboxes.supervisor import workspace_folders as disk_space
+from minions.adapters.sandboxes.supervisor.workspace_folders import DiskSpace
 
 MOST = 800
 ENTRY = 4096

@@ -18,10 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.adapters.tools.confined_folder import ConfinedFolder
-from minions.adapters.tools.document_index import DocumentIndex, IndexBounds
-from minions.adapters.tools.document_passages import fts_query, passages_of
-from minions.adapters.tools.documents import documents_toolset
-from minions.adapters.tools.glob_pattern import GlobPattern
+from minions.adapters.tools.confined_paths import GlobPattern
+from minions.adapters.tools.documents_toolset import (
+    DocumentIndex,
+    IndexBounds,
+    documents_toolset,
+    fts_query,
+    passages_of,
+)
 from minions.contracts.tools import Effect, Reads, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
@@ -317,8 +321,8 @@ async def test_of_a_line_without_blanks_a_part_is_shown(root: Path) -> None:
 async def test_a_search_that_takes_too_long_is_ended(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minions.adapters.tools.document_index._STEPS", 1)
-    monkeypatch.setattr("minions.adapters.tools.document_index._MOST_STEPS", 3)
+    monkeypatch.setattr("minions.adapters.tools.documents_toolset._STEPS", 1)
+    monkeypatch.setattr("minions.adapters.tools.documents_toolset._MOST_STEPS", 3)
     assert (await Documents(root).refusal("search", query="leave")).error_code == "slow-search"
 
 
@@ -326,7 +330,7 @@ async def test_a_python_without_full_text_search_is_told(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = "CREATE VIRTUAL TABLE texts USING fts5x (text)"
-    monkeypatch.setattr("minions.adapters.tools.document_index._SCHEMA", schema)
+    monkeypatch.setattr("minions.adapters.tools.documents_toolset._SCHEMA", schema)
     with pytest.raises(EnvironmentRefusedError) as caught:
         await Documents(root)("search", query="leave")
     assert caught.value.error_code == "no-full-text"

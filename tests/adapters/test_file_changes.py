@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve, field, frozen
 
-from minions.adapters.tools import confined_folder, folder_descriptors, recorded_changes
+from minions.adapters.tools import confined_folder
+from minions.adapters.tools import confined_folder as recorded_changes
+from minions.adapters.tools import confined_paths as folder_descriptors
 from minions.adapters.tools.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_paths import recorded_temporary
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.adapters.tools.files import files_toolset
-from minions.adapters.tools.folder_descriptors import recorded_temporary
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.contracts.file_changes import (
     ChangeRecorder,
     FileChange,

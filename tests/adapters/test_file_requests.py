@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from minions.adapters.sandboxes.supervisor import file_requests
-from minions.adapters.sandboxes.supervisor.file_requests import FILE_CALLS, FileRequests
-from minions.adapters.sandboxes.supervisor.process_requests import Request
+from minions.adapters.sandboxes.supervisor.file_requests import FILE_CALLS, FileRequests, Request
 from minions.adapters.sandboxes.supervisor.syscall_numbers import system_call
 from minions.adapters.sandboxes.supervisor.workspace_guard import ProtectedPath
 

@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.adapters.tools.confined_folder import ConfinedFolder
-from minions.adapters.tools.confined_paths import Place
-from minions.adapters.tools.files import LineMatcher, files_toolset
-from minions.adapters.tools.glob_pattern import GlobPattern, _has_choice
+from minions.adapters.tools.confined_paths import GlobPattern, Place, _has_choice
+from minions.adapters.tools.files_toolset import LineMatcher, files_toolset
 from minions.contracts.protected_files import CONFIGURES, SECRETS
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.codec import encode
@@ -648,8 +647,8 @@ def test_a_link_put_there_after_the_check_is_not_followed(root: Path) -> None:
 def test_importing_the_tools_loads_no_heavy_library() -> None:
     script = (
         "import sys\n"
-        "from minions.adapters.tools.files import files_toolset\n"
-        "from minions.adapters.tools.time import time_toolset\n"
+        "from minions.adapters.tools.files_toolset import files_toolset\n"
+        "from minions.adapters.tools.time_toolset import time_toolset\n"
         "files_toolset()\n"
         "heavy = {'cattrs', 'jsonschema', 'docstring_parser', 'openai', 'pydantic', 'sqlite3'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.tools.folder_overview import named_files, overview_lines
+from minions.adapters.tools.files_toolset import named_files, overview_lines
 
 _NAMES = st.sampled_from(["a", "b", "c", "data", "x.py", "y.py", "z.md", ".env", "Makefile"])
 _PATHS = st.lists(st.lists(_NAMES, min_size=1, max_size=4).map("/".join), max_size=60).map(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
-from minions.adapters.tools.git import git_toolset
+from minions.adapters.tools.workspace_toolsets import git_toolset
 from minions.contracts.sandbox import CommandSandbox, probe_words
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.codec import encode

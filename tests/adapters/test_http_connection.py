@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from minions.adapters.http.http_connection import HttpConnection
+from minions.adapters.http.http_pool import HttpConnection
 
 
 class Wire(asyncio.Transport):

@@ -14,19 +14,24 @@ import pytest
 from aiohttp import web
 
 import minions as m
-from minions.adapters.tools.http import _CHARSETS, HttpStatusError, _media_type, http_toolset
-from minions.adapters.tools.network_targets import (
+from minions.adapters.http.request_rules import (
     AllowedHost,
     Resolve,
     check_address,
     resolve_by_system,
+)
+from minions.adapters.tools.http_toolset import (
+    _CHARSETS,
+    HttpStatusError,
+    _media_type,
+    http_toolset,
 )
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import ToolError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="run_1/a/1")
@@ -594,7 +599,7 @@ async def test_a_redirect_into_a_private_network_is_refused(
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("minions.adapters.tools.http.check_address", check)
+    monkeypatch.setattr("minions.adapters.tools.http_toolset.check_address", check)
     server.answer = redirect(server.url(host="in.example.com"))
     known = tools(f"*.example.com:{server.port}", resolve=resolve)
     with pytest.raises(ToolError, match=r"in\.example\.com is at 127\.0\.0\.1") as caught:

@@ -10,8 +10,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
-from minions.adapters.http.ip_ranges import SPECIAL_RANGES, is_loopback, is_public
-from minions.adapters.tools.network_targets import check_address
+from minions.adapters.http.request_rules import (
+    SPECIAL_RANGES,
+    check_address,
+    is_loopback,
+    is_public,
+)
 from minions.data.errors import ToolError
 
 Network = IPv4Network | IPv6Network

@@ -22,7 +22,7 @@ from returns.pipeline import is_successful
 
 from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
 from minions.app.settings.settings import ProviderSettings, Settings
-from minions.app.wiring.models import Models, model_check
+from minions.app.wiring.configured_models import Models, model_check
 from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCapabilities,

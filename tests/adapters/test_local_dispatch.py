@@ -16,8 +16,8 @@ from minions.contracts.dispatch import (
     RateLimit,
     WorkerPlan,
 )
-from minions.testing.clock import FakeClock
 from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
+from minions.testing.virtual_time import FakeClock
 
 
 class Time:

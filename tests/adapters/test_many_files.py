@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.tools.file_imports import imported_files
-from minions.adapters.tools.files import files_toolset
-from minions.adapters.tools.many_files import outline_of
+from minions.adapters.tools.files_toolset import files_toolset
+from minions.adapters.tools.many_files import imported_files, outline_of
 from minions.contracts.tools import ToolScope
 from minions.data.codec import encode
 from minions.data.errors import ToolError

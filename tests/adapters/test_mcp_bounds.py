@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minions.adapters.tools.mcp.bounds import (
+from minions.adapters.tools.mcp.mcp_failures import (
     Inflow,
     count_signs,
     too_many_parts,
     too_many_values,
 )
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 MIB = 1_048_576
 

@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 
 from mcp_servers import PROGRAM, called, fake_command, fake_server, parts, pinned, scope
-from minions.adapters.tools.mcp.server import McpServer
+from minions.adapters.tools.mcp.started_server import McpServer
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.contracts.tools import Effect
 from minions.data.errors import MinionsError, ToolError, ToolServerError

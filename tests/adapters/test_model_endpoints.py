@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.http.server_addresses import is_loopback_url, origin_of, server_address
+from minions.adapters.http.request_rules import is_loopback_url, origin_of, server_address
 from minions.adapters.models.endpoints import (
     Endpoint,
     OperatorModels,

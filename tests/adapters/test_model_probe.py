@@ -21,7 +21,7 @@ from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.data.codec import decode
 from minions.data.json_values import JsonValue
 from minions.testing.endpoint import Behaviour, ChatEndpoint, Exchange, error_body, status
-from minions.testing.model_servers import ServerHabits, model_server
+from minions.testing.server_behaviours import ServerHabits, model_server
 
 BINDS, IGNORES = Support.BINDS, Support.IGNORES
 REFUSES, FAILS = Support.REFUSES, Support.FAILS

@@ -23,7 +23,7 @@ from opentelemetry.trace import (
     TraceState,
 )
 
-from minions.adapters.telemetry.otlp_encoding import (
+from minions.adapters.telemetry.otlp_spans import (
     SpanEvent,
     SpanLink,
     SpanRecord,

@@ -19,9 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from minions.adapters.telemetry.otlp import open_providers
-from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
-from minions.adapters.telemetry.otlp_target import OtlpTarget
+from minions.adapters.telemetry.otel_variables import OtlpTarget
+from minions.adapters.telemetry.otlp import OtlpEndpoint, OtlpSender, open_providers
 from minions.data.errors import EnvironmentRefusedError
 
 PEM = Path(__file__).with_name("localhost.pem")

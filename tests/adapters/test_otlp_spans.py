@@ -29,8 +29,12 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-from minions.adapters.telemetry.otlp_encoding import SpanRecord, encode_request, encode_resource
-from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
+from minions.adapters.telemetry.otlp_spans import (
+    OtlpTracerProvider,
+    SpanRecord,
+    encode_request,
+    encode_resource,
+)
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
 RESOURCE = Resource({"service.name": "shop"})

@@ -16,8 +16,8 @@ import pytest
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.data.errors import FencedError, JournalError, LeaseHeldError
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 from postgres import PostgresServer
 from postgres_wire import *  # noqa: F403  # its fixtures

@@ -18,19 +18,13 @@ from attrs import field, frozen
 
 from minions.adapters.stores.postgres_database import bundled_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal, PostgresListener
-from minions.adapters.stores.postgres_state import PostgresState
-from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+from minions.adapters.stores.postgres_side_tables import PostgresState, PostgresStepCache
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
-from minions.data.errors import (
-    EnvironmentRefusedError,
-    FencedError,
-    JournalError,
-    LeaseHeldError,
-)
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.data.errors import EnvironmentRefusedError, FencedError, JournalError, LeaseHeldError
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 from postgres import PostgresServer, reason_without_postgres
 from postgres_wire import *  # noqa: F403  # its fixtures
@@ -816,7 +810,7 @@ def test_making_a_journal_loads_no_driver() -> None:
     script = (
         "import sys\n"
         "from minions.adapters.stores.postgres_journal import PostgresJournal\n"
-        "from minions.testing.clock import FakeClock\n"
+        "from minions.testing.virtual_time import FakeClock\n"
         "PostgresJournal('postgresql:///x', FakeClock())\n"
         "print(sorted({'psycopg', 'sqlite3', 'cattrs'} & set(sys.modules)))\n"
     )

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor import protected_files
-from minions.adapters.sandboxes.supervisor.opened_folders import (
+from minions.adapters.sandboxes.supervisor import workspace_guard as protected_files
+from minions.adapters.sandboxes.supervisor.workspace_folders import (
     opened,
     opened_in,
     remove,
     status_of,
     write_file,
 )
-from minions.adapters.sandboxes.supervisor.protected_files import ProtectedFiles
+from minions.adapters.sandboxes.supervisor.workspace_guard import ProtectedFiles
 
 
 def state_of(path: Path) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import entry_of
-from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.stored_rows import body_text, read_fact
 from minions.contracts.journal.facts import UnreadableFact
 from minions.data.errors import JournalError
 

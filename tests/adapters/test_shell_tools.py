@@ -12,7 +12,7 @@ from minions.adapters.sandboxes.workspaces import (
     LandlockSandbox,
     command_sandbox,
 )
-from minions.adapters.tools.shell import shell_toolset
+from minions.adapters.tools.workspace_toolsets import shell_toolset
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     Command,

@@ -10,7 +10,7 @@ import pytest
 
 from minions.adapters.telemetry import otlp
 from minions.adapters.telemetry.otlp import BatchLimits, SpanQueue
-from minions.adapters.telemetry.otlp_encoding import SpanRecord
+from minions.adapters.telemetry.otlp_spans import SpanRecord
 from minions.data.errors import EnvironmentRefusedError
 from span_records import span_record
 

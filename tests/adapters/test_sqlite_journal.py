@@ -21,15 +21,15 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 
 _CHILD = """
 import asyncio, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.facts import StepFinished
 from minions.contracts.journal.journal import EntryDraft
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 async def main(path, session, count):
     journal = SqliteJournal(path, FakeClock())

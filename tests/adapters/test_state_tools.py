@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from builders import draft_of
-from minions.adapters.stores.postgres_state import PostgresState
+from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.adapters.stores.sqlite_state import SqliteState
+from minions.adapters.stores.sqlite_side_tables import SqliteState
 from minions.adapters.stores.state_store import MemoryState, StateStore
-from minions.adapters.tools.state import state_tools
+from minions.adapters.tools.default_tools import state_tools
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.errors import JournalError, ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 MIGRATIONS = bundled_migrations()
@@ -237,9 +237,9 @@ def test_making_the_tools_loads_neither_sqlite_nor_other_heavy_libraries() -> No
     script = (
         "import sys\n"
         "from datetime import UTC, datetime\n"
-        "from minions.adapters.tools.date_time import date_time_tools\n"
-        "from minions.adapters.stores.sqlite_state import SqliteState\n"
-        "from minions.adapters.tools.state import state_tools\n"
+        "from minions.adapters.tools.default_tools import date_time_tools\n"
+        "from minions.adapters.stores.sqlite_side_tables import SqliteState\n"
+        "from minions.adapters.tools.default_tools import state_tools\n"
         "state_tools(SqliteState('x')), date_time_tools(lambda: datetime.now(UTC))\n"
         "heavy = {'sqlite3', 'cattrs', 'jsonschema', 'zoneinfo', 'aiohttp'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

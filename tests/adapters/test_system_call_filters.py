@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from minions.adapters.sandboxes.supervisor import seccomp
-from minions.adapters.sandboxes.supervisor.process_requests import next_request
+from minions.adapters.sandboxes.supervisor.file_requests import next_request
 from minions.adapters.sandboxes.supervisor.seccomp import bpf_program, has_filter
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 

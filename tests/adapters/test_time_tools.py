@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from minions.adapters.tools.time import time_toolset
+from minions.adapters.tools.time_toolset import time_toolset
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

@@ -14,21 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor import (
-    git_trust,
-    opened_folders,
-    workspace_guard,
-    workspace_walk,
-)
+from minions.adapters.sandboxes.supervisor import git_trust, workspace_guard
+from minions.adapters.sandboxes.supervisor import workspace_folders as opened_folders
+from minions.adapters.sandboxes.supervisor import workspace_folders as workspace_walk
 from minions.adapters.sandboxes.supervisor.git_trust import is_repository, trusted_by_git
-from minions.adapters.sandboxes.supervisor.opened_folders import opened, remove
+from minions.adapters.sandboxes.supervisor.workspace_folders import (
+    MovedError,
+    WalkedFolder,
+    opened,
+    remove,
+    walk,
+)
 from minions.adapters.sandboxes.supervisor.workspace_guard import (
     ProtectedPath,
     WorkspaceGuard,
     mounts_of,
     outermost,
 )
-from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, WalkedFolder, walk
 from minions.testing.command_sandbox_suite import REPOSITORY, texts_below, write_repository
 
 

@@ -29,8 +29,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.testing.chaos_endpoint import ChaosEndpoint
 from minions.testing.fault_plans import FaultPlan
-from minions.testing.ids import counting_ids
-from minions.testing.virtual_time import VirtualTime
+from minions.testing.virtual_time import VirtualTime, counting_ids
 from mortal import KilledError, MortalJournal
 from prices import FlatPrices
 

@@ -36,7 +36,7 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import UNREADABLE, list_runs
 from minions.engine.views.run_detail import show_run
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 T = TypeVar("T")
 JOURNALS: Final = ("memory", "sqlite", "postgres")

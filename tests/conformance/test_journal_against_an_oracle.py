@@ -27,8 +27,8 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 from postgres import PostgresServer
 
 T = TypeVar("T")

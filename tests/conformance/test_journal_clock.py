@@ -14,7 +14,7 @@ from minions.contracts.journal.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
 from minions.data.errors import FencedError, LeaseHeldError
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -22,8 +22,8 @@ from minions.contracts.journal.journal import (
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S, counted_work
 
 Open = Callable[[], Journal]

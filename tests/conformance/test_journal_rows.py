@@ -50,7 +50,7 @@ from minions.contracts.runtime import Clock
 from minions.data.errors import JournalError, LeaseHeldError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from postgres import PostgresServer
 
 T = TypeVar("T")
@@ -732,6 +732,6 @@ async def test_a_session_that_goes_on_keeps_its_rows_with_each_entry(
 
 
 def _json(draft: EntryDraft) -> bytes:
-    from minions.adapters.stores.row_bodies import body_text
+    from minions.adapters.stores.stored_rows import body_text
 
     return body_text(draft).encode()

@@ -11,8 +11,8 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import Journal
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
 from minions.testing.journal_suite import *  # noqa: F403  # the tests are its names
+from minions.testing.virtual_time import FakeClock
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -48,7 +48,7 @@ from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, 
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 LOOK: list[Answer] = [
     [tool_request("look", {"n": 1}, id="c1"), tool_request("look", {"n": 2}, id="c2")],

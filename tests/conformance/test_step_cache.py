@@ -13,18 +13,21 @@ from typing import TypeAlias
 import pytest
 
 from builders import draft_of
-from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.stores.memory_step_cache import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    MemoryStepCache,
+    NoStepCache,
+)
 from minions.adapters.stores.postgres_database import bundled_migrations as postgres_migrations
-from minions.adapters.stores.postgres_state import PostgresState
-from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+from minions.adapters.stores.postgres_side_tables import PostgresState, PostgresStepCache
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
-from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
+from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 KEY = "0" * 64
 HOUR = 3600

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import entry_of
-from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.stored_rows import body_text, read_fact
 from minions.contracts.journal.facts import FACTS, UnreadableFact, body_of, fact_of
 from minions.contracts.journal.journal import EntryDraft
 from minions.data.json_values import JsonValue

@@ -16,7 +16,7 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 __all__ = ["Death", "PlayedRun"]

@@ -22,7 +22,7 @@ from attrs import frozen
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.runtime import SystemClock
 from minions.data.codec import decode

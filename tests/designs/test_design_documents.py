@@ -45,7 +45,7 @@ from minions.app.settings.settings import Settings
 from minions.data.json_values import JsonValue
 from minions.guide import AgentMemory, AgentStepExecutor, ExecutionStep, Plan, PlanGenerator
 from minions.interfaces.server.app import create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 
 Run: TypeAlias = Callable[[DesignBlock, Path], Awaitable[None]]
 

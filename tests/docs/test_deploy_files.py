@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -34,8 +33,8 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("place", "words"), list(_commands()))
 def test_a_command_of_a_file_to_deploy_can_be_parsed(place: str, words: list[str]) -> None:
-    module = importlib.import_module(f"minions.interfaces.cli.commands.{words[0]}")
-    command: click.Command = module.command
+    command = minions.get_command(click.Context(minions), words[0])
+    assert command is not None, place
     # A command keeps the help option of its first context, whose names it has.
     with command.make_context(words[0], words[1:], **minions.context_settings) as context:
         assert not context.args, place

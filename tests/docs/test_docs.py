@@ -18,8 +18,8 @@ from typing import Final, cast
 import pytest
 
 from docs.markdown_blocks import Block, anchors_of, blocks_of, links_of
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.app.wiring.extension_files import load_extensions
-from minions.app.wiring.extensions import built_in_extensions
 from minions.interfaces.cli.main import run_command_line
 from minions.recipe.reading.load import check_recipe_text
 

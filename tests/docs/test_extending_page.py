@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from minions.recipe.kinds.registry import STEP_KINDS
+from minions.recipe.kinds.kind_registry import STEP_KINDS
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "extending-minions.md"
@@ -48,7 +48,7 @@ from pathlib import Path
 from minions.engine.compile.extensions import Extensions
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
-from minions.app.wiring.models import Models
+from minions.app.wiring.configured_models import Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
@@ -128,12 +128,12 @@ def _parts() -> Iterator[tuple[str, str]]:
         yield what, file
 
 
-def test_a_kind_of_step_is_two_modules_of_one_name_and_one_line() -> None:
+def test_a_kind_of_step_is_two_modules_of_one_kind_and_one_line() -> None:
     kind = [(what, file) for what, file in _parts() if "kinds" in file]
     assert kind == [
-        ("new", "minions/recipe/kinds/pause.py"),
+        ("new", "minions/recipe/kinds/pause_kind.py"),
         ("new", "minions/engine/compile/kinds/pause.py"),
-        ("change", "minions/recipe/kinds/registry.py"),
+        ("change", "minions/recipe/kinds/kind_registry.py"),
     ]
 
 

@@ -14,7 +14,7 @@ from minions.adapters.models.http_model import HttpModel
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import Settings
-from minions.app.wiring.models import Models
+from minions.app.wiring.configured_models import Models
 from minions.contracts.model_endpoints import ModelApi
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.app.wiring.built_in_extensions import built_in_tools, built_in_toolsets
 from minions.contracts.protected_files import CONFIGURES, HARMLESS, SECRETS
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps

@@ -14,13 +14,7 @@ from returns.result import Failure, Result
 
 from builders import deterministic_services
 from minions.contracts.agent_errors import AgentStepError, SecurityError, ValidationError
-from minions.contracts.calls import (
-    ChatModel,
-    DeltaSink,
-    ModelCallResponse,
-    ModelFailure,
-    Prompt,
-)
+from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.messages import Message, MessageRole, assistant, user
 from minions.contracts.retry import RetryConfig
 from minions.data.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
@@ -34,7 +28,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 AT_ONCE = RetryConfig(initial_delay=0)
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.tools.agents import built_in
+from minions.adapters.tools.agents_toolset import built_in_agents
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
@@ -29,10 +29,10 @@ from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, World
 
-TOOLSET = built_in(lambda: datetime.now(UTC))
+TOOLSET = built_in_agents(lambda: datetime.now(UTC))
 Document = dict[str, JsonValue]
 
 WRITER: Document = {

@@ -24,7 +24,7 @@ from minions.engine.sessions.archive import (
     read_archive,
     store_archive,
 )
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import TokenUsage
@@ -24,7 +24,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline

@@ -27,10 +27,10 @@ from minions.contracts.tools import Effect
 from minions.data.errors import StepFailedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.kinds.ask import AskSpec
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.ask_kind import AskSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe, Permissions
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 PERMISSIONS = Permissions(allow_write=True, requires_approval=("write",))
 PARAMETERS: dict[str, JsonValue] = {

@@ -19,8 +19,8 @@ from minions.data.errors import LeaseHeldError
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
-from minions.testing.clock import FakeClock
-from minions.testing.facts import holding
+from minions.testing.journal_suite import holding
+from minions.testing.virtual_time import FakeClock
 
 HOUR = timedelta(hours=1)
 

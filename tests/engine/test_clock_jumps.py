@@ -21,11 +21,10 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe
-from minions.testing.clock import FakeClock
-from minions.testing.ids import counting_ids
+from minions.testing.virtual_time import FakeClock, counting_ids
 from mortal import MortalJournal, World
 
 DAY = timedelta(days=1)

@@ -16,7 +16,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
 from minions.engine.sessions.store import StepRepository
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 
 class CountingJournal(MemoryJournal):

@@ -21,7 +21,7 @@ from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 CUT = ModelFailure(

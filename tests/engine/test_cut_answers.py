@@ -25,7 +25,6 @@ from minions.engine.services.services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
 from minions.testing.endpoint import (
     Behaviour,
     ChatEndpoint,
@@ -37,6 +36,7 @@ from minions.testing.endpoint import (
     status,
     stream,
 )
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 PERSON: Final[JsonValue] = {

@@ -31,7 +31,7 @@ from minions.data.errors import StepFailedError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 DOCUMENT: Mapping[str, JsonValue] = {
     "id": "recipe",

@@ -45,10 +45,10 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 
 

@@ -16,7 +16,7 @@ from minions.recipe.expressions.values import (
     MissingValueError,
     weighed,
 )
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.set_kind import SetSpec
 
 
 def tenfold(count: int) -> list[SetSpec]:

@@ -8,11 +8,8 @@ from attrs import evolve
 from builders import deterministic_services
 from lab_models import GOOD, OUTPUT, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
-from minions.analysis.spending import Asking, AskingRecipe, KnownModel, spending
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCapabilities,
-)
+from minions.analysis.bounds import Asking, AskingRecipe, KnownModel, spending
+from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.context import Limits
 from minions.contracts.events import ModelReplaced, RunEvent
 from minions.contracts.executions import RunStatus
@@ -26,7 +23,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 ONE: JsonValue = {"name": "lab/a", "fallbacks": ["lab/b"], "cooldown_s": 30}

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.file_changes import FileChange, FileOutcome, RollbackReport
 from minions.contracts.journal.facts import FileChangeFact, FileChangeImported, FileChangeRecorded
@@ -35,7 +35,7 @@ from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from nested import Document, among
 
 HEAD = """

@@ -10,10 +10,10 @@ from builders import deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.tools import Effect
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 LIMIT_S = 30
 

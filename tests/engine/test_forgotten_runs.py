@@ -18,7 +18,7 @@ from minions.engine.views.lookup import list_runs
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 KEPT = 16
 FAILS = "id: q\nsteps: [{id: a, set: {n: 1}}, {id: b, assert: a.n > 1}]\n"

@@ -21,7 +21,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import World
 from patience import leap
 

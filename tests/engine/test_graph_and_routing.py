@@ -37,7 +37,7 @@ from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.step.next_step import NextStepChain, NextStepLink, Transition
 from minions.engine.step.step_manager import StepManager
-from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe
 
 

@@ -22,9 +22,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 
 

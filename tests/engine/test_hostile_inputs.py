@@ -14,7 +14,7 @@ import pytest
 from builders import answer_of, fake_tool, recipe_of, run_of, text_step
 from minions.adapters.models.answer_assembly import AnswerAssembly
 from minions.adapters.telemetry.loop_watchdog import LIMIT_S, LongCallback, watched_loop
-from minions.app.settings.masking import masked
+from minions.app.settings.settings import masked
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import MinionsError, near_names
@@ -26,7 +26,7 @@ from minions.engine.compile.prompt_sections import _data_in
 from minions.engine.views.run_search import hits_in
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.template import compile_template
-from minions.recipe.library import recipe_ids, slug_of
+from minions.recipe.recipe_files import recipe_ids, slug_of
 
 MIB: Final = 1_048_576
 _TRIES: Final = 3

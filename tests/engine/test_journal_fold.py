@@ -42,9 +42,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.history.memory import memory_from
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 
 NUMBER = OutputInstructions[object](schema={"type": "object", "required": ["n"]})

@@ -9,8 +9,8 @@ from minions.data.errors import RecipeError, UsageError
 from minions.engine.services.leases import acquire_lease
 from minions.engine.sessions.archive import read_archive
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import slug_of
 from minions.recipe.reading.load import recipe_from_document
+from minions.recipe.recipe_files import slug_of
 
 LONG = "x" * 201
 

@@ -31,9 +31,9 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
 from minions.data.errors import MetadataError
 from minions.data.json_values import JsonValue
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import ExecutionMode
 from patience import leap
 

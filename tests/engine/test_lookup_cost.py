@@ -24,10 +24,10 @@ from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import find_run, list_runs
 from minions.engine.views.run_detail import show_run
 from minions.interfaces.cli.session_choice import last_session, named_session
-from minions.interfaces.server.pending_decisions import all_waiting
+from minions.interfaces.server.decision_views import all_waiting
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 RECIPE = "id: small\nsteps: [{id: a, set: {n: 1}}, {id: ask, ask: 'Fine?'}]\n"
 FEW, MANY = 100, 5_000

@@ -8,10 +8,8 @@ from attrs import evolve
 from builders import deterministic_services
 from lab_models import GOOD, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
-from minions.analysis.spending import Asking, AskingRecipe, KnownModel, spending
-from minions.contracts.calls import (
-    ChatModel,
-)
+from minions.analysis.bounds import Asking, AskingRecipe, KnownModel, spending
+from minions.contracts.calls import ChatModel
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ModelCallFact
@@ -24,7 +22,7 @@ from minions.engine.views.output_rungs import rungs_of_model
 from minions.engine.views.run_detail import show_run
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 

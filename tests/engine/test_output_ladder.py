@@ -23,7 +23,6 @@ from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.retry import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.engine.services.services import MemoryProfiles, Services
-from minions.testing.clock import FakeClock
 from minions.testing.endpoint import (
     Behaviour,
     ChatEndpoint,
@@ -34,8 +33,8 @@ from minions.testing.endpoint import (
     error_body,
     status,
 )
-from minions.testing.model_servers import ServerHabits, model_server
-from minions.testing.server_behaviours import server_behaviours
+from minions.testing.server_behaviours import ServerHabits, model_server, server_behaviours
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 SCHEMA: Final[Mapping[str, JsonValue]] = {

@@ -20,7 +20,7 @@ from minions.engine.sessions.cancellation import cancel_run
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.model import Permissions
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, World
 
 CALL = tool_request("work", id="c1")

@@ -15,7 +15,7 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.workspaces import command_sandbox
-from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
@@ -29,8 +29,8 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import show_run
-from minions.interfaces.cli.console.results import result_to_json
-from minions.recipe.kinds.plan import QUESTION
+from minions.interfaces.cli.console.printed_results import result_to_json
+from minions.recipe.kinds.plan_kind import QUESTION
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World

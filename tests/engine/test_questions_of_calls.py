@@ -28,7 +28,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 LOOP: Mapping[str, JsonValue] = {

@@ -17,9 +17,9 @@ from minions.contracts.steps import StepScope
 from minions.data.errors import FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.recipe import RecipeSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.recipe_kind import RecipeSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe
 from mortal import KilledError, World
 from nested import loaded

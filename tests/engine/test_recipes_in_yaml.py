@@ -13,7 +13,7 @@ import pytest
 from builders import border_in
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.tools import Tool, Toolbox

@@ -7,7 +7,7 @@ import pytest
 from minions.data.errors import JournalError
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.views.lookup import json_of_blob
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 
 @pytest.mark.parametrize(

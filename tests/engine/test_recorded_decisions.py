@@ -24,11 +24,11 @@ from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.kinds.ask import AskSpec
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.ask_kind import AskSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, Permissions
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
 PERMISSIONS = Permissions(allow_write=True, requires_approval=("write",))

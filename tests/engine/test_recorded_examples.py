@@ -24,16 +24,13 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.marking import mark_run
 from minions.engine.views.judgements import ExampleReason
-from minions.engine.views.recorded_examples import (
-    RecordedExamples,
-    examples_of_runs,
-)
+from minions.engine.views.recorded_examples import RecordedExamples, examples_of_runs
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.recipe.reading.tested_examples import without_cases
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 WORDS: JsonValue = {"category": {"enum": ["bill", "other", "spam"]}}
 Seen = list[list[str]]

@@ -23,7 +23,7 @@ from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue
 from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import leap
 
 TTL_S = 30.0

@@ -13,7 +13,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 DAY = 86_400
 NAMES = ChildRunNames(run_id="run_1", key="each/0/0", work="")

@@ -16,8 +16,8 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.recipe.kinds.recipe import RecipeSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.recipe_kind import RecipeSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
 
 WRITE = ToolSpec(name="write", effect=Effect.ONCE)

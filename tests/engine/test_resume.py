@@ -33,7 +33,7 @@ from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal, World, outline
 
 WRITING = Permissions(allow_write=True)

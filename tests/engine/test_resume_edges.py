@@ -32,9 +32,9 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, OnFailure, Permissions
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World

@@ -43,7 +43,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, Permissions
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 
 NO_JITTER = RetryConfig(jitter=False)

@@ -44,10 +44,10 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.step_manager import StepManager
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import AgentRecipe, ExecutionMode
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import leap
 
 

@@ -14,8 +14,8 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import find_session, remove_sessions
 from minions.engine.views.lookup import find_run, list_runs
 from minions.engine.views.run_detail import show_run
-from minions.recipe.kinds.set import SetSpec
-from minions.testing.clock import FakeClock
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.testing.virtual_time import FakeClock
 
 
 @pytest.mark.parametrize(

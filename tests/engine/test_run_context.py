@@ -28,7 +28,7 @@ from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.model_config import ModelConfig
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import leap
 
 STEP = text_step("a")

@@ -23,7 +23,7 @@ from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, World, outline
 
 Document = dict[str, JsonValue]

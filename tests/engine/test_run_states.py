@@ -14,7 +14,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import list_runs
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 
 class Journal(MemoryJournal):

@@ -39,7 +39,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import World
 
 Document = dict[str, JsonValue]

@@ -15,8 +15,8 @@ from builders import Ran, fake_tool, recipe_of, run_of
 from minions.contracts.executions import RunStatus
 from minions.contracts.tools import Effect
 from minions.data.json_values import JsonValue
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import ExecutionMode, OnFailure, StepSpec
 
 

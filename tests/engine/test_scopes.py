@@ -12,7 +12,7 @@ from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 HOUR = 3_600.0
 

@@ -39,8 +39,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
-from minions.testing.ids import counting_ids
+from minions.testing.virtual_time import FakeClock, counting_ids
 
 VALUE = 'sk.*+"quoted"\\back+slash/é'
 MARKER = "${secret:env:API_TOKEN}"

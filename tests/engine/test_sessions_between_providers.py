@@ -17,8 +17,8 @@ from minions.contracts.messages import Message
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
-from minions.testing.clock import FakeClock
 from minions.testing.endpoint import ChatEndpoint
+from minions.testing.virtual_time import FakeClock
 from strict_servers.anthropic import StrictAnthropic
 from strict_servers.gemini import StrictGemini
 from strict_servers.openai import StrictChat, StrictResponses

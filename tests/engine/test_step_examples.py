@@ -16,7 +16,7 @@ from minions.contracts.messages import EXAMPLE, Message
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 

@@ -65,7 +65,7 @@ from minions.engine.history.memory import ConversationMemory
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.step_manager import StepManager
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 
 

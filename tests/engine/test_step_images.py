@@ -30,7 +30,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe, load_recipe_text
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(30)
 DIGEST = hashlib.sha256(PNG).hexdigest()

@@ -20,7 +20,7 @@ from minions.contracts.tools import Effect
 from minions.data.errors import UsageError
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
 from minions.engine.sessions.store import StepRepository
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, World
 
 Message = tuple[int, str, str | None]

@@ -11,7 +11,7 @@ import pytest
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.explanation import explain
-from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.executions import RunStatus
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.run.agent_executor import AgentExecutor
@@ -19,8 +19,8 @@ from minions.recipe.expressions import template
 from minions.recipe.expressions.syntax import ParsedExpression, parse_expression
 from minions.recipe.expressions.template import Templates, has_templates
 from minions.recipe.expressions.values import TemplateError
+from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.load import load_recipe, load_recipe_text
-from minions.recipe.tool_specs import tool_specs
 
 TEXT: Final = """
 id: r

@@ -36,7 +36,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import Permissions
 from minions.recipe.reading.load import recipe_from_document
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 CALL = ToolCall(key="a/1/0/tool/1/0", request=tool_request("write"))
 FAILURE = ToolFailure(code="tool-failed", message="It broke.")

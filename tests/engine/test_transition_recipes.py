@@ -25,11 +25,10 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.explanation import explain
-from minions.analysis.pictures.data import picture_to_json
-from minions.analysis.pictures.mermaid import mermaid
-from minions.analysis.pictures.outline import outline as drawn
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
+from minions.analysis.pictures.text_pictures import mermaid, picture_to_json
+from minions.analysis.pictures.text_pictures import outline as drawn
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentExecutionError, RunStatus
@@ -46,7 +45,7 @@ from minions.engine.run.recipe_changes import steps_from
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World, outline

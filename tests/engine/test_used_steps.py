@@ -24,8 +24,8 @@ from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.recipe import RecipeSpec
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.recipe_kind import RecipeSpec
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from minions.data.errors import UsageError
 from minions.data.json_values import dumps
-from minions.evaluation.case_parts import FEWEST_CASES, CaseParts, Part, parts_of
-from minions.evaluation.cases import Case
+from minions.evaluation.cases import FEWEST_CASES, Case, CaseParts, Part, parts_of
 
 
 def cases(*texts: str) -> list[Case]:

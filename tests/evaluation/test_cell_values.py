@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
-from minions.evaluation.cell_values import CellError, cell_value
+from minions.evaluation.cases import CellError, cell_value
 from minions.evaluation.scorers import is_same
 
 

@@ -11,9 +11,8 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.evaluation.cases import NOT_GIVEN, Case, NotGiven
 from minions.evaluation.scorer_checks import check_scorers
-from minions.evaluation.scorers import Fields
+from minions.evaluation.scorers import AnyScorer, Fields
 from minions.evaluation.suite_file import read_suite_text
-from minions.evaluation.suites import AnyScorer
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

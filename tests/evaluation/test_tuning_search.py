@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.evaluation.case_parts import Part
+from minions.evaluation.cases import Part
 from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
 from minions.evaluation.tuning_search import (
     Measures,

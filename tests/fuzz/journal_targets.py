@@ -10,7 +10,7 @@ from typing import Final
 
 from crash.played import Death, PlayedRun
 from fuzz.target import Target
-from minions.adapters.stores.row_bodies import body_text, read_fact
+from minions.adapters.stores.stored_rows import body_text, read_fact
 from minions.contracts.journal.facts import UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry
 from minions.data.errors import MinionsError, UsageError
@@ -22,7 +22,7 @@ from minions.engine.sessions.archive import archive_lines, load_archive, read_ar
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import REJECTED, list_runs
 from minions.engine.views.run_detail import show_run
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 __all__ = ["journal_targets"]
 

@@ -10,20 +10,19 @@ from typing import Final
 from fuzz.target import Target, text_of
 from minions.adapters.tools.many_files import FileContent, FileEdit, ManyFileTools, outline_of
 from minions.adapters.tools.text_files import FileOptions, TextFiles
-from minions.app.wiring.extensions import built_in_toolsets
+from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.contracts.plan_diffs import PlanDiff, diff_plans
 from minions.contracts.plans import Plan
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import SchemaValidator
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_form import PlanForm
-from minions.planning.plan_json import read_plan
+from minions.planning.plan_json import PlanForm, read_plan
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA, artifacts_of, missing_artifacts
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
-from minions.recipe.text.yaml_writer import yaml_text
+from minions.recipe.text.yaml_reader import yaml_text
 
 __all__ = ["plan_targets"]
 
@@ -290,7 +289,7 @@ class _ArtifactsTarget:
 
 def _sources() -> Sequence[bytes]:
     package = Path(__file__).resolve().parents[2] / "minions"
-    names = ("contracts/plans.py", "adapters/tools/data.py", "interfaces/server/web/app.js")
+    names = ("contracts/plans.py", "adapters/tools/data_toolset.py", "interfaces/server/web/app.js")
     read = [package / name for name in names]
     other = (
         b"export class A extends B {\n  async run(x) {}\n}\npub fn f() -> u8 {}\nfunc G(a int) {}\n"

@@ -12,12 +12,10 @@ from typing import Final
 from fuzz.target import Target, text_of
 from minions.adapters.models.strict_schema import is_strict_schema
 from minions.analysis.explanation import explain
-from minions.analysis.pictures.data import picture_to_json
-from minions.analysis.pictures.mermaid import mermaid
-from minions.analysis.pictures.outline import outline
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
-from minions.app.wiring.extensions import built_in_toolsets
+from minions.analysis.pictures.text_pictures import mermaid, outline, picture_to_json
+from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.contracts.tool_parameters import sent_parameters
 from minions.data.errors import MinionsError, SchemaError, UsageError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -32,8 +30,8 @@ from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.values import EvaluationError, MissingValueError, TemplateError
 from minions.recipe.model import AgentRecipe
+from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
-from minions.recipe.tool_specs import tool_specs
 from recipe.sample_catalog import CATALOG as SAMPLE
 from recipe.test_reader_properties import places_are_inside
 

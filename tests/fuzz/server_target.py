@@ -21,7 +21,7 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog, Services
 from minions.interfaces.server.app import App, api_document, create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from patience import HANG_S
 from served import RECIPES, Door, echo
 

@@ -13,14 +13,20 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from fuzz.target import Target, text_of
+from minions.adapters.http.request_rules import (
+    HOST_PATTERN,
+    AllowedHost,
+    _canonical,
+    check_address,
+)
 from minions.adapters.stores.postgres_url import hidden_in, is_ambiguous, without_password
 from minions.adapters.stores.state_store import MemoryState
-from minions.adapters.tools.data import data_toolset, parse_csv, to_csv
-from minions.adapters.tools.date_time import date_time_tools
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.confined_paths import GlobPattern
+from minions.adapters.tools.data_toolset import data_toolset, parse_csv, to_csv
+from minions.adapters.tools.default_tools import date_time_tools, state_tools
+from minions.adapters.tools.files_toolset import files_toolset
 from minions.adapters.tools.function_tool import FunctionTool
-from minions.adapters.tools.glob_pattern import GlobPattern
-from minions.adapters.tools.http_request import (
+from minions.adapters.tools.http_toolset import (
     HttpRequest,
     checked_headers,
     encoded_body,
@@ -28,18 +34,11 @@ from minions.adapters.tools.http_request import (
     redirected,
     shown_url,
 )
-from minions.adapters.tools.network_targets import (
-    HOST_PATTERN,
-    AllowedHost,
-    _canonical,
-    check_address,
-)
-from minions.adapters.tools.state import state_tools
-from minions.adapters.tools.time import time_toolset
+from minions.adapters.tools.time_toolset import time_toolset
 from minions.app.runs.batch_items import ItemsFile
 from minions.app.settings.folder_trust import FolderTrust
-from minions.app.settings.masking import masked
 from minions.app.settings.setting_sources import load_settings
+from minions.app.settings.settings import masked
 from minions.contracts.base_url import check_base_url
 from minions.contracts.decision_words import parse_decision, word_of
 from minions.contracts.tools import Tool, ToolScope

@@ -23,7 +23,7 @@ from minions.contracts.waiting import RunWait
 from minions.data.errors import LeaseHeldError, NotFoundError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 RECIPE = """\
 id: judge

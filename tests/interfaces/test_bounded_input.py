@@ -26,7 +26,7 @@ from minions.data.bounded_files import BoundedLines, LongLineError, open_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.engine.sessions import archive
 from minions.engine.sessions.archive import read_archive_file
-from minions.interfaces.cli import standard_input
+from minions.interfaces.cli import options as standard_input
 from patience import HANG_S
 
 ROOT: Final = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.tools.function_tool import tool
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
-from minions.app.wiring.models import Models
+from minions.app.wiring.configured_models import Models
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.app.wiring import built_in_recipes
+from minions.app.wiring import built_in_extensions as built_in_recipes
 from patience import HANG_S
 
 WRITER = """
@@ -24,7 +24,7 @@ output: "{{ s.t }}"
 TWO = "id: two\ninputs: {a: string, b: string}\nsteps: [{id: s, set: {n: 1}}]\n"
 OWN = """
 from minions import AgentRecipe, Extensions
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import InputSpec
 
 helper = AgentRecipe(

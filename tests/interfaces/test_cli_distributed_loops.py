@@ -41,7 +41,7 @@ def write_down(word: str) -> str:
 WORKERS = """
 import os, sys
 from minions.interfaces.cli.main import run_command_line
-import minions.interfaces.cli.commands.worker
+import minions.interfaces.cli.commands.worker_commands
 
 codes = []
 while not codes or codes[-1]:

@@ -23,9 +23,9 @@ from command_line import Cli, Write
 from fake_login_server import SECRET, LoginServer, login_server
 from minions import Minions
 from minions.adapters.tools.mcp.bounded_http import CONNECT_TO, _connecting_to
-from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.login import _GuardedLogin, _peer_of, login_of
 from minions.adapters.tools.mcp.login_store import LoginStore
+from minions.adapters.tools.mcp.mcp_failures import Ending
 from minions.contracts.tool_servers import ServerLogin
 from minions.data.errors import ToolServerError
 from minions.mcp import McpSettings, Protocol, lock_servers

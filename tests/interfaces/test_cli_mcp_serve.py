@@ -24,7 +24,7 @@ from mcp_servers import Called, called, scope
 from minions.contracts.tool_servers import Protocol, ToolServer
 from minions.data.errors import ToolError, ToolServerError
 from minions.data.json_values import JsonValue
-from minions.interfaces.server.mcp import mcp_server
+from minions.interfaces.server.mcp_endpoint import mcp_server
 from minions.interfaces.server.recipe_tools import (
     RecipeTool,
     RecipeTools,

@@ -8,7 +8,7 @@ import click
 import pytest
 from attrs import frozen
 
-from minions.interfaces.cli.commands.run import RunOptions
+from minions.interfaces.cli.commands.run_command import RunOptions
 from minions.interfaces.cli.options import (
     CommonOptions,
     OutputOptions,

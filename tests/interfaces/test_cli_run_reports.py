@@ -17,9 +17,7 @@ from command_line import Cli, Write
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.data.errors import FailureInfo, JournalError
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.cli.console.junit import junit_xml
-from minions.interfaces.cli.console.run_annotations import run_annotations
-from minions.interfaces.cli.console.run_junit import run_suite
+from minions.interfaces.cli.console.junit_reports import junit_xml, run_annotations, run_suite
 from minions.recipe.model import AgentRecipe
 from patience import HANG_S
 

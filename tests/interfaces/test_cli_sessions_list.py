@@ -14,7 +14,7 @@ from command_line import Cli, Write
 from minions import Minions, ScriptedModel
 from minions.data.json_values import JsonValue
 from minions.engine.views.lookup import list_runs
-from minions.interfaces.cli.commands.sessions_list import run_lines
+from minions.interfaces.cli.commands.session_lists import run_lines
 
 RECIPE: Final = """
 id: %s
@@ -22,7 +22,7 @@ inputs: {question: {type: string, default: Who?}, times: {type: integer, default
 steps:
   - {id: fine, assert: [inputs.times < 3]}
 """
-COLUMNS: Final = "minions.interfaces.cli.commands.sessions_list.list_width"
+COLUMNS: Final = "minions.interfaces.cli.commands.session_lists.list_width"
 
 
 @pytest.fixture

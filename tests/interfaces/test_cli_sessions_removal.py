@@ -94,7 +94,7 @@ def test_a_person_is_asked(
     first, _ = ids(cli)
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     monkeypatch.setattr(
-        "minions.interfaces.cli.commands.sessions_deletion._is_terminal", lambda: True
+        "minions.interfaces.cli.commands.session_archives._is_terminal", lambda: True
     )
     told = cli("sessions", "rm", first, *DB)
     assert f"Remove {first}, for good? [y/N]" in told.out + told.err

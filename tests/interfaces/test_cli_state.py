@@ -12,7 +12,7 @@ import minions as m
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.data.json_values import JsonValue
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 SAVE = """
 id: save

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mypy import api as mypy
 
 from command_line import Cli, Write
-from minions.analysis.stubs.client import class_name, client_text, doc_text, field_name
+from minions.analysis.client_stubs import class_name, client_text, doc_text, field_name
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
@@ -315,7 +315,7 @@ def test_a_recipe_with_faults_has_no_client(cli: Cli, write: Write) -> None:
     ],
 )
 def test_an_output_is_known_where_it_is_certain(recipe: str, known: JsonSchema) -> None:
-    from minions.app.wiring.extensions import built_in_tools
+    from minions.app.wiring.built_in_extensions import built_in_tools
 
     tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
     text = f"id: r\ninputs: {{i: integer}}\n{recipe}\n"

@@ -12,11 +12,11 @@ from builders import deterministic_services
 from command_line import Cli, Write
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.evaluating.recipe_tests import run_test
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.recipe.model_config import ModelConfig
 

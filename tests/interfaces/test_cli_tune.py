@@ -16,7 +16,7 @@ import pytest
 
 from command_line import Cli, Outcome, Write
 from minions.app.evaluating.learning import TestComparison
-from minions.interfaces.cli.commands.tune_outcome import refusal_of
+from minions.interfaces.cli.commands.tune_command import refusal_of
 from patience import HANG_S
 
 MODELS: Final = '''

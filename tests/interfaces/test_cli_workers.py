@@ -48,7 +48,7 @@ CRASHES = "id: crashes\nsteps:\n  - {id: c, tool: crash, params: {text: x}}\n"
 FORKS = """
 import os, sys
 from minions.interfaces.cli.main import run_command_line
-import minions.interfaces.cli.commands.worker
+import minions.interfaces.cli.commands.worker_commands
 
 codes = []
 for _ in range(6):

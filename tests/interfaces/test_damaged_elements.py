@@ -19,16 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import Cli, Write
-from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
-from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
-from minions.app.wiring.runtime import CompiledRecipes, FolderAgents
+from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
+from minions.app.wiring.built_in_extensions import built_in_tools, built_in_toolsets
+from minions.app.wiring.configured_runtime import CompiledRecipes, FolderAgents
 from minions.contracts.step_cache import CachedStep
 from minions.data.errors import MinionsError
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import find_recipe, recipe_ids
+from minions.recipe.recipe_files import find_recipe, recipe_ids
 
 NAMES = ("a", "b", "c")
 CATALOG = Catalog(

@@ -8,7 +8,7 @@ import pytest
 
 from command_line import Cli, Write
 from minions.app.settings.settings import ProviderSettings, Settings
-from minions.app.wiring.models import ModelChoice, Models
+from minions.app.wiring.configured_models import ModelChoice, Models
 from minions.contracts.instructions import OutputMode
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog

@@ -10,7 +10,7 @@ from chat_servers import served_models
 from command_line import Cli, Write
 from minions.contracts.model_profiles import Support
 from minions.testing.endpoint import Behaviour, error_body, status
-from minions.testing.model_servers import ServerHabits, model_server
+from minions.testing.server_behaviours import ServerHabits, model_server
 
 
 def configured(write: Write, base_url: str) -> None:

@@ -10,14 +10,21 @@ from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.analysis.pictures.layout import MOST_IN_A_ROW, laid_out, rows_of
-from minions.analysis.pictures.mermaid import mermaid
-from minions.analysis.pictures.outline import outline
-from minions.analysis.pictures.picture import Edge, Node, Picture, cut, picture_of
+from minions.analysis.pictures.picture import (
+    MOST_IN_A_ROW,
+    Edge,
+    Node,
+    Picture,
+    cut,
+    laid_out,
+    picture_of,
+    rows_of,
+)
 from minions.analysis.pictures.svg import svg
+from minions.analysis.pictures.text_pictures import mermaid, outline
 from minions.contracts.steps import PythonStep, StepScope
 from minions.engine.compile.graph import DefaultStepGraph
-from minions.recipe.kinds.registry import KINDS
+from minions.recipe.kinds.kind_registry import KINDS
 from minions.recipe.model import AgentRecipe
 
 SVG = "{http://www.w3.org/2000/svg}"

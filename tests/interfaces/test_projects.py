@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from command_line import Cli, Outcome
-from minions.recipe.project_folders import project_of
+from minions.recipe.recipe_files import project_of
 
 RECIPE: Final = "id: notes\nsteps:\n  - {id: fine, set: {n: 1}}\n  - {id: last, set: {n: 2}}\n"
 TALK: Final = """

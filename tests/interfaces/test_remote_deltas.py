@@ -21,7 +21,7 @@ from minions.app.runs.remote_deltas import DeltaOrder, RemoteDeltas, remote_delt
 from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.journal.journal import Journal
 from minions.engine.services.services import NullLog
-from minions.interfaces.server.live.frames import frame_of
+from minions.interfaces.server.live.channels import frame_of
 from patience import HANG_S, leap
 from typed_answers import TOKEN, TypedAnswers
 

@@ -43,8 +43,8 @@ from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
-from minions.testing.clock import FakeClock
 from minions.testing.endpoint import Behaviour, ChatEndpoint, answer, drop, error_body, status
+from minions.testing.virtual_time import FakeClock
 from nested import Document, loaded
 
 SAYS_NOTHING: Final = ""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 from minions.app.pages.run_page import RunPage
-from minions.app.settings.masking import masked
+from minions.app.settings.settings import masked
 from minions.data.json_values import JsonValue
 from minions.engine.views.run_detail import RunDetail, StepSummary
 from minions.engine.views.run_steps import StepDetail

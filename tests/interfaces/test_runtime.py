@@ -11,8 +11,8 @@ import minions.app
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.decisions import Deny
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
@@ -44,7 +44,7 @@ def test_executors_are_made_in_one_place_of_application_and_interfaces() -> None
     root = Path(minions.app.__path__[0]).parent
     files = [path for room in ("app", "interfaces") for path in (root / room).rglob("*.py")]
     places = [path for path in files if _makes_an_executor(path)]
-    assert [str(path.relative_to(root)) for path in places] == ["app/wiring/runtime.py"]
+    assert [str(path.relative_to(root)) for path in places] == ["app/wiring/configured_runtime.py"]
 
 
 def runtime_of(*answers: str, extensions: Extensions | None = None) -> Runtime:

@@ -13,8 +13,7 @@ from command_line import Write
 from minions.adapters.models import endpoints
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.operator_limits import bounded
-from minions.app.settings.setting_sources import Origin, load_settings
-from minions.app.settings.setting_types import setting_types
+from minions.app.settings.setting_sources import Origin, load_settings, setting_types
 from minions.app.settings.settings import (
     BUILT_IN_PROVIDERS,
     LocalSettings,

@@ -13,7 +13,7 @@ from attrs import evolve
 from command_line import Cli, Write
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.app.settings.settings import Settings, TelemetrySettings
-from minions.app.wiring.telemetry import Telemetry, make_telemetry
+from minions.app.wiring.configured_runtime import Telemetry, make_telemetry
 from minions.data.errors import EnvironmentRefusedError, MinionsError
 from otlp_collector import collecting
 

@@ -23,10 +23,10 @@ from minions import (
 from minions.app.application.application import EnvironmentModels
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import SpaceOptions
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.messages import TokenUsage
 from minions.data.json_values import JsonValue
-from minions.evaluation.case_parts import Part
+from minions.evaluation.cases import Part
 from minions.evaluation.tuning_search import TrialVerdict
 from minions.evaluations import (
     Case,
@@ -38,7 +38,7 @@ from minions.evaluations import (
     TuningReport,
 )
 from minions.interfaces.cli.console.console import hanging
-from minions.interfaces.cli.console.tuning_table import tuning_lines
+from minions.interfaces.cli.console.evaluation_tables import tuning_lines
 from minions.testing.endpoint import ChatEndpoint, Exchange, answer
 
 RECIPE = """\

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from minions.app.evaluating.tuning_examples import HeldOutCases
 from minions.app.evaluating.tuning_space import (
+    HeldOutCases,
     RecipeVersion,
     SpaceOptions,
     TuningSpace,
@@ -18,7 +18,7 @@ from minions.data.errors import NotFoundError
 from minions.data.json_values import JsonValue
 from minions.evaluation.cases import Case
 from minions.evaluation.tuning import Configuration, Dimension, Setting
-from minions.interfaces.cli.console.tuning_table import closed_lines
+from minions.interfaces.cli.console.evaluation_tables import closed_lines
 from minions.planning.step_edit import step_keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

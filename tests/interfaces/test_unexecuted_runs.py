@@ -14,7 +14,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.views.lookup import count_runs, list_runs
 from minions.engine.views.run_states import executed_runs, read_leases
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 BEGUN: Final[Mapping[str, JsonValue]] = {"recipe": "some", "inputs": {}}
 HELD, EXPIRED, DEAD, RELEASED, EXPIRED_AND_DEAD = "held", "expired", "dead", "released", "both"

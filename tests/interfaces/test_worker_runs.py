@@ -18,7 +18,7 @@ from minions.app.runs import unexecuted_runs
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.queue_places import QueuePlace
@@ -34,7 +34,7 @@ from minions.engine.services.services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker import run_execution
-from minions.interfaces.worker.reconciliation import Reconciliation
+from minions.interfaces.worker.run_execution import Reconciliation
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from patience import HANG_S
 

@@ -120,17 +120,28 @@ _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
 GUARDS: Final[Mapping[str, Guard]] = {
     f"{_SUPERVISOR}/workspace_guard.py": Guard(
-        tests=("adapters/test_workspace_guard.py",),
+        tests=("adapters/test_workspace_guard.py", "adapters/test_put_back_files.py"),
         places=frozenset(
             {
+                *("_MOST_KEPT_BYTES", "_DEEPEST", "_READ", "_Entry", "ProtectedFiles", "_write"),
                 *("WorkspaceGuard", "mounts_of", "outermost", "_is_same", "_put_aside"),
                 "_parts_of_repository",
             }
         ),
     ),
-    f"{_SUPERVISOR}/workspace_walk.py": Guard(
-        tests=("adapters/test_workspace_guard.py",),
-        places=frozenset({"WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner"}),
+    f"{_SUPERVISOR}/workspace_folders.py": Guard(
+        tests=(
+            *("adapters/test_workspace_guard.py", "adapters/test_disk_space.py"),
+            "adapters/test_put_back_files.py",
+        ),
+        places=frozenset(
+            {
+                *("WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner", "_FOLDER"),
+                *("_NEW", "_RIGHTS", "opened", "opened_in", "status_of", "change_mode", "remove"),
+                *("_entered", "_emptied", "write_file"),
+                *("_UNTOLD", "DiskSpace", "_tells_free_space"),
+            }
+        ),
     ),
     f"{_SUPERVISOR}/git_trust.py": Guard(
         tests=("adapters/test_workspace_guard.py",),
@@ -145,10 +156,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     f"{_SUPERVISOR}/file_requests.py": Guard(
         tests=("adapters/test_file_requests.py",),
         places=frozenset({"FileRequests", "_Call", "_above", "_kind", "_refuse_present"}),
-    ),
-    f"{_SUPERVISOR}/disk_space.py": Guard(
-        tests=("adapters/test_disk_space.py",),
-        places=frozenset({"_UNTOLD", "DiskSpace", "_tells_free_space"}),
     ),
     f"{_SUPERVISOR}/seccomp.py": Guard(
         tests=("adapters/test_system_call_filters.py",),
@@ -261,14 +268,30 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_bounded_input.py",),
         places=frozenset({"open_regular", "read_regular", "BoundedLines"}),
     ),
-    "interfaces/http/acceptor.py": Guard(
-        tests=("server/test_acceptor.py", "server/test_slow_clients.py")
-    ),
     "interfaces/http/connections.py": Guard(
-        tests=("server/test_connections.py", "server/test_slow_clients.py"),
-        places=frozenset({"Connections"}),
+        tests=(
+            *("server/test_acceptor.py", "server/test_connections.py"),
+            "server/test_slow_clients.py",
+        ),
+        places=frozenset(
+            {
+                *(
+                    "Rarely",
+                    "Acceptor",
+                    "_descriptor",
+                    "_AT_ONCE",
+                    "_REST_S",
+                    "_NO_ROOM",
+                    "_EVERY_S",
+                ),
+                "Connections",
+            }
+        ),
     ),
-    "interfaces/server/live/stream_places.py": Guard(tests=("server/test_stream_places.py",)),
+    "interfaces/server/live/channels.py": Guard(
+        tests=("server/test_stream_places.py",),
+        places=frozenset({"_LEFT", "_SHARE", "StreamPlaces", "no_more_streams"}),
+    ),
     "interfaces/server/live/recovery.py": Guard(
         tests=(
             "server/test_recovery_rules.py",
@@ -280,9 +303,18 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_local_models.py",),
         places=frozenset({"check_local_name", "is_local"}),
     ),
-    "interfaces/http/caller_inputs.py": Guard(tests=("server/test_caller_inputs.py",)),
-    "interfaces/http/caller_secrets.py": Guard(
-        tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
+    "interfaces/server/server_runtime.py": Guard(
+        tests=(
+            *("server/test_caller_inputs.py", "server/test_caller_secrets.py"),
+            "server/test_server_secrets.py",
+        ),
+        places=frozenset(
+            {
+                *("_FOLDER_OPTIONS", "CallerInputs", "_refused", "_is_offered", "_may_name"),
+                *("_chosen_by_inputs", "_inputs_in", "_composed_folders", "_is_lone"),
+                *("CallerSecrets", "_reference"),
+            }
+        ),
     ),
     "engine/services/memory_journal.py": Guard(
         tests=_JOURNAL,
@@ -310,6 +342,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 "SqliteJournal.acquire",
                 "SqliteJournal.renew",
                 "SqliteJournal.release",
+                "adopt_entries",
+                "remove_session",
             }
         ),
     ),
@@ -364,7 +398,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_cli_mcp_login.py",),
         places=frozenset({"_GuardedLogin._checked_address", "_nearness", "_peer_of"}),
     ),
-    "adapters/tools/data.py": Guard(
+    "adapters/tools/data_toolset.py": Guard(
         tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
     ),
     "app/settings/folder_trust.py": Guard(
@@ -383,7 +417,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "app/settings/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
-    "recipe/checks/carried_text.py": Guard(
+    "recipe/checks/sources.py": Guard(
         tests=("recipe/test_carried_text.py",),
         places=frozenset(
             {
@@ -392,14 +426,17 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    "adapters/stores/sqlite_sessions.py": Guard(
-        tests=_SQLITE,
-        places=frozenset({"adopt_entries", "remove_session"}),
-    ),
     # --- keys, headers, and who comes in ---
     "adapters/models/endpoints.py": Guard(tests=("adapters/test_model_endpoints.py",)),
-    "adapters/http/header_checks.py": Guard(tests=("adapters/test_model_endpoints.py",)),
-    "adapters/http/server_addresses.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "adapters/http/request_rules.py": Guard(
+        tests=("adapters/test_model_endpoints.py",),
+        places=frozenset(
+            {
+                *("is_loopback_url", "server_address", "origin_of", "ollama_url", "_OWN_HEADERS"),
+                *("check_key", "check_header", "check_header_name"),
+            }
+        ),
+    ),
     "interfaces/server/access.py": Guard(
         tests=(
             "server/test_access.py",
@@ -407,22 +444,18 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "server/test_token_scopes.py",
         )
     ),
-    "interfaces/http/callers.py": Guard(
-        tests=("server/test_token_scopes.py", "server/test_owners.py")
-    ),
     "interfaces/http/tokens.py": Guard(
-        tests=("server/test_token_scopes.py", "server/test_server_gate.py"),
+        tests=(
+            *("server/test_token_scopes.py", "server/test_server_gate.py"),
+            "server/test_owners.py",
+        ),
         places=frozenset(
             {
+                *("Caller", "_own", "FULL", "caller_of"),
                 *("_SHORTEST", "_as_scopes", "_check_name", "_check_digest", "_check_scopes"),
-                "check_token",
+                *("check_token", "_MOST_BYTES", "read_token_file", "_table", "_token", "_text"),
+                "_new_token",
             }
-        ),
-    ),
-    "interfaces/http/token_file.py": Guard(
-        tests=("server/test_token_scopes.py",),
-        places=frozenset(
-            {"_MOST_BYTES", "read_token_file", "_table", "_token", "_text", "_new_token"}
         ),
     ),
     # --- budgets of many runs ---
@@ -439,10 +472,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_worker_runs.py",
         )
     ),
-    "interfaces/worker/reconciliation.py": Guard(
-        tests=_WORKER, places=frozenset({"Reconciliation"})
+    "interfaces/worker/run_execution.py": Guard(
+        tests=_WORKER,
+        places=frozenset(
+            {
+                *("_BUSY_S", "_AGAIN_S", "_MOST_TRIES", "_MOST_TRIES_AT_WORK", "MOST_PAUSES"),
+                *("_FINISHED", "RunExecution", "_pause_of", "_has_progress", "Reconciliation"),
+            }
+        ),
     ),
-    "interfaces/worker/run_execution.py": Guard(tests=_WORKER),
     # --- plans ---
     "planning/plan_checks.py": Guard(
         tests=("planning/test_plan_checks.py",),
@@ -457,15 +495,17 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     # --- trust ---
-    "recipe/checks/untrusted_flows.py": Guard(
+    "recipe/checks/flows.py": Guard(
         tests=("recipe/test_untrusted_flows.py", "recipe/test_untrusted_text.py"),
         places=frozenset(
-            {"check_untrusted_flows", "_check_recorded_examples", "_check_system_prompt"}
+            {
+                *("check_untrusted_flows", "_check_recorded_examples", "_check_system_prompt"),
+                *("UntrustedText", "_SAID", "_has_untrusted_input", "_declared"),
+            }
         ),
     ),
-    "recipe/checks/untrusted_text.py": Guard(tests=("recipe/test_untrusted_text.py",)),
     # --- servers of tools ---
-    "adapters/tools/mcp/bounds.py": Guard(
+    "adapters/tools/mcp/mcp_failures.py": Guard(
         tests=("adapters/test_mcp_bounds.py",),
         places=frozenset(
             {
@@ -495,10 +535,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    f"{_SUPERVISOR}/opened_folders.py": Guard(
-        tests=("adapters/test_put_back_files.py", "adapters/test_workspace_guard.py")
-    ),
-    f"{_SUPERVISOR}/protected_files.py": Guard(tests=("adapters/test_put_back_files.py",)),
 }
 
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
@@ -533,7 +569,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "No child sees it: the default was set when the module was loaded. A test of it pins it.",
     ),
     Equivalent(
-        "interfaces/worker/reconciliation.py",
+        "interfaces/worker/run_execution.py",
         "Reconciliation._submit",
         "if job is not None:",
         "if (job is None):",
@@ -547,14 +583,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A short cut: the record of the run is asked for its queue, too.",
     ),
     Equivalent(
-        "interfaces/worker/reconciliation.py",
+        "interfaces/worker/run_execution.py",
         "Reconciliation.submit_missing",
         "missing = [row for row in rows if row.run_id not in known]",
         "missing = [row for row in rows if (True)]",
         "A short cut: the engine has the job, and takes no second one.",
     ),
     Equivalent(
-        "interfaces/worker/reconciliation.py",
+        "interfaces/worker/run_execution.py",
         "Reconciliation._submit",
         "place = RunPolicy.recorded(fact.note or {}).queue",
         "place = RunPolicy.recorded((fact.note)).queue",
@@ -603,7 +639,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Of no root nothing is cut off.",
     ),
     Equivalent(
-        "interfaces/http/token_file.py",
+        "interfaces/http/tokens.py",
         "read_token_file",
         "text = known.read(_MOST_BYTES + 1).decode()",
         "text = known.read(_MOST_BYTES + 2).decode()",
@@ -673,56 +709,56 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Two places for each priority are needed; a third one stays empty.",
     ),
     Equivalent(
-        f"{_SUPERVISOR}/protected_files.py",
+        f"{_SUPERVISOR}/workspace_guard.py",
         "ProtectedFiles._put_back",
         "if is_same and (before is not None or not self._is_hidden(path)):",
         "if is_same and ((not self._is_hidden(path))):",
         "A short cut: what is there is hidden by nothing.",
     ),
     Equivalent(
-        f"{_SUPERVISOR}/protected_files.py",
+        f"{_SUPERVISOR}/workspace_guard.py",
         "ProtectedFiles._entry",
         "return _Entry(mode, {key: each for key, each in found.items() if each is not None})",
         "return _Entry(mode, {key: each for key, each in found.items() if (True)})",
         "It was listed a moment before; the commands have ended by then.",
     ),
     Equivalent(
-        f"{_SUPERVISOR}/protected_files.py",
+        f"{_SUPERVISOR}/workspace_guard.py",
         "ProtectedFiles._bytes",
         "data = file.read(self._left + 1)",
         "data = file.read(self._left + 2)",
         "What is longer by one byte or more is refused, and nothing of it is used.",
     ),
     Equivalent(
-        f"{_SUPERVISOR}/opened_folders.py",
+        f"{_SUPERVISOR}/workspace_folders.py",
         "_entered",
         "change_mode(found, 0o700) # it is about to be removed",
         "pass # it is about to be removed",
         "Rights stop no tests of root; as another user a test of them pins it.",
     ),
     Equivalent(
-        f"{_SUPERVISOR}/opened_folders.py",
+        f"{_SUPERVISOR}/workspace_folders.py",
         "_emptied",
         "return [each.name for each in entries if each.is_dir(follow_symlinks=False)]",
         "return [each.name for each in entries if each.is_dir(follow_symlinks=True)]",
         "Links are gone by then.",
     ),
     Equivalent(
-        "recipe/checks/untrusted_text.py",
+        "recipe/checks/flows.py",
         "UntrustedText._may_begin",
         "return False",
         "return True",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
-        "recipe/checks/untrusted_text.py",
+        "recipe/checks/flows.py",
         "UntrustedText._may_begin",
         "return step.inner is not None or any(each in _SAID for each in found)",
         "return (step.inner is None) or any(each in _SAID for each in found)",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
-        "recipe/checks/untrusted_text.py",
+        "recipe/checks/flows.py",
         "UntrustedText._may_begin",
         "return step.inner is not None or any(each in _SAID for each in found)",
         "return step.inner is not None or all(each in _SAID for each in found)",
@@ -858,7 +894,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Every call that is decided by an argument exists on each architecture.",
     ),
     Equivalent(
-        "recipe/checks/carried_text.py",
+        "recipe/checks/sources.py",
         "carried_by",
         "return",
         "pass",

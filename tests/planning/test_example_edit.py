@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from minions.data.errors import NotFoundError, UsageError
 from minions.data.json_values import JsonValue
-from minions.planning.example_edit import examples_in, with_examples
-from minions.planning.recipe_diff import recipe_diff
+from minions.planning.step_edit import examples_in, recipe_diff, with_examples
 
 BLOCK = """# a recipe
 id: r

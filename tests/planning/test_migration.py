@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from attrs import evolve
 
-from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.tools import Toolbox, ToolScope
 from minions.planning.migration import (
     CheckRecipe,

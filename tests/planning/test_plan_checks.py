@@ -17,7 +17,7 @@ from minions.planning.plan_checks import (
     refusal_of,
     without_completed,
 )
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 
 
 def step(

@@ -9,13 +9,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.tools.glob_pattern import GlobPattern
-from minions.app.wiring.extensions import built_in_toolsets
+from minions.adapters.tools.confined_paths import GlobPattern
+from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import compile_template

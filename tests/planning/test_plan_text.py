@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType
 from minions.data.json_values import JsonValue
 from minions.planning.plan_json import read_plan, read_plan_text
-from minions.recipe.checks.names import RESERVED
-from minions.recipe.expressions.tokens import WORDS
+from minions.recipe.checks.step_rules import RESERVED
+from minions.recipe.expressions.syntax import WORDS
 from patience import work_of
 
 DOCUMENTED: Final = """\

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import pytest
 
-from minions.app.wiring.extensions import built_in_toolsets
+from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.contracts.tools import ToolScope
 from minions.data.json_values import JsonValue
 from minions.planning.plan_tools import plans_toolset

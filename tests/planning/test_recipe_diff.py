@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minions.planning.recipe_diff import recipe_diff
+from minions.planning.step_edit import recipe_diff
 
 BEFORE: Final = """id: r
 steps:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from minions.data.errors import NotFoundError, UsageError
 from minions.data.json_values import JsonValue
-from minions.planning.recipe_diff import recipe_diff
-from minions.planning.step_edit import step_keys, with_step_keys
+from minions.planning.step_edit import recipe_diff, step_keys, with_step_keys
 
 BLOCK = """# a recipe
 id: r

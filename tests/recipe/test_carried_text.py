@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.data.json_values import JsonValue
-from minions.recipe.checks.carried_text import carried_by, carried_references, may_hold_text
+from minions.recipe.checks.sources import carried_by, carried_references, may_hold_text
 from minions.recipe.expressions.template import Templates, compile_template
 
 NUMBER: JsonValue = {"type": "integer"}

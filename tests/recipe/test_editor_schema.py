@@ -12,7 +12,8 @@ from minions.contracts.retry import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.language import keys, model_keys
+from minions.recipe.language import recipe_keys as keys
+from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import to_plain

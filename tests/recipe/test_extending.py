@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.reading.load import check_recipe_text
 from recipe.sample_catalog import CATALOG
 

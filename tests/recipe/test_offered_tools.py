@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.data.errors import RecipeError
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.reading.load import load_recipe_text

@@ -8,8 +8,8 @@ import pytest
 
 from minions.data.errors import NotFoundError
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import find_recipe, recipe_ids
 from minions.recipe.reading.load import check_recipe
+from minions.recipe.recipe_files import find_recipe, recipe_ids
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import NotFoundError, RecipeError, UsageError
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.kinds.set import SetSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import (
     ExecutionMode,
     InputSpec,

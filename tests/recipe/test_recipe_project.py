@@ -8,8 +8,8 @@ import pytest
 
 from minions.data.errors import Fault
 from minions.recipe.catalog import Catalog
-from minions.recipe.project_folders import project_root
 from minions.recipe.reading.load import check_recipe, check_recipe_text
+from minions.recipe.recipe_files import project_root
 
 PART = "id: part\nsteps: [{id: a, set: {n: 1}}]\n"
 OUTSIDE = "id: outside\npassword_of_the_host: hunter2\n"

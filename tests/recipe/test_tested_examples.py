@@ -9,12 +9,12 @@ import pytest
 from builders import executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.evaluating.recipe_tests import run_test
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import Prompt
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipe.reading.tested_examples import without_cases

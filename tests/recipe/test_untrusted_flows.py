@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from minions.adapters.tools.function_tool import tool
-from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.app.wiring.built_in_extensions import built_in_tools, built_in_toolsets
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
@@ -475,7 +475,7 @@ def chain(count: int) -> dict[str, JsonValue]:
 def test_a_long_path_shows_its_start_and_its_end() -> None:
     recipe = recipe_from_document(chain(1_000), CATALOG)
     from minions.recipe.checks.flows import find_flows
-    from minions.recipe.tool_specs import tool_specs
+    from minions.recipe.permissions import tool_specs
 
     flows = find_flows(recipe, lambda one: tool_specs(one, CATALOG))
     assert len(flows) == 999

@@ -8,7 +8,7 @@ from builders import text_step
 from minions.adapters.tools.function_tool import tool
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document

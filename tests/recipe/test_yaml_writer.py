@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from minions.data.json_values import JsonValue
 from minions.recipe.text.nodes import to_plain
-from minions.recipe.text.yaml_reader import read_document
-from minions.recipe.text.yaml_writer import yaml_text
+from minions.recipe.text.yaml_reader import read_document, yaml_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], max_codepoint=0x2FFF), max_size=12)
 NUMBERS = st.from_regex(r"[-+]?(0o|0x)?[0-9.]{1,4}([eE][-+]?[0-9])?", fullmatch=True)

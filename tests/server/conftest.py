@@ -22,7 +22,7 @@ from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import App, create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from served import RECIPES, Door, MakeApp, echo
 
 

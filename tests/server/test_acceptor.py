@@ -14,8 +14,8 @@ from typing import cast
 
 import pytest
 
-from minions.interfaces.http import acceptor as acceptors
-from minions.interfaces.http.acceptor import Acceptor, Rarely
+from minions.interfaces.http import connections as acceptors
+from minions.interfaces.http.connections import Acceptor, Rarely
 from minions.interfaces.server.process import _few_lines
 from patience import HANG_S, leap
 

@@ -6,9 +6,9 @@ import pytest
 
 from asgi_client import TOKEN, Client, Message, Reply
 from minions.data.errors import EnvironmentRefusedError, MinionsError
-from minions.interfaces.http.responses import Answer, Receive, Scope, Send
+from minions.interfaces.http.http_answers import Answer, Receive, Scope, Send
 from minions.interfaces.server.access import ROOT, AccessMiddleware, StaticFile
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 
 
 class App:

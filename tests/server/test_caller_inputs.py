@@ -13,8 +13,8 @@ from minions import DefaultStep, MessageBundle
 from minions.contracts.offers import Offer
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.http.caller_inputs import CallerInputs
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.server.server_runtime import CallerInputs
 from minions.recipe.model import ToolsetUse
 from minions.recipe.reading.load import load_recipe_text
 from served import MakeApp

@@ -22,7 +22,7 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import api_document, create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from served import echo
 
 TOKEN: Final = "a-token-of-the-tests"

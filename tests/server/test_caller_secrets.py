@@ -7,8 +7,8 @@ import pytest
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.interfaces.http.caller_secrets import CallerSecrets
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.server.server_runtime import CallerSecrets
 from minions.recipe.model import AgentRecipe, InputSpec
 
 LISTED = SecretRef("env:LISTED")

@@ -16,7 +16,7 @@ from builders import fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Effect
@@ -24,11 +24,11 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.caller_way import OVER_MCP
+from minions.interfaces.http.tokens import OVER_MCP
 from minions.interfaces.server.app import App
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.recipe_tools import RecipeTools
-from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.server.server_runtime import ServerRuntime
 from patience import HANG_S
 from served import MakeApp
 

@@ -23,11 +23,11 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
-from minions.interfaces.server.live.run_manager import RunManager
-from minions.interfaces.server.runtime import ServerRuntime
-from minions.testing.clock import FakeClock
+from minions.interfaces.server.live.server_runs import RunManager
+from minions.interfaces.server.server_runtime import ServerRuntime
+from minions.testing.virtual_time import FakeClock
 from patience import leap
 
 SERVER: Mapping[str, JsonValue] = {"server": True}

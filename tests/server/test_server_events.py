@@ -271,7 +271,7 @@ async def test_many_readers_cost_one_encoding(
             await ready.acquire()
         encoded: list[object] = []
         monkeypatch.setattr(
-            "minions.interfaces.server.live.frames.event_to_json", _counted(encoded)
+            "minions.interfaces.server.live.channels.event_to_json", _counted(encoded)
         )
         model.words.put_nowait("word")
         for _ in range(200):

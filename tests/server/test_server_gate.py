@@ -12,7 +12,7 @@ from asgi_client import TOKEN, Client, Message
 from minions.app.settings.settings import Settings
 from minions.data.errors import UsageError
 from minions.interfaces.server.app import api_document
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from served import Door, MakeApp
 
 

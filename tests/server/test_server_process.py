@@ -167,7 +167,7 @@ def test_without_the_extra_it_says_how_to_install_it(folder: Path, words: list[s
 
 
 @pytest.mark.parametrize(
-    "words", ["import minions", "import minions.interfaces.cli.commands.serve"]
+    "words", ["import minions", "import minions.interfaces.cli.commands.serve_command"]
 )
 def test_the_servers_libraries_are_loaded_by_the_server_alone(words: str) -> None:
     program = f"import sys; {words}; print({{'litestar', 'uvicorn'}} & set(sys.modules))"

@@ -10,7 +10,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.interfaces.server.app import App
-from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.server.server_runtime import ServerRuntime
 from served import MakeApp
 
 PLACE = QueuePlace(name="web", priority=3)

@@ -14,7 +14,7 @@ from minions.app.settings.settings import Settings
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
 from minions.interfaces.server.app import create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from served import Door, MakeApp
 
 

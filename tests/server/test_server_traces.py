@@ -10,12 +10,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from asgi_client import TOKEN, Client
-from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
+from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics, OpenTelemetryTracer
 from minions.app.settings.settings import Settings
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import create_app
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

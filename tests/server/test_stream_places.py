@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from asgi_client import Client
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import CallerToken
-from minions.interfaces.server.live.stream_places import StreamPlaces
+from minions.interfaces.server.live.channels import StreamPlaces
 from served import MakeApp
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from asgi_client import TOKEN, Client
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.interfaces.http.token_file import read_token_file
-from minions.interfaces.http.tokens import CallerToken, TokenScope
+from minions.interfaces.http.tokens import CallerToken, TokenScope, read_token_file
 from minions.interfaces.server.app import api_document
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 from served import MakeApp
 
 TEXTS = {scope: f"a-token-with-the-scope-{scope}" for scope in TokenScope}

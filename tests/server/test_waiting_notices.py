@@ -12,7 +12,7 @@ import pytest
 from attrs import evolve, field, mutable
 
 from asgi_client import Client, events_in
-from minions.adapters.stores.sqlite_state import SqliteState
+from minions.adapters.stores.sqlite_side_tables import SqliteState
 from minions.app.settings.settings import Settings
 from minions.app.wiring.webhook import Webhook, signature, waiting_webhook
 from minions.contracts.runtime import Clock, SystemClock

@@ -79,7 +79,7 @@ from minions.models import AnthropicModel, GeminiModel, ResponsesModel, image_of
 from minions.recipes import JsonValue
 from minions.services import RollbackReport
 from minions.sessions import AgentHooks, SessionStep, fork_session, retry_from_sequence
-from minions.testing.clock import FakeClock
+from minions.testing.virtual_time import FakeClock
 
 # --- values ----------------------------------------------------------------------------------
 

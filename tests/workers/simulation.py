@@ -25,7 +25,7 @@ from minions.adapters.stores.state_store import MemoryState
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.dispatch import Job, JobState, JobView, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry

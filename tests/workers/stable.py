@@ -21,12 +21,12 @@ import dbos  # noqa: F401  # once, for all workers
 import psycopg  # noqa: F401
 import sqlalchemy  # noqa: F401
 
-import minions.interfaces.cli.commands.worker as worker_command
+import minions.interfaces.cli.commands.worker_commands as worker_command
 from crash.legs import acknowledgement
-from minions.adapters.dispatch import dbos_dispatch, dbos_server  # noqa: F401
+from minions.adapters.dispatch import dbos_dispatch
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.app.settings.settings import Settings
-from minions.app.wiring import dispatch, extension_files, runtime, webhook  # noqa: F401
+from minions.app.wiring import databases as dispatch
 from minions.app.wiring.databases import postgres_of
 from minions.contracts.dispatch import DispatchEngine
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
@@ -43,7 +43,7 @@ POLL_S: Final = 0.2
 
 def main() -> None:
     """Until there are no more orders; then no worker is left."""
-    assert worker_command.command is not None
+    assert worker_command.worker_command is not None
     _watch_appends()
     dispatch.make_dispatch = _engine
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended

@@ -12,7 +12,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.sessions.cancellation import cancel_run
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import RunDetail, show_run
-from minions.interfaces.cli.console.child_run_lines import child_run_lines
+from minions.interfaces.cli.commands.session_commands import child_run_lines
 from patience import HANG_S
 from workers.distribution import Site, double
 

@@ -68,7 +68,7 @@ async def read_pieces(
     except NoAnswerError as error:
         raise StreamLostError(str(error)) from error
     try:
-        response = await _answered(pool)
+        response = await _answer(pool)
         try:
             frames = _Frames()
             while data := await _next(response):
@@ -97,7 +97,7 @@ def _pool_of(url: str, token: str, run_id: str) -> HttpPool:
     )
 
 
-async def _answered(pool: HttpPool) -> HttpResponse:
+async def _answer(pool: HttpPool) -> HttpResponse:
     try:
         async with asyncio.timeout(_ANSWER_S):
             response = await pool.post(b"")

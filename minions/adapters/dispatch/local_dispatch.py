@@ -181,7 +181,7 @@ class LocalDispatch(DispatchEngine):
                 while (job := self._next(server)) is not None:
                     self._begin(server, job)
                 await self._news(stopping, server)
-            await self._drained(server)
+            await self._drain(server)
         finally:
             stopping.cancel()
             self._servers.remove(server)
@@ -303,7 +303,7 @@ class LocalDispatch(DispatchEngine):
         ]
         return min((at - now for at in times if at > now), default=None)
 
-    async def _drained(self, server: _Server) -> None:
+    async def _drain(self, server: _Server) -> None:
         """Let the worker's jobs end in time, and cancel the others."""
         if not server.tasks:
             return

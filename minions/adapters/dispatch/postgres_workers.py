@@ -116,7 +116,7 @@ class PostgresWorkers:
             psycopg.Error: It cannot be made.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             async with db.transaction():
                 await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
                 await db.execute(_TABLE)
@@ -131,7 +131,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             await db.execute(_BEAT, _row_of(plan, taken))
             rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
             await db.execute(_FORGET_OLD)
@@ -149,7 +149,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             rows = await (await db.execute(_COUNTS, [workflow])).fetchall()
         return {(queue, status): count for queue, status, count in rows}
 
@@ -161,7 +161,7 @@ class PostgresWorkers:
         """
         asked = {"name": workflow, "queues": list(plan.queues), "worker": plan.name}
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             row = await (await db.execute(_TO_DO, asked)).fetchone()
         return row is not None and bool(row[0])
 
@@ -172,7 +172,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             row = await (await db.execute(_SERVER_S)).fetchone()
         return 0.0 if row is None else float(row[0])
 
@@ -183,7 +183,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             await db.execute(_BEGIN_DUE, [workflow])
 
     async def forget(self, name: str) -> None:
@@ -193,7 +193,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             await db.execute(
                 f"DELETE FROM {SCHEMA}.minions_workers WHERE name = %s",  # noqa: S608
                 [name],
@@ -206,7 +206,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             rows = await (await db.execute(_VIEWS, [self._dead_after_s])).fetchall()
         return [
             WorkerView(
@@ -233,7 +233,7 @@ class PostgresWorkers:
         import psycopg
 
         async with self._lock:
-            db = await self._connected()
+            db = await self._connect()
             try:
                 found = await db.execute(_STREAM_URL, [name, self._dead_after_s])
                 row = await found.fetchone()
@@ -247,7 +247,7 @@ class PostgresWorkers:
         if connection is not None:
             await connection.close()
 
-    async def _connected(self) -> psycopg.AsyncConnection[TupleRow]:
+    async def _connect(self) -> psycopg.AsyncConnection[TupleRow]:
         import psycopg
 
         if self._connection is not None and not self._connection.closed:

@@ -10,7 +10,7 @@ from typing import Final
 from attrs import define, evolve
 from returns.result import Failure, Result
 
-from minions.adapters.http.server_sent_events import EventParser
+from minions.adapters.http.http_response import EventParser
 from minions.adapters.models.answer_assembly import MalformedAnswerError
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure

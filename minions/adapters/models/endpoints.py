@@ -12,8 +12,14 @@ from typing import Final, Protocol
 
 from attrs import field, frozen
 
-from minions.adapters.http.header_checks import check_header, check_header_name, check_key
-from minions.adapters.http.server_addresses import is_loopback_url, ollama_url, server_address
+from minions.adapters.http.request_rules import (
+    check_header,
+    check_header_name,
+    check_key,
+    is_loopback_url,
+    ollama_url,
+    server_address,
+)
 from minions.adapters.models.claude_names import takes_schema
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities

@@ -20,7 +20,6 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.http.header_checks import check_key
 from minions.adapters.http.http_pool import (
     HttpPool,
     HttpResponse,
@@ -30,7 +29,7 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.adapters.http.server_addresses import is_loopback_url, origin_of
+from minions.adapters.http.request_rules import check_key, is_loopback_url, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.attached_images import refused_attachments
 from minions.adapters.models.chat_failures import ChatPeer

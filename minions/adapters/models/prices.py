@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from minions.adapters.daemon_thread import IMPORTING
-from minions.adapters.http.server_addresses import is_loopback_url
+from minions.adapters.http.request_rules import is_loopback_url
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from minions.adapters.http.header_checks import check_header
+from minions.adapters.http.request_rules import check_header
 from minions.adapters.models.endpoints import OperatorModels, base_url_of, resolve_endpoint
 from minions.data.errors import UsageError
 

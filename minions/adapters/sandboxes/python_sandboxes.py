@@ -16,7 +16,7 @@ from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
 from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Confinement, Job, Report
-from minions.adapters.sandboxes.supervisor.landlock import landlock_version
+from minions.adapters.sandboxes.supervisor.kernel import landlock_version
 from minions.adapters.sandboxes.supervisor.seccomp import has_filter
 from minions.contracts.sandbox import (
     CODE_LIMITS,

@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue
 _ROOT: Final = str(Path(__file__).parents[3])
 _PROGRAM: Final = (
     f"import sys; sys.path.append({_ROOT!r}); "
-    "from minions.adapters.sandboxes.supervisor.main import main; main()"
+    "from minions.adapters.sandboxes.supervisor.supervise import main; main()"
 )
 _GRACE_S: Final = 30.0
 """How much later than the job's own end the supervisor is given up; before it begins, it may wait
@@ -70,7 +70,7 @@ async def supervise(job: Job) -> Report:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:
         _close_stdin(process)  # the supervisor ends the job, then itself
-        await _ended(reading)
+        await _end(reading)
         raise
 
 
@@ -79,7 +79,7 @@ async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
     assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
     try:
         async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S + _CHECK_S):
-            stdin.write(_encoded(job))
+            stdin.write(_encode(job))
             answer, said = await asyncio.gather(stdout.readline(), stderr.read())
     except (TimeoutError, ConnectionError, ValueError) as error:
         answer, said = b"", str(error).encode()
@@ -96,7 +96,7 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
 
 
-async def _ended(reading: asyncio.Future[Report]) -> None:
+async def _end(reading: asyncio.Future[Report]) -> None:
     while not reading.done():
         try:
             await asyncio.wait([reading])
@@ -125,7 +125,7 @@ def supervise_now(job: Job) -> Report:
     assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101
     with process:
         try:
-            process.stdin.write(_encoded(job))
+            process.stdin.write(_encode(job))
             process.stdin.flush()
             answer = process.stdout.readline()
         except ConnectionError:
@@ -134,7 +134,7 @@ def supervise_now(job: Job) -> Report:
     return _decoded(answer, said)
 
 
-def _encoded(job: Job) -> bytes:
+def _encode(job: Job) -> bytes:
     return json.dumps(job).encode() + b"\n"
 
 
@@ -175,7 +175,8 @@ def result_of(
         stderr=report["stderr"],
         output_bytes=report["output_bytes"],
         is_cut=report["is_cut"],
-        failure=_stopped(report, limits) or (_failed(report, limits) if is_code else None),
+        failure=_make_stop_failure(report, limits)
+        or (_make_code_failure(report, limits) if is_code else None),
         cpu_s=report["cpu_s"],
         wall_s=report["wall_s"],
         peak_memory_bytes=report["peak_memory_bytes"],
@@ -185,7 +186,7 @@ def result_of(
     )
 
 
-def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:
+def _make_stop_failure(report: Report, limits: SandboxLimits) -> FailureInfo | None:
     match report["stop"]:
         case None:
             return None
@@ -215,7 +216,7 @@ def _memory_words(limits: SandboxLimits) -> str:
     return f"used more than {limits.memory_bytes / 2**20:,.0f} MiB of memory"
 
 
-def _failed(report: Report, limits: SandboxLimits) -> FailureInfo | None:
+def _make_code_failure(report: Report, limits: SandboxLimits) -> FailureInfo | None:
     """Why code has no value; None: it has one."""
     if report["has_value"]:
         return None

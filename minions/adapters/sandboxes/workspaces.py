@@ -17,7 +17,7 @@ from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
 from minions.adapters.sandboxes.supervisor.jobs import Confinement, Job, WorkspaceRules
-from minions.adapters.sandboxes.supervisor.landlock import landlock_version
+from minions.adapters.sandboxes.supervisor.kernel import landlock_version
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     NO_SANDBOX,
@@ -149,7 +149,7 @@ def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
     place_of_mounts = len(argv)
     argv += ["--remount-ro", "/", "--chdir", workspace, "--seccomp"]
     place_of_filter = len(argv)
-    argv += ["", *_variables(_environ(command, "/tmp")), "--", *_found(command.argv)]  # noqa: S108
+    argv += ["", *_variables(_environ(command, "/tmp")), "--", *_find_program(command.argv)]  # noqa: S108
     kind = "mounts-with-network" if command.network else "mounts"
     limits = evolve(limits, memory_bytes=limits.memory_bytes - temporary)
     job = _job(command, workspace, argv, limits, mounts_at=place_of_mounts)
@@ -174,7 +174,7 @@ def _shown(path: str) -> list[str]:
     return ["--ro-bind-try", path, path]
 
 
-def _found(argv: Sequence[str]) -> list[str]:
+def _find_program(argv: Sequence[str]) -> list[str]:
     """Let the shell find the program: it says what is wrong, and ends with code 126 or 127."""
     return ["/bin/sh", "-c", 'exec "$@"', "sh", *argv]
 
@@ -274,7 +274,9 @@ def _landlock_job(command: Command, limits: SandboxLimits, home: str) -> Job:
             code=NO_SANDBOX,
         )
     network = _OF_NETWORK if command.network else ()
-    job = _job(command, workspace, _found(command.argv), limits, mounts_at=None, temporary=[home])
+    job = _job(
+        command, workspace, _find_program(command.argv), limits, mounts_at=None, temporary=[home]
+    )
     job["env"] = _environ(command, home)
     job["filter"] = "commands-with-network" if command.network else "commands"
     job["confinement"] = Confinement(

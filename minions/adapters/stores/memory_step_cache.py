@@ -2,10 +2,79 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
 
-from minions.adapters.stores.step_cache_bounds import MAX_BYTES, CacheBounds, as_json
+from attrs import field, frozen, mutable
+from attrs.validators import ge
+
 from minions.contracts.step_cache import CachedStep, StepCache
+from minions.data.json_values import JsonValue
+
+MAX_ENTRIES: Final = 100_000
+MAX_BYTES: Final = 256 * 2**20
+
+TOUCHED_AFTER: Final = timedelta(hours=1)
+"""A hit is noted in a database if the last noted one is older: most hits write nothing."""
+
+EVICTED_AT_ONCE: Final = 1_000
+"""More than a schedule lets in between two evictions: a cache that was too large gets smaller,
+and no single put takes long."""
+
+Now: TypeAlias = Callable[[], datetime]
+"""The time of day in UTC."""
+
+_PUTS_BETWEEN: Final = 256
+
+
+def utc_now() -> datetime:
+    """The system's time of day."""
+    return datetime.now(UTC)
+
+
+def as_json(output: JsonValue) -> str:
+    """An output as it is stored: JSON in ASCII, so that its length is its size in bytes."""
+    return json.dumps(output)
+
+
+@frozen
+class CacheBounds:
+    """The most that a cache holds."""
+
+    max_entries: int = field(default=MAX_ENTRIES, validator=ge(1))
+    max_bytes: int = field(default=MAX_BYTES, validator=ge(1))
+    """Of the outputs, as JSON."""
+
+    def hold(self, entries: int, size: int) -> bool:
+        """Whether so many entries of so many bytes in all are within both."""
+        return entries <= self.max_entries and size <= self.max_bytes
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether an output of so many bytes fits at all; one that does not would evict all."""
+        return size <= self.max_bytes
+
+
+@mutable
+class EvictionSchedule:
+    """When a process looks whether its database holds too much: with its first put, and then often
+    enough to exceed a bound by a sixteenth at most.
+    """
+
+    bounds: CacheBounds
+    _puts: int | None = field(default=None, init=False)
+    _bytes: int = field(default=0, init=False)
+
+    def is_due(self, size: int) -> bool:
+        """Count a put of so many bytes; whether to evict after it."""
+        is_first = self._puts is None
+        self._puts, self._bytes = (self._puts or 0) + 1, self._bytes + size
+        most = min(_PUTS_BETWEEN, self.bounds.max_entries // 16)
+        if not is_first and self._puts < most and self._bytes < self.bounds.max_bytes // 16:
+            return False
+        self._puts = self._bytes = 0
+        return True
 
 
 @frozen

@@ -113,7 +113,7 @@ async def _prepare(
             code="bad-encoding",
             where=without_password(url),
         )
-    applied = await _applied(connection) if has_migrations else []
+    applied = await _apply(connection) if has_migrations else []
     if not _check_applied(applied, url, migrations):
         await _migrate(connection, url, migrations)
 
@@ -129,7 +129,7 @@ SELECT current_setting('server_encoding'), to_regclass('minions.applied_migratio
 """
 
 
-async def _applied(connection: Connection) -> Sequence[str]:
+async def _apply(connection: Connection) -> Sequence[str]:
     found = await connection.execute("SELECT name FROM minions.applied_migrations ORDER BY name")
     return [name for (name,) in await found.fetchall()]
 
@@ -152,7 +152,7 @@ async def _migrate(connection: Connection, url: str, migrations: Mapping[str, st
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
         await _make_room(connection, url)
-        applied = await _applied(connection)
+        applied = await _apply(connection)
         if _check_applied(applied, url, migrations):
             return
         for name in [name for name in migrations if name not in applied]:

@@ -14,11 +14,15 @@ from attrs import frozen
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.call_groups import GroupTerms
-from minions.adapters.stores.pending_rows import PendingRows
-from minions.adapters.stores.postgres_appends import APPENDS, Append
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_entries import (
+    APPENDS,
+    LISTED_OF,
+    Append,
+    EntriesQuery,
+    duplicate_error,
     entries_query,
+    find_entry,
     new_entry,
     read_entries,
     stored_body,
@@ -28,19 +32,15 @@ from minions.adapters.stores.postgres_leases import (
     ACQUISITIONS,
     RELEASES,
     LeaseRequest,
+    busy_error,
+    find_lease,
     list_held_leases,
     renew_lease,
 )
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
-from minions.adapters.stores.postgres_sessions import (
-    adopt_entries,
-    fold_damaged_rows,
-    last_positions,
-    remove_session,
-)
 from minions.adapters.stores.postgres_url import without_password
-from minions.adapters.stores.row_lookups import RowLookups
-from minions.adapters.stores.row_queries import Part
+from minions.adapters.stores.row_queries import Part, RowLookups
+from minions.adapters.stores.stored_rows import PendingRows
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
     SPARED_S,
@@ -58,7 +58,12 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
 )
-from minions.contracts.journal.stored_sessions import bad_entries, digests_in, refuse_damaged
+from minions.contracts.journal.stored_sessions import (
+    bad_entries,
+    digests_in,
+    refuse_damaged,
+    session_exists,
+)
 from minions.contracts.runtime import Clock, Sleep
 from minions.data.errors import JournalError, NotFoundError
 
@@ -325,7 +330,7 @@ class PostgresListener:
         try:
             while idle_s < _LINGERS_S:
                 if connection is None:
-                    connection = await self._connected()
+                    connection = await self._connect()
                 if sessions := room.sessions():  # after the server was told: nothing is missed
                     room.tell_all(await look(sessions))
                 idle_s = 0.0 if sessions else idle_s + _LOOK_EVERY_S
@@ -338,7 +343,7 @@ class PostgresListener:
             if connection is not None:
                 await connection.close()
 
-    async def _connected(self) -> Connection | None:
+    async def _connect(self) -> Connection | None:
         """None where it cannot be had now: then it is looked instead."""
         import psycopg
 
@@ -433,7 +438,7 @@ async def collect_blobs(
         [now, spare_s],
     )
     sizes: dict[str, int] = dict(await found.fetchall())
-    named = await _named(db) if sizes else set()
+    named = await _find_named(db) if sizes else set()
     useless = {digest: size for digest, size in sizes.items() if digest not in named}
     if useless and not dry_run:
         locked = (
@@ -446,7 +451,7 @@ async def collect_blobs(
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
 
-async def _named(db: Connection) -> set[str]:
+async def _find_named(db: Connection) -> set[str]:
     named: set[str] = set()
     rest: set[str] = set()
     async with db.transaction(), db.cursor("bodies", binary=True) as cursor:
@@ -458,3 +463,135 @@ async def _named(db: Connection) -> set[str]:
         found = [await get_blob(db, digest) for digest in rest]
         rest = digests_in(*(data for data in found if data is not None)) - named
     return named
+
+
+# --- whole sessions in the PostgreSQL journal ----------------------------------------------------
+
+
+async def last_positions(db: Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    """The position of the newest entry of each session; sessions without entries are left out."""
+    found = await db.execute(
+        "SELECT session_id, last_position FROM minions.leases WHERE session_id = ANY(%s)",
+        [list(sessions)],
+        binary=True,
+    )
+    return dict(await found.fetchall())
+
+
+async def adopt_entries(
+    attempt: Attempt,
+    session_id: str,
+    entries: Sequence[JournalEntry],
+    bodies: Sequence[bytes],
+    now: datetime | None,
+) -> None:
+    """Import the entries of a session, as `Journal.adopt` says."""
+    db = attempt.connection
+    async with db.transaction():
+        await _lock_lease(db, session_id, now)
+        if stored := (await last_positions(db, [session_id])).get(session_id, 0):
+            if attempt.is_again and await _is_same(db, session_id, entries, bodies):
+                return  # stored, and then the connection was lost
+            raise session_exists(session_id, stored)
+        await _insert_as_they_were(db, entries, bodies)
+        last = max(entries, key=lambda entry: entry.epoch)
+        await db.execute(
+            "INSERT INTO minions.leases AS held (session_id, run_id, worker_id, epoch, "
+            "generation, deadline, last_position) VALUES (%s, %s, '', %s, %s, NULL, %s) "
+            "ON CONFLICT (session_id) DO UPDATE SET deadline = NULL, "
+            "epoch = greatest(held.epoch, excluded.epoch), last_position = excluded.last_position",
+            [session_id, last.run_id, last.epoch, last.generation, len(entries)],
+        )
+        await postgres_rows.make_anew(db, [session_id], entries)
+        await db.execute(
+            "SELECT pg_notify('minions_facts', %s || ' ' || %s)", [str(len(entries)), session_id]
+        )
+
+
+async def _insert_as_they_were(
+    db: Connection, entries: Sequence[JournalEntry], bodies: Sequence[bytes]
+) -> None:
+    from psycopg.errors import UniqueViolation
+
+    rows = [
+        (
+            entry.session_id, entry.position, entry.run_id, entry.generation, entry.key,
+            entry.kind, entry.state, body, entry.epoch, entry.at,
+        )
+        for entry, body in zip(entries, bodies, strict=True)
+    ]  # fmt: skip
+    try:
+        async with db.transaction(), db.cursor() as cursor:
+            await cursor.executemany(_INSERT, rows)
+    except UniqueViolation:
+        for entry in entries:
+            if (found := await find_entry(db, entry)) is not None:
+                raise duplicate_error(entry, found.position) from None
+        raise
+
+
+_INSERT: Final = """
+INSERT INTO minions.entries
+    (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+
+async def _is_same(
+    db: Connection, session_id: str, entries: Sequence[JournalEntry], bodies: Sequence[bytes]
+) -> bool:
+    found = await db.execute(
+        "SELECT run_id, key, kind, state, body FROM minions.entries WHERE session_id = %s "
+        "ORDER BY position",
+        [session_id],
+        binary=True,
+    )
+    wanted = [
+        (entry.run_id, entry.key, entry.kind, entry.state, body)
+        for entry, body in zip(entries, bodies, strict=True)
+    ]
+    return await found.fetchall() == wanted
+
+
+async def remove_session(db: Connection, session_id: str, now: datetime | None) -> bool:
+    """Remove a session, as `Journal.remove_session` says; False: there is none."""
+    async with db.transaction():
+        await _lock_lease(db, session_id, now)
+        removed = await db.execute(
+            "DELETE FROM minions.entries WHERE session_id = %s", [session_id]
+        )
+        await db.execute(  # the row stays: epochs only grow
+            "UPDATE minions.leases SET deadline = NULL, last_position = 0 WHERE session_id = %s",
+            [session_id],
+        )
+        await postgres_rows.make_anew(db, [session_id], ())
+    return removed.rowcount > 0
+
+
+async def fold_damaged_rows(db: Connection) -> bool:
+    """Make the rows of some sessions anew that somebody changed; whether there were any."""
+    if not await postgres_rows.changed_sessions(db):
+        return False
+    async with db.transaction():
+        ids = await postgres_rows.changed_sessions(db)
+        await db.execute(  # nobody appends to them meanwhile
+            "SELECT 1 FROM minions.leases WHERE session_id = ANY(%s) ORDER BY session_id "
+            "FOR UPDATE",
+            [ids],
+        )
+        await postgres_rows.make_anew(
+            db, ids, await read_entries(db, EntriesQuery(LISTED_OF, [ids]))
+        )
+    return True
+
+
+async def _lock_lease(db: Connection, session_id: str, now: datetime | None) -> None:
+    """Nobody begins, and nobody is at work there."""
+    found = await db.execute(
+        "SELECT coalesce(deadline > coalesce(%s::timestamptz, clock_timestamp()), false) "
+        "FROM minions.leases WHERE session_id = %s FOR UPDATE",
+        [now, session_id],
+    )
+    row = await found.fetchone()
+    if row is not None and row[0]:
+        raise busy_error(await find_lease(db, session_id), session_id, None)

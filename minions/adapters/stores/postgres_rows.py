@@ -108,14 +108,14 @@ def _known_rows(position: int, columns: Sequence[Any]) -> KnownRows:  # Any: as 
     )
 
 
-def _prefixed(prefix: str, columns: str) -> str:
+def _prefix(prefix: str, columns: str) -> str:
     return ", ".join(f"{prefix}.{column}" for column in columns.split(", "))
 
 
 # LATERAL: one look-up for each session, also by a plan of the time when the table was empty.
 _KNOWN: Final = (
-    f"SELECT h.number, l.last_position, {_prefixed('r', RUN_COLUMNS)}, "  # noqa: S608  # constants
-    f"{_prefixed('s', SESSION_COLUMNS)} FROM unnest(%s::text[], %s::bigint[], %s::text[]) "
+    f"SELECT h.number, l.last_position, {_prefix('r', RUN_COLUMNS)}, "  # noqa: S608  # constants
+    f"{_prefix('s', SESSION_COLUMNS)} FROM unnest(%s::text[], %s::bigint[], %s::text[]) "
     "WITH ORDINALITY AS h (session_id, epoch, run_id, number) CROSS JOIN LATERAL (SELECT "
     "last_position FROM minions.leases WHERE session_id = h.session_id AND epoch = h.epoch "
     "AND run_id = h.run_id AND deadline IS NOT NULL) l "

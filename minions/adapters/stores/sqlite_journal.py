@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -16,46 +17,42 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from minions.adapters.stores import sqlite_rows
-from minions.adapters.stores.pending_rows import PendingRows
-from minions.adapters.stores.row_lookups import RowLookups
-from minions.adapters.stores.row_queries import Part
-from minions.adapters.stores.sqlite_blobs import (
+from minions.adapters.stores.row_queries import Part, RowLookups
+from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
+from minions.adapters.stores.sqlite_entries import (
+    INSERT,
+    LISTED_OF,
+    EntriesQuery,
+    StoredBody,
+    append_entries,
+    as_text,
     compact,
     decompressed,
     drop_blobs,
+    duplicate_error,
+    entries_query,
     packed,
     packed_blob,
     put_blob,
-    touch_blob,
-    unpacks_to_more,
-    useless_blobs,
-)
-from minions.adapters.stores.sqlite_database import damaged
-from minions.adapters.stores.sqlite_entries import (
-    StoredBody,
-    append_entries,
-    entries_query,
     read_entries,
     read_few_entries,
     stored_body,
+    touch_blob,
+    unpacks_to_more,
+    useless_blobs,
 )
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
 from minions.adapters.stores.sqlite_leases import (
     LeaseRequest,
     acquire_lease,
+    find_lease,
     list_held_leases,
+    refuse_if_active,
     release_lease,
     renew_lease,
 )
-from minions.adapters.stores.sqlite_numbers import as_micros
-from minions.adapters.stores.sqlite_sessions import (
-    adopt_entries,
-    data_version,
-    fold_damaged_rows,
-    last_positions,
-    mark_all_rows,
-    remove_session,
-)
+from minions.adapters.stores.sqlite_rows import as_count, as_micros
+from minions.adapters.stores.stored_rows import PendingRows
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
     SPARED_S,
@@ -73,7 +70,7 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
 )
-from minions.contracts.journal.stored_sessions import bad_entries, refuse_damaged
+from minions.contracts.journal.stored_sessions import bad_entries, refuse_damaged, session_exists
 from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.data.errors import JournalError, NotFoundError
 from minions.data.json_parts import is_large
@@ -350,3 +347,113 @@ class SqliteJournal(RowLookups):
     def _version(self, db: sqlite3.Connection) -> tuple[int, int]:
         """Another one after each change by others."""
         return self._file.openings, data_version(db)
+
+
+# --- whole sessions in the SQLite journal --------------------------------------------------------
+
+
+def data_version(db: sqlite3.Connection) -> int:
+    """Another number after each change by another connection."""
+    (version,) = db.execute("PRAGMA data_version").fetchone()
+    return as_count(version)
+
+
+def last_positions(db: sqlite3.Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    """The position of the newest entry of each session; sessions without entries are left out."""
+    rows = db.execute(
+        "SELECT value, (SELECT max(position) FROM entries WHERE session_id = value) "
+        "FROM json_each(?)",
+        (json.dumps(list(sessions)),),
+    )
+    return {session_id: as_count(position) for session_id, position in rows}
+
+
+def adopt_entries(
+    db: sqlite3.Connection,
+    session_id: str,
+    entries: Sequence[JournalEntry],
+    bodies: Sequence[StoredBody],
+    now: datetime,
+) -> None:
+    """Import the entries of a session, as `Journal.adopt` says."""
+    with transaction(db):
+        if last := last_positions(db, [session_id])[session_id]:
+            raise session_exists(session_id, last)
+        held = find_lease(db, session_id)
+        if held is not None:
+            refuse_if_active(held, session_id, None, None, now)
+        for entry, body in zip(entries, bodies, strict=True):
+            _insert_as_it_was(db, entry, body, now)
+        last_lease = max(entries, key=lambda entry: entry.epoch)
+        epoch = max(last_lease.epoch, held.epoch if held else 0)
+        db.execute(
+            "INSERT OR REPLACE INTO leases "
+            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,'',?,?,NULL)",
+            (session_id, last_lease.run_id, epoch, last_lease.generation),
+        )
+        _make_anew(db, [session_id])
+
+
+def _insert_as_it_was(
+    db: sqlite3.Connection, entry: JournalEntry, body: StoredBody, now: datetime
+) -> None:
+    if body.digest is not None:
+        put_blob(db, body.digest, body.packed, as_micros(now))
+    row = (
+        entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state, body.text, body.digest, entry.epoch, as_micros(entry.at),
+    )  # fmt: skip
+    try:
+        db.execute(INSERT, row)
+    except sqlite3.IntegrityError as error:
+        raise duplicate_error(db, entry, entry) from error
+
+
+def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
+    """Remove a session, as `Journal.remove_session` says; False: there is none."""
+    with transaction(db):
+        held = find_lease(db, session_id)
+        if held is not None:
+            refuse_if_active(held, session_id, None, None, now)
+        removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
+        # The row stays: epochs only grow.
+        db.execute("UPDATE leases SET deadline = NULL WHERE session_id = ?", (session_id,))
+        _make_anew(db, [session_id])
+    return removed > 0
+
+
+def _make_anew(db: sqlite3.Connection, session_ids: Collection[str]) -> None:
+    """The rows of these sessions, of all their entries."""
+    ids = json.dumps(list(session_ids))
+    sqlite_rows.remove_rows(db, session_ids)
+    query = EntriesQuery(LISTED_OF.format("SELECT value FROM json_each(?)"), (ids,))
+    sqlite_rows.make_anew(db, read_entries(db, query))
+    db.execute(
+        "DELETE FROM changed_sessions WHERE session_id IN (SELECT value FROM json_each(?))", (ids,)
+    )
+
+
+def fold_damaged_rows(db: sqlite3.Connection) -> bool:
+    """Make the rows of some sessions anew that somebody changed; whether there were any.
+
+    All is done in SQL, by the numbers of the sessions: their ids may be damaged, too.
+    """
+    if sqlite_rows.changed_sessions(db) is None:
+        return False
+    with transaction(db):
+        if (last := sqlite_rows.changed_sessions(db)) is None:
+            return False
+        some = "SELECT session_id FROM changed_sessions WHERE id <= ?"
+        ids = [as_text(session_id) for (session_id,) in readable_rows(db, some, (last,))]
+        sqlite_rows.remove_rows(db, ids)
+        sqlite_rows.make_anew(db, read_entries(db, EntriesQuery(LISTED_OF.format(some), (last,))))
+        sqlite_rows.forget_changed(db, last)
+    return True
+
+
+def mark_all_rows(db: sqlite3.Connection) -> None:
+    """Mark the rows of all sessions, which are folded from the entries at the next look."""
+    with transaction(db):
+        db.execute("DELETE FROM runs")
+        db.execute("DELETE FROM sessions")
+        sqlite_rows.doubt_all(db)

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
-from minions.adapters.stores.sqlite_numbers import as_count, as_micros, as_time
+from minions.adapters.stores.sqlite_rows import as_count, as_micros, as_time
 from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import FencedError, LeaseHeldError
 

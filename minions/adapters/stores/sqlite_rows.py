@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from minions.adapters.stores.row_queries import (
@@ -18,6 +19,7 @@ from minions.adapters.stores.row_queries import (
     spent_question,
 )
 from minions.adapters.stores.sqlite_database import readable_rows
+from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.stored_rows import (
     micros,
     project_key,
@@ -321,3 +323,31 @@ def _session(row: tuple[Any, ...]) -> SessionRow:  # Any: likewise
         return session_of(session_id, name, parent, time_of(updated_at), *others)
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
+
+
+# --- times and numbers of the SQLite journal -----------------------------------------------------
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def as_micros(at: datetime) -> int:
+    """Microseconds since 1970, in UTC."""
+    return (at - EPOCH) // _MICROSECOND
+
+
+def as_time(micros: int) -> datetime:
+    """The time of a column in microseconds since 1970."""
+    try:
+        return EPOCH + micros * _MICROSECOND
+    except (OverflowError, TypeError) as error:
+        raise DamageError(f"its time is out of range ({error})") from error
+
+
+def as_count(stored: object) -> int:
+    """The largest number of some rows; 0 where there are none."""
+    if stored is not None and not isinstance(stored, int):
+        raise DamageError("a number in it is none")
+    return stored or 0

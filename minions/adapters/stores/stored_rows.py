@@ -11,7 +11,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
+from minions.contracts.journal.facts import (
+    Fact,
+    RunFinished,
+    RunRejected,
+    UnreadableFact,
+    body_of,
+    class_of,
+    fact_of,
+)
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
+from minions.data.errors import JournalError
+from minions.data.json_parts import LONG_TEXT, encoded_parts
+from minions.data.json_values import parse_json
 
 _LONGEST_KEY: Final = 200
 """Characters; an index has no room for more in every database."""
@@ -33,7 +49,7 @@ def rest_of_run(row: RunRow) -> str:
         usage = list(row.usage.values())
     recipe = None if search_key(row.recipe) == row.recipe else row.recipe
     ended = None if row.ended_at is None else micros(row.ended_at)
-    return _shortened(
+    return _shorten(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
         row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
         _whole_project(row),
@@ -82,15 +98,15 @@ def run_of(
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
-        run_id=_checked(run_id, str),
-        session_id=_checked(session_id, str),
-        position=_checked(position, int),
-        recipe=_checked(recipe if whole is None else whole, str),
-        status=_checked(status, str),
+        run_id=_check(run_id, str),
+        session_id=_check(session_id, str),
+        position=_check(position, int),
+        recipe=_check(recipe if whole is None else whole, str),
+        status=_check(status, str),
         model=_text(model),
         started_at=started_at,
         ended_at=None if ended is None else time_of(ended),
-        usage=cast("Mapping[str, Number]", _checked(usage or {}, dict)),
+        usage=cast("Mapping[str, Number]", _check(usage or {}, dict)),
         error_code=_text(code),
         error_message=_text(message),
         mark=_text(mark),
@@ -98,15 +114,15 @@ def run_of(
         input_words=_text(words),
         user=_text(user),
         project=_text(project if folder is None else folder),
-        day=_checked(day, int),
+        day=_check(day, int),
         spent=_spent(tokens, cost_usd),
         day_spent=_spent(day_tokens, day_usd),
-        foreign=Spent() if foreign is None else _spent(*_checked(foreign, list)),
+        foreign=Spent() if foreign is None else _spent(*_check(foreign, list)),
     )
 
 
 def _spent(tokens: object, cost_usd: object) -> Spent:
-    return Spent(_checked(tokens, int), float(_checked(cost_usd, float)))
+    return Spent(_check(tokens, int), float(_check(cost_usd, float)))
 
 
 # --- sessions --------------------------------------------------------------------------------
@@ -116,7 +132,7 @@ def rest_of_session(row: SessionRow) -> str:
     """What no column holds."""
     name = None if row.name is None or search_key(row.name) == row.name else row.name
     parent = None if row.parent is None or search_key(row.parent) == row.parent else row.parent
-    return _shortened(
+    return _shorten(
         micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
         row.own_recipe, row.is_mixed, row.has_inputs, row.forked_at, name, parent,
         _whole_project(row),
@@ -143,14 +159,14 @@ def session_of(
         whole_name, whole_parent, folder,
     ) = _lengthened(rest, 12)  # fmt: skip
     return SessionRow(
-        session_id=_checked(session_id, str),
+        session_id=_check(session_id, str),
         created_at=time_of(created),
         updated_at=updated_at,
         last_at=time_of(last),
-        last_position=_checked(last_position, int),
+        last_position=_check(last_position, int),
         name=_text(name if whole_name is None else whole_name),
         parent=_text(parent if whole_parent is None else whole_parent),
-        forked_at=None if forked_at is None else _checked(forked_at, int),
+        forked_at=None if forked_at is None else _check(forked_at, int),
         has_inputs=bool(has_inputs),
         own_recipe=_text(own),
         ran_recipe=_text(ran),
@@ -182,7 +198,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _shortened(*values: object) -> str:
+def _shorten(*values: object) -> str:
     """As a list, without what is missing at its end."""
     last = len(values)
     while last and (values[last - 1] is None or values[last - 1] is False):
@@ -206,14 +222,14 @@ def _lengthened(rest: str, count: int) -> list[object]:
 K = TypeVar("K")
 
 
-def _checked(value: object, kind: type[K]) -> K:
+def _check(value: object, kind: type[K]) -> K:
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else _checked(value, str)
+    return None if value is None else _check(value, str)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -231,7 +247,7 @@ def time_of(stored: object) -> datetime:
     Raises:
         TypeError, OverflowError: It is none.
     """
-    return _EPOCH + _checked(stored, int) * _MICROSECOND
+    return _EPOCH + _check(stored, int) * _MICROSECOND
 
 
 # --- pages -----------------------------------------------------------------------------------
@@ -259,3 +275,121 @@ async def found_by_text(
             break
         after = rows[-1]
     return found[:most]
+
+
+# --- when the rows of new sessions are made ------------------------------------------------------
+
+
+_SOME: Final = 64
+"""Runs that end before the rows of new sessions are made: some 5 ms of work."""
+
+
+def folds_later(lease: Lease) -> bool:
+    """Whether an entry under that lease leaves the rows of its session to a later fold.
+
+    In the first execution of a session there is little to fold; in one that goes on, a fold of
+    all its entries would cost more with each run.
+    """
+    return lease.epoch == 1
+
+
+class PendingRows:
+    """Counts the runs that ended in new sessions, for one journal object."""
+
+    def __init__(self) -> None:
+        self._ended = _SOME - 1  # the first one of a process also folds what others left
+
+    def is_due(self, lease: Lease, draft: EntryDraft) -> bool:
+        """Whether rows are to be made now; asked once for each entry that was stored."""
+        if not (folds_later(lease) and isinstance(draft.fact, RunFinished | RunRejected)):
+            return False
+        self._ended = (self._ended + 1) % _SOME
+        return self._ended == 0
+
+
+# --- facts as the JSON text of journal rows and back; the same for every database ----------------
+
+
+def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
+    """The body as JSON, short.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    Raises:
+        JournalError: It is none, or an entry that nobody could read.
+    """
+    if isinstance(draft.fact, UnreadableFact) and draft.fact.body is None:
+        raise JournalError(
+            f"What {draft.kind} '{draft.key}' {draft.state} holds cannot be read: "
+            f"{draft.fact.problem}. Nothing was stored.",
+            code="corrupt-entry",
+        )
+    try:
+        body = body_of(draft.fact)
+        if in_parts:
+            return "".join(encoded_parts(body, _BODY_ENCODER.encode))
+        return _BODY_ENCODER.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
+            "Nothing was stored.",
+            code="body-not-json",
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences other than dict and list, which the type of a body allows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
+
+
+_BODY_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
+
+
+_DECODERS: Final[dict[tuple[str, str], Decoder[Fact]]] = {}
+"""By kind and state, made when the first row of it is read."""
+
+
+def read_fact(
+    kind: str, state: str, stored: str | bytes, *, in_parts: bool = False
+) -> Fact | UnreadableFact:
+    """The fact that the text of a row tells.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    """
+    if in_parts and len(stored) >= LONG_TEXT:
+        return _read_slowly(kind, state, stored)
+    decoder = _DECODERS.get((kind, state)) or _new_decoder(kind, state)
+    if decoder is not None:
+        try:
+            return decoder.decode(stored)
+        except (MsgspecError, ValueError, RecursionError):
+            pass  # it may hold what only the other decoder takes, such as half a character
+    return _read_slowly(kind, state, stored)
+
+
+def _new_decoder(kind: str, state: str) -> Decoder[Fact] | None:
+    found = class_of(kind, state)
+    if found is None:
+        return None
+    decoder = _DECODERS[kind, state] = Decoder[Fact](found)
+    return decoder
+
+
+def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | UnreadableFact:
+    """As above, or what was expected."""
+    try:
+        text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+        body = parse_json(text, in_parts=True)
+    except (ValueError, RecursionError) as error:
+        problem = f"its body is not JSON ({type(error).__name__})"
+        return UnreadableFact(kind=kind, state=state, problem=problem)
+    if isinstance(body, dict):
+        return fact_of(kind, state, body)
+    return UnreadableFact(kind=kind, state=state, problem="its body is no JSON object")

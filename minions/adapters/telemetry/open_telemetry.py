@@ -7,35 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from minions.adapters.telemetry.genai_attributes import (
-    Attributes,
-    prompt_texts,
-    request_attributes,
-    response_attributes,
-    response_texts,
-    run_attributes,
-    shortened_text,
-    step_attributes,
-    tool_attributes,
-    tool_name,
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCall,
+    ModelCallResponse,
+    ModelOptions,
+    Prompt,
+    ToolCall,
 )
-from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ToolCall
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import Message, TokenUsage
+from minions.contracts.metrics import Metrics
 from minions.contracts.tools import ToolSpec
 from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
 from minions.data.errors import NEEDS_DECISION, FailureInfo
+from minions.data.json_values import JsonValue, dumps
 
 if TYPE_CHECKING:
     from contextvars import Token
 
     from opentelemetry import trace
     from opentelemetry.context import Context
-
+    from opentelemetry.metrics import MeterProvider
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 _NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))
@@ -83,7 +82,7 @@ class OpenTelemetryTracer(Tracer):
         self._has_usual_headers = propagate.get_global_textmap().fields == _USUAL_HEADERS
         self.has_content = has_content
         """Whether texts are attributes of spans."""
-        self._parent = propagate.extract(_carried(parent)) if parent else None
+        self._parent = propagate.extract(_carry(parent)) if parent else None
 
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
         name = f"invoke_workflow {subject.recipe}"
@@ -126,7 +125,7 @@ class OpenTelemetryTracer(Tracer):
 
     @contextlib.contextmanager
     def caller(self, headers: Mapping[str, str]) -> Iterator[None]:
-        token = self.context.attach(self._propagate.extract(_carried(headers)))
+        token = self.context.attach(self._propagate.extract(_carry(headers)))
         try:
             yield
         finally:
@@ -212,5 +211,327 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
             self._span.set_attribute("gen_ai.tool.call.result", shortened_text(content))
 
 
-def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+def _carry(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in _CARRIED if name in headers}
+
+
+# --- attributes of spans as the GenAI semantic conventions of OpenTelemetry name them ------------
+
+
+Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""Names of providers that the conventions call something else."""
+_MOST_CHARACTERS: Final = 16_384
+"""Characters of one text in a span."""
+_MOST_MESSAGES: Final = 64
+"""Messages of one prompt in a span: the newest."""
+_USUAL_PHASE: Final = "model"
+_LONGEST_NAME: Final = 200
+_UNKNOWN: Final = "unknown"
+
+
+def run_attributes(subject: RunSubject) -> Attributes:
+    """What is known of a run when it begins."""
+    attributes: Attributes = {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": subject.recipe,
+        "gen_ai.agent.name": subject.recipe,
+        "gen_ai.conversation.id": subject.session_id,
+        "minions.run.id": subject.run_id,
+    }
+    if subject.is_resumed:
+        attributes["minions.run.resumed"] = True
+    return attributes
+
+
+def step_attributes(subject: StepSubject) -> Attributes:
+    """What is known of a step when it begins."""
+    attributes: Attributes = {}
+    if subject.is_agent:
+        attributes["gen_ai.operation.name"] = "invoke_agent"
+        attributes["gen_ai.agent.name"] = subject.step_id
+        attributes["gen_ai.conversation.id"] = subject.session_id
+    if subject.address != subject.step_id:
+        attributes["minions.step.address"] = subject.address
+    return attributes
+
+
+def provider_name(provider: str) -> str:
+    """A provider as the conventions call it."""
+    return _PROVIDERS.get(provider, provider)
+
+
+def model_parts(model: ChatModel | None) -> tuple[str, str]:
+    """The provider as the conventions call it, and the model's name at its server."""
+    if model is None:
+        return _UNKNOWN, "own"
+    provider, _, name = model.name.partition("/")
+    return _PROVIDERS.get(provider, provider), name or provider
+
+
+def request_attributes(
+    call: ModelCall, model: ChatModel | None, subject: StepSubject, attempt: int
+) -> Attributes:
+    """What is known of a model request before it is sent."""
+    provider, name = model_parts(model)
+    attributes: Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": provider,
+        "gen_ai.request.model": name,
+        "gen_ai.conversation.id": subject.session_id,
+    }
+    if call.prompt.output_request is not None:
+        attributes["gen_ai.output.type"] = "json"
+    if call.phase != _USUAL_PHASE:
+        attributes["minions.call.phase"] = call.phase
+    if call.output_mode is not None:
+        attributes["minions.output.mode"] = call.output_mode
+    if attempt > 1:
+        attributes["minions.call.attempt"] = attempt
+    base_url = None if model is None else model.base_url
+    if base_url is not None:
+        attributes.update(_server(base_url))
+    _add_options(attributes, call.prompt.options)
+    return attributes
+
+
+def _add_options(attributes: Attributes, options: ModelOptions) -> None:
+    if options.temperature is not None:
+        attributes["gen_ai.request.temperature"] = options.temperature
+    if options.top_p is not None:
+        attributes["gen_ai.request.top_p"] = options.top_p
+    if options.max_output_tokens is not None:
+        attributes["gen_ai.request.max_tokens"] = options.max_output_tokens
+    if options.seed is not None:
+        attributes["gen_ai.request.seed"] = options.seed
+    if options.stop:
+        attributes["gen_ai.request.stop_sequences"] = options.stop
+
+
+def response_attributes(response: ModelCallResponse, usage: TokenUsage) -> Attributes:
+    """What an answer says of itself."""
+    attributes: Attributes = {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+    }
+    if usage.cached_tokens:
+        attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    if usage.cost_usd is not None:
+        attributes["minions.usage.cost_usd"] = usage.cost_usd
+    if response.model_name is not None:
+        attributes["gen_ai.response.model"] = response.model_name
+    if response.finish_reason is not None:
+        attributes["gen_ai.response.finish_reasons"] = (response.finish_reason,)
+    if response.first_token_latency_ms is not None:
+        seconds = response.first_token_latency_ms / 1000
+        attributes["gen_ai.response.time_to_first_chunk"] = seconds
+    return attributes
+
+
+def tool_name(spec: ToolSpec | None) -> str:
+    """The tool's name in the name of a span: never one that only a model says."""
+    return _UNKNOWN if spec is None else spec.name
+
+
+def tool_attributes(call: ToolCall, subject: StepSubject) -> Attributes:
+    """What is known of a tool call before it is made."""
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name[:_LONGEST_NAME],
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": call.request.id[:_LONGEST_NAME],
+        "gen_ai.conversation.id": subject.session_id,
+    }
+
+
+# --- texts, for those who ask for them -----------------------------------------------------------
+
+
+def prompt_texts(prompt: Prompt) -> Attributes:
+    """The newest 64 messages of a prompt, each text cut at 16,384 characters."""
+    messages = [_message(each) for each in prompt.messages[-_MOST_MESSAGES:]]
+    return {"gen_ai.input.messages": dumps(messages)}
+
+
+def response_texts(response: ModelCallResponse) -> Attributes:
+    """The answer's message."""
+    message = {**_message(response.message), "finish_reason": response.finish_reason or "stop"}
+    return {"gen_ai.output.messages": dumps([message])}
+
+
+def shortened_text(text: str) -> str:
+    """A text of at most 16,384 characters; a cut one ends with `…`."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+
+
+def _message(message: Message) -> dict[str, JsonValue]:
+    role = "user" if message.role == "goal" else message.role.value
+    return {"role": role, "parts": list(_parts(message))}
+
+
+def _parts(message: Message) -> Iterable[JsonValue]:
+    content = message.content
+    if message.tool_call_id is not None:
+        response = shortened_text(content or "")
+        yield {"type": "tool_call_response", "id": message.tool_call_id, "response": response}
+        return
+    if message.reasoning:
+        yield {"type": "reasoning", "content": shortened_text(message.reasoning)}
+    if content:
+        yield {"type": "text", "content": shortened_text(content)}
+    for attached in message.attachments:
+        yield {"type": "blob", "mime_type": attached.media_type, "digest": attached.digest}
+    for call in message.tool_calls:
+        arguments = shortened_text(call.arguments)
+        yield {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+
+
+@lru_cache(maxsize=256)
+def _server(base_url: str) -> Mapping[str, str | int]:
+    place = urlsplit(base_url)
+    port = place.port or (443 if place.scheme == "https" else 80)
+    return {"server.address": place.hostname or "", "server.port": port}
+
+
+# --- `OpenTelemetryMetrics` ----------------------------------------------------------------------
+
+
+_TOKENS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+"""Upper bounds of buckets, in tokens; those of the GenAI conventions, as those of seconds are."""
+_SECONDS: Final = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
+_LONGEST: Final = 120
+"""Characters of an attribute: names come from recipes and servers."""
+
+
+class OpenTelemetryMetrics(Metrics):
+    """Instruments of a meter; where their values go is decided by the meter provider."""
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        """Nothing was counted.
+
+        Args:
+            provider: None: the application's, as `opentelemetry` knows it.
+        Raises:
+            ImportError: The package `opentelemetry-api` is not installed.
+        """
+        from opentelemetry.metrics import get_meter
+
+        meter = get_meter("minions", meter_provider=provider)
+        self._token_usage = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            unit="{token}",
+            description="Tokens of model calls.",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+        self._request_s = meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            unit="s",
+            description="Time of a model request, without its wait.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._cost = meter.create_counter(
+            "minions.model.cost", unit="{USD}", description="Known cost of model calls."
+        )
+        self._wait_s = meter.create_histogram(
+            "minions.model.wait", unit="s", description="Time that a request waited for its turn."
+        )
+        self._active = meter.create_up_down_counter(
+            "minions.runs.active", unit="{run}", description="Runs that are executed now."
+        )
+        self._run_s = meter.create_histogram(
+            "minions.run.duration", unit="s", description="Time of an execution of a run."
+        )
+        self._step_s = meter.create_histogram(
+            "minions.step.duration", unit="s", description="Time of a step."
+        )
+        self._tool_s = meter.create_histogram(
+            "minions.tool.duration", unit="s", description="Time of a tool call, all attempts."
+        )
+        self._checked = meter.create_counter(
+            "minions.output.checked",
+            unit="{answer}",
+            description="Answers checked against a declared output, by how they were asked for.",
+        )
+        self._retries = meter.create_counter(
+            "minions.retries", unit="{attempt}", description="Attempts beyond the first."
+        )
+        self._refusals = meter.create_counter(
+            "minions.budget.refusals", unit="{call}", description="Calls that a limit refused."
+        )
+
+    def run_began(self) -> None:
+        self._active.add(1)
+
+    def run_ended(self, status: str, seconds: float) -> None:
+        self._active.add(-1)
+        self._run_s.record(seconds, {"minions.run.status": status})
+
+    def step_ended(self, status: str, code: str | None, seconds: float) -> None:
+        self._step_s.record(seconds, _with_error({"minions.step.status": status}, code))
+
+    def model_attempt_ended(self, model: str, code: str | None, seconds: float) -> None:
+        self._request_s.record(seconds, _with_error(_of_model(model), code))
+
+    def model_call_waited(self, model: str, seconds: float) -> None:
+        self._wait_s.record(seconds, _of_model(model))
+
+    def model_tokens(
+        self, model: str, input_tokens: int, output_tokens: int, cost_usd: float | None
+    ) -> None:
+        of_model = _of_model(model)
+        self._token_usage.record(input_tokens, {**of_model, "gen_ai.token.type": "input"})
+        self._token_usage.record(output_tokens, {**of_model, "gen_ai.token.type": "output"})
+        if cost_usd is not None:
+            self._cost.add(cost_usd, of_model)
+
+    def output_checked(
+        self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool
+    ) -> None:
+        told = {"minions.output.rung": rung, "minions.output.valid": "yes" if is_valid else "no"}
+        self._checked.add(1, {**_of_model(model), **told})
+
+    def tool_call_ended(self, tool: str, code: str | None, seconds: float) -> None:
+        self._tool_s.record(seconds, _with_error({"gen_ai.tool.name": tool[:_LONGEST]}, code))
+
+    def retried(self, what: str) -> None:
+        self._retries.add(1, {"minions.what": what})
+
+    def budget_refused(self, limit: str) -> None:
+        self._refusals.add(1, {"minions.limit": limit[:_LONGEST]})
+
+
+def _of_model(model: str) -> dict[str, str]:
+    provider, _, name = model.partition("/")
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": provider_name(provider)[:_LONGEST],
+        "gen_ai.request.model": (name or provider)[:_LONGEST],
+    }
+
+
+def _with_error(attributes: dict[str, str], code: str | None) -> dict[str, str]:
+    return attributes if code is None else {**attributes, "error.type": code[:_LONGEST]}

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from minions.adapters.telemetry.otlp_target import OtlpTarget
+from attrs import frozen
+
 from minions.data.errors import EnvironmentRefusedError
 
 _DISABLED: Final = "OTEL_SDK_DISABLED"
@@ -150,3 +151,18 @@ def _refused(name: str, said: str, what: str, example: str) -> EnvironmentRefuse
     return EnvironmentRefusedError(
         f"{name} is '{said:.40}'{what}: {name}={example}, or unset it.", code="bad-telemetry"
     )
+
+
+# --- where traces and metrics go; known without the extra `otel` ---------------------------------
+
+
+@frozen(kw_only=True)
+class OtlpTarget:
+    """Where traces and metrics go."""
+
+    traces_url: str | None
+    """The whole URL that spans are posted to; None: no spans are made."""
+    metrics_url: str | None
+    """The whole URL that metrics are posted to; None: none are sent."""
+    service: str | None = None
+    """The name of the service; None: as OpenTelemetry's variables say, else `minions`."""

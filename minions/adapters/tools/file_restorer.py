@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.tools.folder_descriptors import (
+from minions.adapters.tools.confined_paths import (
     deepest_folder,
     locked,
     opened_folder,
@@ -47,7 +47,7 @@ class LocalFileRestorer(FileRestorer):
     def restore(self, target: FileTarget, *, dry_run: bool) -> RolledBackFile:
         """Restore one file atomically."""
         try:
-            outcome, reason = _restored(target, dry_run=dry_run)
+            outcome, reason = _restore(target, dry_run=dry_run)
         except (OSError, _RefusedError) as error:
             outcome, reason = FileOutcome.REFUSED, _words(error)
         return RolledBackFile(root=target.root, path=target.path, outcome=outcome, reason=reason)
@@ -57,7 +57,7 @@ class LocalFileRestorer(FileRestorer):
     ) -> RolledBackFile:
         """Remove a folder if it is empty."""
         try:
-            outcome, reason = _removed(root, _parts(root, path), gone, dry_run=dry_run)
+            outcome, reason = _remove(root, _parts(root, path), gone, dry_run=dry_run)
         except (OSError, _RefusedError) as error:
             outcome, reason = FileOutcome.REFUSED, _words(error)
         return RolledBackFile(root=root, path=f"{path}/", outcome=outcome, reason=reason)
@@ -83,7 +83,7 @@ def _parts(root: str, path: str) -> Sequence[str]:
     return parts
 
 
-def _restored(target: FileTarget, *, dry_run: bool) -> tuple[FileOutcome, str | None]:
+def _restore(target: FileTarget, *, dry_run: bool) -> tuple[FileOutcome, str | None]:
     parts = _parts(target.root, target.path)
     name = parts[-1]
     with _folder_of(target.root, parts[:-1]) as folder:
@@ -147,7 +147,7 @@ def _digest(folder: int, name: str) -> str | None:
     return digest.hexdigest()
 
 
-def _removed(
+def _remove(
     root: str, parts: Sequence[str], gone: Collection[str], *, dry_run: bool
 ) -> tuple[FileOutcome, str | None]:
     try:

@@ -19,7 +19,7 @@ from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.codec import decode, encode
 from minions.data.errors import SchemaError, ToolError, UsageError, near_names
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -376,7 +376,7 @@ def _schema(parameters: Sequence[_Parameter], owner: str) -> dict[str, JsonValue
 
 
 def _merge_definitions(into: dict[str, JsonValue], more: JsonValue, owner: str) -> None:
-    for name, body in cast("Mapping[str, JsonValue]", more).items():
+    for name, body in as_object(more).items():
         if into.setdefault(name, body) != body:
             raise UsageError(
                 f"Tool '{owner}': two of its types are called '{name}'. Rename one.",

@@ -6,9 +6,8 @@ from typing import BinaryIO, Final
 
 from attrs import Factory, field, frozen
 
-from minions.adapters.tools.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_folder import ConfinedFolder, RecordChange
 from minions.adapters.tools.confined_paths import Place
-from minions.adapters.tools.recorded_changes import RecordChange
 from minions.contracts.protected_files import ALLOW_CONFIG, ALLOW_SECRETS
 from minions.contracts.tools import ToolScope
 from minions.data.errors import EnvironmentRefusedError, ToolError

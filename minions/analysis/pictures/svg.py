@@ -10,9 +10,17 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.analysis.pictures.layout import Layout, Neighbours, laid_out
-from minions.analysis.pictures.picture import Edge, Node, Picture, cut, status_class
-from minions.recipe.kinds.registry import STEP_KINDS
+from minions.analysis.pictures.picture import (
+    Edge,
+    Layout,
+    Neighbours,
+    Node,
+    Picture,
+    cut,
+    laid_out,
+    status_class,
+)
+from minions.recipe.kinds.kind_registry import STEP_KINDS
 
 _BOX: Final = 224.0
 """Width of a box in pixels, the unit of all lengths here."""
@@ -53,7 +61,7 @@ class _Drawing:
         self._layout = laid_out(picture)
         self._texts = [list(_texts(number, node)) for number, node in enumerate(picture.nodes, 1)]
         self._middles = [_MARGIN + place for place in middles(self._layout, self._width_of, _GAP)]
-        self._bands = list(self._stacked(self._layout))
+        self._bands = list(self._stack(self._layout))
         self._row_of = {item: at for at, row in enumerate(self._layout.rows) for item in row}
 
     def _width_of(self, item: int) -> float:
@@ -62,7 +70,7 @@ class _Drawing:
     def _height_of(self, step: int) -> float:
         return 2 * _PADDING + _LINE * len(self._texts[step]) - 5
 
-    def _stacked(self, layout: Layout) -> Iterator[_Band]:
+    def _stack(self, layout: Layout) -> Iterator[_Band]:
         top = _MARGIN + _HEAD
         for row in layout.rows:
             height = max((self._height_of(item) for item in row if layout.is_step(item)), default=0)
@@ -292,10 +300,10 @@ class _Palette:
             rules[f"circle.{kind}"] = f"fill:{colour}"
         for end, colour in self.ends.items():
             rules[f".{end} .box"] = f"fill:{colour}"
-        return "".join(f"{_scoped(names)}{{{rule}}}\n" for names, rule in rules.items())
+        return "".join(f"{_scope(names)}{{{rule}}}\n" for names, rule in rules.items())
 
 
-def _scoped(names: str) -> str:
+def _scope(names: str) -> str:
     """The style rules limited to this picture, wherever its text is embedded."""
     return ",".join(f".minions-steps {name.strip()}" for name in names.split(","))
 

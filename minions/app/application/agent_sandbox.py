@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from minions.app.wiring.built_in_sandboxes import BuiltInSandboxes
+from minions.app.wiring.built_in_extensions import BuiltInSandboxes
 from minions.contracts.sandbox import SandboxLimits
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue

@@ -12,20 +12,19 @@ from typing import Final, Literal, Self, TypeAlias
 from attrs import evolve
 
 from minions.adapters.stores.state_store import StateStore
-from minions.app.evaluating.application_evaluations import ApplicationEvaluations
-from minions.app.evaluating.application_tuning import ApplicationTuning
+from minions.app.evaluating.application_tuning import ApplicationEvaluations, ApplicationTuning
 from minions.app.runs.batch_runs import BatchRuns
 from minions.app.runs.deciders import named_policy
 from minions.app.runs.new_runs import NewRuns
 from minions.app.runs.recorded_runs import RecordedRuns
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import McpSettings, Settings
+from minions.app.wiring.built_in_extensions import built_in_extensions, extended
+from minions.app.wiring.configured_models import ModelChoice, Models
+from minions.app.wiring.configured_prices import make_prices
+from minions.app.wiring.configured_runtime import Closer, Runtime
+from minions.app.wiring.configured_servers import make_program_toolsets
 from minions.app.wiring.databases import journal_at, state_beside
-from minions.app.wiring.extensions import built_in_extensions, extended
-from minions.app.wiring.models import ModelChoice, Models
-from minions.app.wiring.prices import make_prices
-from minions.app.wiring.program_servers import make_program_toolsets
-from minions.app.wiring.runtime import Closer, Runtime
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
@@ -39,7 +38,7 @@ from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.model import AgentRecipe
-from minions.recipe.project_folders import project_of
+from minions.recipe.recipe_files import project_of
 
 Approve: TypeAlias = Literal["wait", "deny", "all"]
 """What happens with a tool call that needs approval: the run waits, it is denied, or approved."""

@@ -19,10 +19,9 @@ from minions.contracts.tools import Tool
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue
 from minions.engine.services.services import Services
-from minions.planning.plan_form import Sharing
-from minions.planning.plan_json import read_plan
+from minions.planning.plan_json import Sharing, read_plan
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
-from minions.recipe.text.yaml_writer import yaml_text
+from minions.recipe.text.yaml_reader import yaml_text
 
 ModelFactory: TypeAlias = ChatModel | str | Callable[[], ChatModel | str] | None
 """A model, its name, or a function that gives one; None: the configured one."""

@@ -1,32 +1,40 @@
-"""Tuning of an application's recipes: the cheapest configuration that passes cases."""
+"""Evaluations and tuning of an application's recipes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import evolve, frozen
 
-from minions.app.evaluating.application_evaluations import CasesLike, case_rows
-from minions.app.evaluating.evaluation_runs import checked_scorers
+from minions.app.evaluating.evaluation_runs import (
+    EvaluatedRecipe,
+    Evaluation,
+    EvaluationPlan,
+    checked_scorers,
+    file_rows,
+    listed_rows,
+)
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import ModelsOfRecipe, Runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import ModelsOfRecipe, Runtime
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError, near_hint, near_names
 from minions.engine.compile.extensions import ModelChooser, ModelSource
-from minions.evaluation.cases import cases_of
-from minions.evaluation.suites import AnyScorer
+from minions.evaluation.cases import CaseRow, cases_of
+from minions.evaluation.report import EvaluationReport
+from minions.evaluation.scorers import AnyScorer
 from minions.evaluation.tuning import Dimension
-from minions.evaluation.tuning_report import TuningReport
-from minions.recipe.library import is_recipe_text
+from minions.evaluation.tuning_search import TuningReport
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.recipe_files import is_recipe_text
 from minions.recipe.text.yaml_reader import read_source
 
 
@@ -185,3 +193,87 @@ class _TunedModels(ModelChooser):
     def options(self, config: ModelConfig) -> ModelOptions:
         source = self.named if config.name in self.candidates else self.other
         return source.options(config) if isinstance(source, ModelChooser) else config.options()
+
+
+# --- evaluations of an application ---------------------------------------------------------------
+
+
+CasesLike: TypeAlias = Sequence[Mapping[str, object]] | str | PathLike[str]
+"""Cases, `{inputs, expected, name}` each or inputs beside `expected` and `name`; or the path of a
+JSON Lines or CSV file that has them."""
+
+
+class ApplicationEvaluations(ApplicationRuns):
+    """The part of `Minions` that executes evaluations."""
+
+    async def evaluate(
+        self,
+        recipe: RecipeLike,
+        cases: CasesLike,
+        *,
+        models: Sequence[ChatModel | str] = (),
+        against: Sequence[RecipeLike] = (),
+        scorers: Sequence[AnyScorer] = (),
+        samples: int = 1,
+        name: str | None = None,
+        concurrency: int = 8,
+        max_cost_usd: float | None = None,
+    ) -> EvaluationReport:
+        """Ask every case, and say how many answers are as they should be.
+
+        Args:
+            models: Compared with one another; empty: the application's, or the recipe's own.
+            against: Further recipes that are asked the same.
+            scorers: All must pass an output; empty: the expected fields must be right.
+            samples: How often each case is asked.
+            name: Evaluations of one name, recipe, model and cases are one: what is recorded is not
+                asked again. None: a new one.
+            concurrency: Runs at a time.
+            max_cost_usd: US dollars of the whole, earlier executions included.
+        Raises:
+            RecipeError, NotFoundError: As `load`.
+            UsageError: `bad-items`; a case does not fit the recipe or a scorer.
+            EnvironmentRefusedError: There is no model.
+        """
+        recipes = tuple(self._load_named(each) for each in (recipe, *against))
+        outputs = [each.recipe.known_output for each in recipes]
+        asked = tuple(cases_of(case_rows(cases), recipes[0].recipe.inputs, outputs))
+        answering = {each.name: each for each in models if isinstance(each, ChatModel)}
+        names: tuple[str | None, ...] = tuple(
+            each.name if isinstance(each, ChatModel) else each for each in models
+        )
+        if not names and self._model is not None:
+            names = (self._model if isinstance(self._model, str) else self._model.name,)
+            answering |= {} if isinstance(self._model, str) else {self._model.name: self._model}
+        plan = EvaluationPlan(
+            name=name or self.services.ids("eval"),
+            title=recipes[0].name,
+            cases=asked,
+            scorers=checked_scorers(
+                scorers, asked, self._runtime, [each.recipe for each in recipes]
+            ),
+            models=names or (None,),
+            answering=answering,
+            samples=samples,
+            concurrency=concurrency,
+            max_cost_usd=max_cost_usd,
+        )
+        return await Evaluation(self._runtime, recipes, plan).report()
+
+    def _load_named(self, recipe: RecipeLike) -> EvaluatedRecipe:
+        found = self.load(recipe)
+        name = str(recipe) if isinstance(recipe, Path) else None
+        if isinstance(recipe, str) and not is_recipe_text(recipe):
+            name = recipe
+        return EvaluatedRecipe(name=name or found.id, recipe=found)
+
+
+def case_rows(cases: CasesLike) -> Sequence[CaseRow]:
+    """The rows of cases that an application gives.
+
+    Raises:
+        UsageError: `bad-items`; one cannot be read.
+    """
+    if isinstance(cases, str | PathLike):
+        return file_rows(Path(cases), str(cases))
+    return listed_rows(cases)

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from attrs import evolve, field, frozen
 
-from minions.app.evaluating.evaluation_cases import EVALUATED
-from minions.app.runs.batch_items import BatchItems, ItemRow, count_lines, lines_of
+from minions.app.runs.batch_items import BatchItems, ItemRow, ItemsFile, count_lines, lines_of
 from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
-from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.executions import RunState
+from minions.contracts.journal.facts import given
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
@@ -31,9 +33,11 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
+from minions.engine.history.imported_entries import STRANGERS_RECIPE
+from minions.engine.history.recorded import recorded_end
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.evaluation.cases import Case
-from minions.evaluation.grading import grade_of, grader_inputs, grader_recipe
+from minions.engine.run.recorded_run import load_recorded_run
+from minions.evaluation.cases import Case, CaseRow
 from minions.evaluation.report import (
     CaseOutcome,
     EvaluationReport,
@@ -41,11 +45,11 @@ from minions.evaluation.report import (
     Variant,
     VariantOutcome,
 )
-from minions.evaluation.scorer_checks import check_scorers
-from minions.evaluation.scorers import Score, Scorer
-from minions.evaluation.suites import AnyScorer, GradedBy, ToolScorer
-from minions.recipe.bundles import bundle_of
+from minions.evaluation.scorer_checks import check_scorers, grade_of, grader_inputs, grader_recipe
+from minions.evaluation.scorers import AnyScorer, GradedBy, Score, Scorer, ToolScorer
+from minions.recipe.expressions.values import type_name
 from minions.recipe.model import AgentRecipe
+from minions.recipe.nested_recipes import bundle_of
 from minions.recipe.reading.tested_examples import without_cases
 
 OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
@@ -270,7 +274,7 @@ class Evaluation:
     async def _outcome(self, variant: Variant) -> VariantOutcome:
         by_case: list[list[SampleOutcome]] = [[] for _ in self._plan.cases]
         for sample in range(self._plan.samples):
-            for index, outcome in enumerate(await self._sampled(variant, sample)):
+            for index, outcome in enumerate(await self._sample(variant, sample)):
                 by_case[index].append(outcome)
         cases = zip(self._plan.cases, by_case, strict=True)
         return VariantOutcome(
@@ -278,7 +282,7 @@ class Evaluation:
             cases=tuple(CaseOutcome(case=case, samples=tuple(all_)) for case, all_ in cases),
         )
 
-    async def _sampled(self, variant: Variant, sample: int) -> list[SampleOutcome]:
+    async def _sample(self, variant: Variant, sample: int) -> list[SampleOutcome]:
         recipe = self._recipes[variant.recipe]
         runtime = self._runtime if sample == 0 else self._runtime.evolve(cache=None)
         lines = lines_of(recipe, self._items, self._plan.inputs, Path.cwd())
@@ -289,12 +293,12 @@ class Evaluation:
             for listener in self._listeners:
                 listener(variant, result)
             case = self._cases[variant.recipe][result.index]
-            outcomes.append(await self._scored(case, result))
+            outcomes.append(await self._score(case, result))
         missing = len(self._plan.cases) - len(outcomes)
         outcomes += [SampleOutcome(run_id=None, status=NOT_STARTED)] * missing
         for scorer in self._plan.scorers:
             if isinstance(scorer, GradedBy):
-                outcomes = await self._graded(scorer, outcomes, identity)
+                outcomes = await self._grade(scorer, outcomes, identity)
         return outcomes
 
     def _executor(
@@ -341,7 +345,7 @@ class Evaluation:
 
     # --- scores -----------------------------------------------------------------------------------
 
-    async def _scored(self, case: Case, result: BatchResult) -> SampleOutcome:
+    async def _score(self, case: Case, result: BatchResult) -> SampleOutcome:
         output = encode(result.output)
         outcome = SampleOutcome(
             run_id=result.run_id,
@@ -388,7 +392,7 @@ class Evaluation:
             return _no_score(scorer, f"it raised {type(error).__name__}: {error}")
         return _score_said(scorer, said)
 
-    async def _graded(
+    async def _grade(
         self, grader: GradedBy, outcomes: list[SampleOutcome], identity: list[JsonValue]
     ) -> list[SampleOutcome]:
         """The outcomes with the grades of a model; those without an output have none."""
@@ -499,3 +503,88 @@ class _CaseItems(BatchItems):
     def rows(self) -> Iterator[ItemRow]:
         for case in self.cases:
             yield ItemRow(place=case.place, inputs=case.inputs, is_text=case.is_text)
+
+
+# --- where the cases of an evaluation come from --------------------------------------------------
+
+
+EVALUATED: Final = "eval"
+"""The key of the note of runs that an evaluation asked: they are no cases of another."""
+_PAGE: Final = 100
+
+
+@frozen(kw_only=True)
+class RecordedCases:
+    """Recorded runs as cases."""
+
+    rows: list[CaseRow] = field(factory=list)
+    unreadable: list[str] = field(factory=list)
+    """Ids of runs that could not be read, and so are none."""
+
+
+def file_rows(path: Path, name: str) -> list[CaseRow]:
+    """The rows of a file of cases.
+
+    Raises:
+        UsageError: `bad-items`; it cannot be read, or a row of it.
+    """
+    rows = []
+    for row in ItemsFile(path, name=name).rows():
+        if row.problem is not None:
+            raise UsageError(f"{row.place}: {row.problem}", code="bad-items")
+        rows.append(CaseRow(place=row.place, values=row.inputs, is_text=row.is_text))
+    return rows
+
+
+def listed_rows(cases: Iterable[object]) -> list[CaseRow]:
+    """The cases of an application, as rows.
+
+    Raises:
+        UsageError: `bad-items`; one is no mapping.
+    """
+    rows = []
+    for index, case in enumerate(cases):
+        if not isinstance(case, Mapping):
+            kind = type_name(cast("JsonValue", case))
+            raise UsageError(
+                f"case {index}: a mapping of inputs with `expected` was expected, not a {kind}.",
+                code="bad-items",
+            )
+        rows.append(CaseRow(place=f"case {index}", values=cast("Mapping[str, InputValue]", case)))
+    return rows
+
+
+async def recorded_rows(
+    journal: Journal, recipe: AgentRecipe, most: int, project: str | None
+) -> RecordedCases:
+    """The newest completed runs of a recipe in a project (None: in all).
+
+    Not those of evaluations, and none of a stranger's: the inputs of an imported run could name
+    files and secrets of whoever asks them again.
+    """
+    wanted = RunFilter(recipe=recipe.id, statuses=(RunState.COMPLETED,), project=project)
+    found, after = RecordedCases(), None
+    while len(found.rows) < most:
+        page = await journal.runs(wanted, limit=_PAGE, after=after)
+        for row in page:
+            if len(found.rows) < most:
+                await _add(found, journal, row, recipe)
+        if len(page) < _PAGE:
+            break
+        after = page[-1]
+    return found
+
+
+async def _add(found: RecordedCases, journal: Journal, row: RunRow, recipe: AgentRecipe) -> None:
+    try:
+        recorded = await load_recorded_run(journal, row.run_id)
+        if recorded.note.get(EVALUATED) or recorded.note.get(STRANGERS_RECIPE):
+            return
+        end = await recorded_end(journal, row)
+    except MinionsError:  # a damaged run harms only itself
+        found.unreadable.append(row.run_id)
+        return
+    inputs = {name: value for name, value in recorded.inputs.items() if name in recipe.inputs}
+    expected = None if end is None else given(end.output)
+    values = {"name": row.run_id, "inputs": inputs, "expected": expected}
+    found.rows.append(CaseRow(place=row.run_id, values=values))

@@ -9,11 +9,10 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.app.evaluating.recipe_tests import TestOutcome, ask_test
-from minions.app.settings.masking import masked
 from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime
+from minions.app.settings.settings import Settings, masked
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.messages import TokenUsage
@@ -21,11 +20,9 @@ from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.views.judgements import ExampleReason
 from minions.engine.views.recorded_examples import MOST_RUNS, examples_of_runs, judged_runs
-from minions.planning.example_edit import examples_in, with_examples
-from minions.planning.recipe_diff import recipe_diff
+from minions.planning.step_edit import examples_in, recipe_diff, with_examples
 from minions.recipe.catalog import Catalog
-from minions.recipe.example_choice import ExampleCandidate, choose_examples, turn_tokens
-from minions.recipe.examples import ExampleStepSpec
+from minions.recipe.examples import ExampleCandidate, ExampleStepSpec, choose_examples, turn_tokens
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 

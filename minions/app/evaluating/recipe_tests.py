@@ -11,8 +11,8 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
@@ -53,7 +53,7 @@ from minions.engine.history.keys import path_of
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.reading.recipe_tests import OFFLINE
+from minions.recipe.reading.test_reading import OFFLINE
 from minions.recipe.reading.tested_examples import without_cases
 
 
@@ -104,7 +104,7 @@ async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> li
     faults = list(_differences(test, result, run.context))
     if isinstance(models, ReplayModel):
         faults += _missed(test, models.cassette, faults)
-    return [*faults, *_unused(script)] if result.status is test.status else faults
+    return [*faults, *_describe_unused(script)] if result.status is test.status else faults
 
 
 async def ask_test(
@@ -270,7 +270,7 @@ def _wrong_fields(fields: Mapping[str, JsonValue], output: JsonValue) -> Iterato
             yield f"'{path}' of the output is {_short(found)}, not {_short(wanted)}"
 
 
-def _unused(script: ScriptedModel) -> Iterator[str]:
+def _describe_unused(script: ScriptedModel) -> Iterator[str]:
     if left := script.answers_left:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
 

@@ -10,17 +10,24 @@ from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
 
+from minions.analysis.bounds import KnowModel, UpperBound
+from minions.analysis.explanation import explain
 from minions.app.evaluating.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
     EvaluationPlan,
     case_inputs,
 )
-from minions.app.evaluating.tuning_examples import HeldOutCases
-from minions.app.evaluating.tuning_space import SpaceOptions, TuningSpace, takes_cases, tuning_space
+from minions.app.evaluating.tuning_space import (
+    HeldOutCases,
+    SpaceOptions,
+    TuningSpace,
+    takes_cases,
+    tuning_space,
+)
 from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
@@ -35,16 +42,21 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.engine.services.pricing import refuse_unknown_price, with_cost
-from minions.evaluation.case_parts import CaseParts, Part, parts_of
-from minions.evaluation.cases import Case
+from minions.evaluation.cases import Case, CaseParts, Part, parts_of
 from minions.evaluation.report import EvaluationReport
-from minions.evaluation.suites import AnyScorer
+from minions.evaluation.scorers import AnyScorer
 from minions.evaluation.tuning import Configuration, Dimension, Measurement
-from minions.evaluation.tuning_report import TuningReport
-from minions.evaluation.tuning_search import Measures, Search
-from minions.recipe.kinds.analyze import AnalyzeSpec
-from minions.recipe.kinds.goal import GoalSpec
+from minions.evaluation.tuning_search import (
+    Measures,
+    Search,
+    TuningReport,
+    most_configurations,
+    most_confirmed,
+)
+from minions.recipe.kinds.analyze_kind import AnalyzeSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
+from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.reading.tested_examples import without_cases
 
@@ -201,7 +213,7 @@ class Tuning(Measures):
             recipe = self.recipe_of(configuration)
         except RecipeError as error:  # two settings that do not go together
             return Measurement(problem=error.message)
-        stopped, report = await self._evaluated(configuration, recipe, part, count, left)
+        stopped, report = await self._evaluate(configuration, recipe, part, count, left)
         is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
         problem = stopped.message if stopped is not None and is_of_all else _unmeasured(report)
         if stopped is not None and stopped.code == LIMIT_REACHED and left is not None:
@@ -234,7 +246,7 @@ class Tuning(Measures):
                 config = recipe.model if own is None else recipe.model.overlaid(own)
                 yield self._runtime.named_model(recipe, config)
 
-    async def _evaluated(
+    async def _evaluate(
         self,
         configuration: Configuration,
         recipe: AgentRecipe,
@@ -246,7 +258,7 @@ class Tuning(Measures):
         evaluated = EvaluatedRecipe(name=configuration.label, recipe=recipe)
         plan = self._evaluation_plan(part, count, left)
         # It checks every case: of many cases that takes a while.
-        self._evaluation = await asyncio.to_thread(self._made, evaluated, plan)
+        self._evaluation = await asyncio.to_thread(self._make_evaluation, evaluated, plan)
         evaluation = self._evaluation
         if self._stopped is not None:  # meanwhile
             evaluation.cancel()
@@ -260,8 +272,8 @@ class Tuning(Measures):
             self._each[configuration] = evaluation.spent_usd / measured
         return evaluation.stopped, report
 
-    def _made(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
-        limited = evolve(evaluated, recipe=self._limited(evaluated.recipe))
+    def _make_evaluation(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
+        limited = evolve(evaluated, recipe=self._limit(evaluated.recipe))
         return Evaluation(self._runtime, (limited,), plan)
 
     def _evaluation_plan(self, part: Part, count: int, left: float | None) -> EvaluationPlan:
@@ -291,9 +303,9 @@ class Tuning(Measures):
             return None
         own = (configuration, part)
         others = sum(cost for key, cost in self._spent.items() if key != own)
-        return self._plan.max_cost_usd - others - self._kept(runs_kept)
+        return self._plan.max_cost_usd - others - self._estimate_cost(runs_kept)
 
-    def _kept(self, runs_kept: Mapping[Configuration, int]) -> float:
+    def _estimate_cost(self, runs_kept: Mapping[Configuration, int]) -> float:
         each = self._each
         return sum(
             runs * self._plan.samples * each.get(configuration, 0.0)
@@ -302,7 +314,7 @@ class Tuning(Measures):
 
     def _spent_words(self, runs_kept: Mapping[Configuration, int]) -> str:
         spent, most = sum(self._spent.values()), self._plan.max_cost_usd or 0.0
-        kept = self._kept(runs_kept)
+        kept = self._estimate_cost(runs_kept)
         words = f", and ${kept:.2g} are kept to confirm what was found" if kept else ""
         return f"${spent:.6g} of ${most:g} are spent{words}."
 
@@ -311,7 +323,7 @@ class Tuning(Measures):
     def _recipe_of(self, text: str) -> AgentRecipe:
         return load_recipe_text(text, self._plan.file, self._runtime.catalog)
 
-    def _limited(self, recipe: AgentRecipe) -> AgentRecipe:
+    def _limit(self, recipe: AgentRecipe) -> AgentRecipe:
         """The recipe as it is measured: within the operator's limits, and shown no case."""
         return without_cases(bounded(recipe, self._plan.limits), self._asked)
 
@@ -374,3 +386,82 @@ def _unmeasured(report: EvaluationReport) -> str | None:
         )
     name, first = missing[0]
     return f"{of_all} did not end, such as {name} ({first.status})"
+
+
+# --- what a tuning asks and costs at most, said before anything is asked -------------------------
+
+
+@frozen(kw_only=True)
+class TuningBound:
+    """Upper bounds of a tuning; as a rule most configurations are dropped early."""
+
+    configurations: int
+    runs: int
+    """Without those of models that grade."""
+    cost_usd: float | None
+    """US dollars of these runs; None: there is no bound."""
+    unbounded: tuple[str, ...]
+    """Why not."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The bounds as JSON."""
+        return {
+            "configurations": self.configurations,
+            "runs": self.runs,
+            "cost_usd": self.cost_usd,
+            "unbounded_because": list(self.unbounded),
+        }
+
+
+def tuning_bound(
+    tuning: Tuning, runtime: Runtime, know: KnowModel, *, samples: int, max_cost_usd: float | None
+) -> TuningBound:
+    """The bounds of a tuning that was checked.
+
+    Args:
+        know: Prices and context lengths of models.
+        max_cost_usd: The limit of the whole; None: there is none.
+    """
+    parts: CaseParts = tuning.parts
+    configurations = most_configurations(tuning.space.steps)
+    confirmed = min(configurations, most_confirmed())
+    runs = samples * (configurations * len(parts.search) + confirmed * len(parts.confirmation))
+    found = _of_run(tuning, runtime, know)
+    cost = None if found.at_most is None else found.at_most * runs
+    if max_cost_usd is not None:
+        cost = max_cost_usd if cost is None else min(cost, max_cost_usd)
+    return TuningBound(
+        configurations=configurations,
+        runs=runs,
+        cost_usd=cost,
+        unbounded=found.unbounded if cost is None else (),
+    )
+
+
+def _of_run(tuning: Tuning, runtime: Runtime, know: KnowModel) -> UpperBound:
+    """What one run costs at most with the dearest choice for each step."""
+    base = _cost(tuning.recipe_of(Configuration()), runtime, know)
+    total = base.at_most
+    unbounded = dict.fromkeys(base.unbounded)
+    for space in tuning.space.steps:
+        dearest = 0.0
+        for setting in (each for own in space.options.values() for each in own):
+            own = _cost(tuning.recipe_of(Configuration(frozenset((setting,)))), runtime, know)
+            unbounded.update(dict.fromkeys(own.unbounded))
+            if own.at_most is None or total is None or base.at_most is None:
+                total = None
+            else:
+                dearest = max(dearest, own.at_most - base.at_most)
+        total = None if total is None else total + dearest
+    return UpperBound(at_most=total, unbounded=tuple(unbounded))
+
+
+def _cost(recipe: AgentRecipe, runtime: Runtime, know: KnowModel) -> UpperBound:
+    found = explain(
+        recipe,
+        tool_specs(recipe, runtime.catalog),
+        know,
+        tools_within=lambda inner: tool_specs(inner, runtime.catalog),
+        kinds=runtime.extensions.steps,
+    )
+    return found.spending.cost_usd

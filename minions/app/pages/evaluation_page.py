@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.app.settings.masking import masked
+from minions.app.settings.settings import masked
 from minions.data.json_values import JsonValue
 from minions.data.texts import shown_text, spoken
 from minions.evaluation.report import (

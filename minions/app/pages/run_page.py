@@ -16,7 +16,7 @@ from attrs import frozen
 
 from minions.analysis.pictures.picture import picture_of, with_statuses
 from minions.analysis.pictures.svg import svg
-from minions.app.settings.masking import masked
+from minions.app.settings.settings import masked
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import TokenUsage
@@ -34,7 +34,7 @@ from minions.engine.views.run_steps import StepDetail, steps_in
 from minions.engine.views.run_summary import RunSummary
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
-from minions.recipe.tool_specs import tool_specs
+from minions.recipe.permissions import tool_specs
 
 _SVG_STYLE: Final = re.compile(r"<style>([^<]*)</style>")
 
@@ -149,7 +149,7 @@ class RunPage:
             "Model": run.model or "none",
             "Started": f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC",
             "Duration": "–" if took is None else spoken(took.total_seconds() * 1000),
-            **_used(usage_of(run.usage)),
+            **_describe_usage(usage_of(run.usage)),
         }
         pairs = (
             f"<div><dt>{self._text(k)}</dt><dd>{self._text(v)}</dd></div>" for k, v in facts.items()
@@ -204,7 +204,7 @@ class RunPage:
         return self.mask(self.picture).encode("utf-8", "backslashreplace").decode()
 
 
-def _used(usage: TokenUsage) -> Mapping[str, str]:
+def _describe_usage(usage: TokenUsage) -> Mapping[str, str]:
     if not usage.total_tokens:
         return {}
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"

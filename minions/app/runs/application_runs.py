@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from minions.app.runs.waiting_hooks import tell_hook
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import Priority

@@ -17,9 +17,9 @@ from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import JournalError, NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.words import shell_word
-from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
+from minions.recipe.nested_recipes import BundledRecipes, bundle_of
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
 

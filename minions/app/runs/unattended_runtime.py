@@ -14,8 +14,8 @@ from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import QueuedRun, RunQueue
 from minions.app.settings.operator_limits import bounded, within_share
 from minions.app.settings.settings import Settings
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime, ServiceChanges
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime, ServiceChanges
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal.child_runs import ChildRunQueue
 from minions.contracts.queue_places import QueuePlace

@@ -75,19 +75,19 @@ def _rights(keys: Mapping[str, object], folder: Path) -> Iterator[Right]:
     for key, value in keys.items():
         inner = TABLES.get(key)
         if inner is None or not isinstance(value, Mapping):
-            yield from _said(Settings, key, key, value, place)
+            yield from _read_said(Settings, key, key, value, place)
         elif key in _NAMED:
             for name, table in value.items():
                 within = evolve(place, name=str(name), table=_mapping(table))
                 for own, each in within.table.items():
-                    yield from _said(inner, own, f"{key}.{name}.{own}", each, within)
+                    yield from _read_said(inner, own, f"{key}.{name}.{own}", each, within)
         else:
             for own, each in value.items():
                 within = evolve(place, table=value)
-                yield from _said(inner, own, f"{key}.{own}", each, within)
+                yield from _read_said(inner, own, f"{key}.{own}", each, within)
 
 
-def _said(
+def _read_said(
     table: type[object], key: str, full: str, value: object, place: _Place
 ) -> Iterator[Right]:
     words = RIGHTS[table].get(key)
@@ -105,7 +105,7 @@ def server_rights(
     return tuple(
         right
         for key, value in table.items()
-        for right in _said(McpSettings, key, f"{name}.{key}", value, place)
+        for right in _read_said(McpSettings, key, f"{name}.{key}", value, place)
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
+from minions.adapters.stores.memory_step_cache import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import ModelApi
@@ -346,3 +347,28 @@ class Settings:
             "Recipe id to the scripted model that answers when none is configured."
         ),
     )
+
+
+# --- texts without what looks like a key, for pages and logs -------------------------------------
+
+
+_KEYS: Final = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
+    r"|(?<=[Bb]earer )[\w.~+/=-]{16,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+)
+"""Texts that look like keys: of model providers, code hosts, clouds and chats, JWTs, PEM."""
+
+
+def masked(text: str) -> str:
+    """The text without what looks like a key or a token."""
+    return _KEYS.sub("[masked]", _JWT.sub(_without_token, text))
+
+
+_JWT: Final = re.compile(r"\beyJ[\w-]{10,}(\.[\w-]{10,}\.[\w-]{5,})?")
+"""A beginning without the rest matches, too: each of many is then looked at once."""
+
+
+def _without_token(found: re.Match[str]) -> str:
+    return "[masked]" if found[1] else found[0]

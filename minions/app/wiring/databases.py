@@ -10,9 +10,11 @@ from minions.adapters.stores.postgres_url import is_postgres_url, without_passwo
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.app.settings.settings import Settings
 from minions.app.settings.user_folders import user_data_folder
+from minions.contracts.runtime import Log
 from minions.data.errors import UsageError
 
-if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
+if TYPE_CHECKING:
+    from minions.contracts.dispatch import DispatchEngine
     from minions.contracts.journal.journal import Journal
     from minions.contracts.runtime import Clock
     from minions.contracts.step_cache import StepCache
@@ -88,10 +90,10 @@ def make_state(settings: Settings, folder: Path) -> StateStore:
     if settings.no_store:
         return MemoryState()
     if (url := postgres_of(settings)) is not None:
-        from minions.adapters.stores.postgres_state import PostgresState
+        from minions.adapters.stores.postgres_side_tables import PostgresState
 
         return PostgresState(url)
-    from minions.adapters.stores.sqlite_state import SqliteState
+    from minions.adapters.stores.sqlite_side_tables import SqliteState
 
     return SqliteState(database_of(settings, folder))
 
@@ -103,9 +105,9 @@ def state_beside(journal: Journal) -> StateStore:
     if isinstance(journal, MemoryJournal):
         return MemoryState()
     from minions.adapters.stores.postgres_journal import PostgresJournal
-    from minions.adapters.stores.postgres_state import PostgresState
+    from minions.adapters.stores.postgres_side_tables import PostgresState
     from minions.adapters.stores.sqlite_journal import SqliteJournal
-    from minions.adapters.stores.sqlite_state import SqliteState
+    from minions.adapters.stores.sqlite_side_tables import SqliteState
 
     if isinstance(journal, PostgresJournal):
         return PostgresState(journal.url)
@@ -123,15 +125,44 @@ def make_cache(settings: Settings, folder: Path) -> StepCache:
             max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
         )
     if (url := postgres_of(settings)) is not None:
-        from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+        from minions.adapters.stores.postgres_side_tables import PostgresStepCache
 
         return PostgresStepCache(
             url, max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
         )
-    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+    from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
 
     return SqliteStepCache(
         database_of(settings, folder),
         max_entries=settings.max_cache_entries,
         max_bytes=settings.max_cache_bytes,
     )
+
+
+# --- the engine that gives runs to workers, by the database of the journal -----------------------
+
+
+def make_dispatch(settings: Settings, log: Log) -> DispatchEngine:
+    """The engine of a worker: over DBOS where the journal is in PostgreSQL, else in the process.
+
+    Workers of one SQLite file find queued runs in it, and a lease decides which of them has one.
+    Opens nothing yet.
+    """
+    shared = shared_dispatch(settings, log)
+    if shared is not None:
+        return shared
+    from minions.adapters.dispatch.local_dispatch import LocalDispatch
+    from minions.contracts.runtime import SystemClock
+
+    return LocalDispatch(SystemClock())
+
+
+def shared_dispatch(settings: Settings, log: Log) -> DispatchEngine | None:
+    """The engine to which a process submits that executes nothing itself; None: workers find what
+    is queued in the journal alone. Opens nothing yet.
+    """
+    if settings.no_store or (url := postgres_of(settings)) is None:
+        return None
+    from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
+
+    return DbosDispatch(url, log)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from minions.app.wiring.extensions import extended
+from minions.app.wiring.built_in_extensions import extended
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
 from minions.contracts.steps import Step
@@ -37,7 +37,7 @@ def load_extensions(names: Iterable[str], folder: Path | None, base: Extensions)
     own = Extensions()
     for name in names:
         module = _import(name, folder)
-        found = _found(name, module)
+        found = _find(name, module)
         if not found:
             raise UsageError(
                 f"{name}: nothing to use at its top level. Define `extensions = Extensions(…)`, "
@@ -49,7 +49,7 @@ def load_extensions(names: Iterable[str], folder: Path | None, base: Extensions)
     return extended(base, own)
 
 
-def _found(name: str, module: ModuleType) -> list[Extensions]:
+def _find(name: str, module: ModuleType) -> list[Extensions]:
     try:
         return list(_extensions_in(module))
     except MinionsError:
@@ -134,7 +134,7 @@ def _extensions_in(module: ModuleType) -> Iterator[Extensions]:
         return
     tools = [value for value in values if isinstance(value, Tool)]
     links = {
-        value.__name__: _made(value)
+        value.__name__: _make_link(value)
         for value in values
         if isinstance(value, type)
         and issubclass(value, CompletionLink)
@@ -161,7 +161,7 @@ def _extensions_in(module: ModuleType) -> Iterator[Extensions]:
         )
 
 
-def _made(link: type[CompletionLink]) -> CompletionLink:
+def _make_link(link: type[CompletionLink]) -> CompletionLink:
     try:
         return link()
     except TypeError as error:

@@ -70,7 +70,7 @@ def check_local_name(
     Raises:
         UsageError: `weights-refused`.
     """
-    said = _said(name)
+    said = _read_said(name)
     if not said.endswith(_SUFFIX):
         return
     start, named = folder_of("local"), settings.local.folders
@@ -86,7 +86,7 @@ def check_local_name(
     )
 
 
-def _said(name: str) -> str:
+def _read_said(name: str) -> str:
     """What stands behind the provider; of `local` alone the name of the model in the box."""
     from minions.adapters.models.local.weights import IN_THE_BOX
 
@@ -143,7 +143,7 @@ class LocalModels:
         from minions.contracts.calls import ModelCapabilities
 
         packages = self._packages()
-        said = _said(name)
+        said = _read_said(name)
         path = self._path(said, folder)
         head, settings = read_gguf_head(path), self._settings.local
         spec = EngineSpec(

@@ -22,7 +22,7 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.adapters.http.server_addresses import is_loopback_url
+from minions.adapters.http.request_rules import is_loopback_url
 from minions.app.settings.settings import Settings
 from minions.contracts.base_url import check_base_url
 from minions.contracts.runtime import Clock, Log, Sleep

@@ -40,8 +40,8 @@ from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import room_for_more
 from minions.engine.step.outcome import lacks_memory
-from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
+from minions.recipe.nested_recipes import bundle_of
 
 OnResult: TypeAlias = Callable[[BatchResult], None]
 Execute: TypeAlias = Callable[[AgentRun[Any]], Awaitable[AgentResult[Any]]]

@@ -22,8 +22,8 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.context.step_view import StepView
 from minions.engine.services.error_groups import leading_error
+from minions.recipe.inputs import no_text_input, text_input
 from minions.recipe.model import AgentRecipe
-from minions.recipe.text_input import no_text_input, text_input
 
 
 class AgentsOfRun(AgentCalls):

@@ -20,17 +20,16 @@ from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.compile.kinds.compiler import BuildParts
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
-from minions.recipe.bundles import bundle_of
-from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import Condition, Template, Templates
 from minions.recipe.expressions.values import Reference
-from minions.recipe.kinds.code import CodeSpec
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.code_kind import CodeSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.steps_within import steps_within
+from minions.recipe.nested_recipes import bundle_of, steps_within
 
 
 @frozen(kw_only=True)

@@ -18,9 +18,9 @@ from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
 from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.plan_kind import RecipePlanner
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.planner import RecipePlanner
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""

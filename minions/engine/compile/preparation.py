@@ -20,7 +20,7 @@ from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.steps_within import steps_within
+from minions.recipe.nested_recipes import steps_within
 
 _MOST_COMPILED: Final = 64
 """How many compiled recipes are kept, so that an application that makes recipes needs no more."""

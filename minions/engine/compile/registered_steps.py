@@ -22,7 +22,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, Templates
-from minions.recipe.kinds.uses import UsesSpec
+from minions.recipe.kinds.uses_kind import UsesSpec
 
 
 def parameters_of(kind: type[Step[object]]) -> JsonSchema:

@@ -13,10 +13,10 @@ from minions.contracts.steps import PythonStep, Step
 from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue
 from minions.engine.history.replay import Replay
-from minions.recipe.bundles import bundle_of
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.nested_recipes import bundle_of
 
 _FREE: Final = (
     *("description", "enabled", "limits", "max_parallel", "metadata", "name", "permissions"),

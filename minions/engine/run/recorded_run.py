@@ -30,10 +30,10 @@ from minions.engine.run.recipe_changes import (
 from minions.engine.services.breathing import beside
 from minions.engine.views.lookup import REJECTED, find_run, json_of_blob
 from minions.engine.views.run_summary import RunSummary
-from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
+from minions.recipe.nested_recipes import BundledRecipes, bundle_of
 from minions.recipe.reading.load import recipe_from_document
 
 

@@ -21,8 +21,7 @@ from minions.engine.views.recorded_examples import (
     examples_of_runs,
     judged_runs,
 )
-from minions.recipe.example_choice import choose_examples
-from minions.recipe.examples import ExampleSource, ExampleStepSpec
+from minions.recipe.examples import ExampleSource, ExampleStepSpec, choose_examples
 from minions.recipe.model import AgentRecipe, StepSpec
 
 

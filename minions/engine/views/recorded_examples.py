@@ -23,8 +23,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.services.breathing import breathe
 from minions.engine.views.judgements import ExampleReason, Judgements
 from minions.engine.views.step_outputs import StepOutputs, finished_in
-from minions.recipe.example_choice import ExampleCandidate
-from minions.recipe.examples import Example, ExampleStepSpec, question_of
+from minions.recipe.examples import Example, ExampleCandidate, ExampleStepSpec, question_of
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import EvaluationError
 from minions.recipe.model import AgentRecipe

@@ -12,19 +12,16 @@ from typing import Final
 import click
 from attrs import frozen
 
-from minions.app.evaluating.evaluation_cases import file_rows, recorded_rows
+from minions.app.evaluating.evaluation_runs import file_rows, recorded_rows
 from minions.app.runs.batch_items import store_items
 from minions.app.runs.deciders import POLICIES
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_runtime import Runtime
 from minions.data.errors import UsageError
 from minions.evaluation.cases import Case, CaseRow, cases_of
+from minions.evaluation.scorers import AnyScorer, Suite
 from minions.evaluation.suite_file import SCORERS, scorer_named
-from minions.evaluation.suites import AnyScorer, Suite
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import (
-    CommandContext,
-    option,
-)
+from minions.interfaces.cli.options import CommandContext, option
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
 from minions.recipe.model import AgentRecipe
 

@@ -58,15 +58,39 @@ _COMMANDS: Final = {
 
 
 _FAMILIES: Final = {
-    "answer": "decisions",
-    "approve": "decisions",
-    "reject": "decisions",
-    "do": "planned_tasks",
-    "plan": "planned_tasks",
-    "queues": "queues",
-    "workers": "queues",
+    "agents": "chat_commands",
+    "answer": "decision_commands",
+    "approve": "decision_commands",
+    "cancel": "resume_commands",
+    "chat": "chat_commands",
+    "completion": "setup_commands",
+    "config": "setup_commands",
+    "do": "task_commands",
+    "doctor": "machine_commands",
+    "eval": "evaluation_commands",
+    "explain": "recipe_commands",
+    "fork": "chat_commands",
+    "graph": "recipe_commands",
+    "init": "setup_commands",
+    "learn": "evaluation_commands",
+    "mcp": "mcp_commands",
+    "models": "model_commands",
+    "plan": "task_commands",
+    "queues": "worker_commands",
+    "reject": "decision_commands",
+    "resume": "resume_commands",
+    "retry": "resume_commands",
+    "rollback": "resume_commands",
+    "schedules": "schedule_commands",
+    "schema": "recipe_commands",
+    "sessions": "session_commands",
+    "stubs": "recipe_commands",
+    "test": "evaluation_commands",
+    "trust": "machine_commands",
+    "worker": "worker_commands",
+    "workers": "worker_commands",
 }
-"""Commands that share a module, in which each has its own name."""
+"""The module of commands that share one, and of groups; else it has the name of its command."""
 
 
 class _LazyGroup(click.Group):
@@ -79,12 +103,13 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         if os.environ.get("_MINIONS_COMPLETE", "").endswith("_complete"):
-            from minions.interfaces.cli.completion import stand_in
+            from minions.interfaces.cli.shell_completion import stand_in
 
             return stand_in(cmd_name)
-        file = _FAMILIES.get(cmd_name, cmd_name)
+        own = f"{cmd_name}_command"
+        file = _FAMILIES.get(cmd_name, own)
         module = importlib.import_module(f"minions.interfaces.cli.commands.{file}")
-        found: click.Command = getattr(module, cmd_name if cmd_name in _FAMILIES else "command")
+        found: click.Command = getattr(module, own)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -132,7 +157,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # noqa: BLE001  # the outermost level: a bug must still end in one line
-        from minions.interfaces.cli.failures import report_failure
+        from minions.interfaces.cli.failure_reports import report_failure
 
         return report_failure(error, arguments)
     return result if isinstance(result, int) else 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
 import attrs
 import click
@@ -26,15 +27,68 @@ from minions.app.settings.setting_sources import (
 )
 from minions.app.settings.settings import LogFormat, Settings
 from minions.contracts.budgets import checked_user
-from minions.interfaces.cli.standard_input import StandardInput
+from minions.data.errors import UsageError
+from minions.interfaces.cli.console.console import tell
 
 if TYPE_CHECKING:
-    from minions.adapters.tools.mcp.toolsets import McpToolsets
-    from minions.app.wiring.runtime import Runtime
+    from minions.adapters.tools.mcp.mcp_toolsets import McpToolsets
+    from minions.app.wiring.configured_runtime import Runtime
     from minions.contracts.journal.journal import Journal
     from minions.contracts.step_cache import StepCache
     from minions.engine.compile.extensions import Extensions
     from minions.recipe.catalog import Catalog
+
+MOST_INPUT_BYTES: Final = 16 * 1_048_576
+"""Bytes of a text, of inputs or of a recipe that a command reads."""
+
+
+class StandardInput:
+    """Gives standard input to the one argument that names it with `-`."""
+
+    def __init__(self) -> None:
+        self._reader: str | None = None
+
+    def read(self, argument: str) -> bytes:
+        """Everything until its end.
+
+        Args:
+            argument: The argument that asks for it, for messages: `--params -`.
+        Raises:
+            UsageError: `bad-input`; another argument has read it, there is none, or it is too long.
+        """
+        stream = self.stream(argument)
+        try:
+            content = stream.read(MOST_INPUT_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{argument}: {error.strerror}.", code="bad-input") from error
+        if len(content) > MOST_INPUT_BYTES:
+            raise UsageError(
+                f"{argument}: standard input has more than {MOST_INPUT_BYTES // 1_048_576} MiB. "
+                "Put what is large into a file that a step reads.",
+                code="bad-input",
+            )
+        return content
+
+    def stream(self, argument: str) -> BinaryIO:
+        """The stream itself, for who reads it piece by piece.
+
+        Args:
+            argument: As above.
+        Raises:
+            UsageError: `bad-input`; another argument has read it, or there is none.
+        """
+        if self._reader is not None:
+            raise UsageError(
+                f"Standard input can be read once: by {self._reader} or by {argument}. Put one of "
+                "them into a file.",
+                code="bad-input",
+            )
+        self._reader = argument
+        if sys.stdin is None:
+            raise UsageError(f"{argument}: there is no standard input.", code="bad-input")
+        if sys.stdin.isatty():
+            tell(f"{argument}: reading standard input until Ctrl-D …")
+        return sys.stdin.buffer
 
 
 _POLICIES: Final = ("wait", "deny", "all")
@@ -293,7 +347,7 @@ class CommandContext:
     @property
     def project(self) -> str:
         """The folder of the project in which the command was given."""
-        from minions.recipe.project_folders import project_of
+        from minions.recipe.recipe_files import project_of
 
         return project_of(self.origin.folder)
 
@@ -317,7 +371,7 @@ class CommandContext:
 
     def extensions(self) -> Extensions:
         """The built-in tools and the operator's own code; `saveState` stores values in memory."""
-        from minions.app.wiring.extensions import built_in_extensions, extended
+        from minions.app.wiring.built_in_extensions import built_in_extensions, extended
 
         return extended(built_in_extensions(servers=self.mcp_toolsets()), self.own_extensions())
 
@@ -327,7 +381,7 @@ class CommandContext:
         Raises:
             UsageError: An address or the lock cannot be read.
         """
-        from minions.app.wiring.mcp import make_mcp_toolsets
+        from minions.app.wiring.configured_servers import make_mcp_toolsets
 
         return make_mcp_toolsets(self.settings, self.folder_of, self.environ)
 
@@ -346,7 +400,7 @@ class CommandContext:
 
     def catalog(self) -> Catalog:
         """Everything that recipes may name. Loads the engine only for code of the operator."""
-        from minions.app.wiring.extensions import (
+        from minions.app.wiring.built_in_extensions import (
             built_in_recipes,
             built_in_tools,
             built_in_toolsets,
@@ -398,8 +452,8 @@ class CommandContext:
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
+        from minions.app.wiring.configured_runtime import make_runtime
         from minions.app.wiring.logs import make_log
-        from minions.app.wiring.runtime import make_runtime
         from minions.interfaces.cli.console.console import log_line, tell
 
         return make_runtime(

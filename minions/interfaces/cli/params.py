@@ -11,10 +11,7 @@ from typing import Final
 from minions.data.bounded_files import read_regular
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue, dumps, parse_json
-from minions.interfaces.cli.options import (
-    CommandContext,
-)
-from minions.interfaces.cli.standard_input import MOST_INPUT_BYTES, StandardInput
+from minions.interfaces.cli.options import MOST_INPUT_BYTES, CommandContext, StandardInput
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe

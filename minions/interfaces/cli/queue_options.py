@@ -11,19 +11,16 @@ import click
 from attrs import frozen
 
 from minions.app.runs.run_queue import QueuedRun, RunQueue
-from minions.app.wiring.dispatch import shared_dispatch
+from minions.app.wiring.databases import shared_dispatch
 from minions.app.wiring.logs import make_log
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
-from minions.contracts.runtime import SystemClock
+from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import seconds_of
 from minions.data.words import shell_word
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
-from minions.interfaces.cli.options import (
-    CommandContext,
-    option,
-)
+from minions.interfaces.cli.options import CommandContext, option
 
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
@@ -140,3 +137,26 @@ def _after(delay: str) -> datetime:
     if seconds > _LONGEST_DELAY_S:
         raise UsageError(f"--delay {delay}: a run is delayed by 10 years at most.")
     return SystemClock().now() + timedelta(seconds=seconds)
+
+
+# --- the log of a command that runs until it is stopped ------------------------------------------
+
+
+def process_log(context: CommandContext) -> Log:
+    """The log in the form that was asked for, else as plain lines."""
+    from minions.app.wiring.logs import make_log
+
+    settings = context.settings
+    return make_log(settings, log_line) if settings.log_format is not None else _Lines()
+
+
+class _Lines:
+    """The server's log, on standard error."""
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Write one line."""
+        tell(" ".join((event, *(f"{name}={value!r}" for name, value in facts.items()))))
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """Write one line."""
+        self.info(event, **facts)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO, cast
+from typing import Self, TextIO
 
 import click
 from attrs import evolve, frozen
@@ -16,9 +16,9 @@ from minions.app.runs.deciders import decider_for
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import ServiceChanges
 from minions.contracts.journal.journal import Journal
 from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import (
@@ -27,7 +27,7 @@ from minions.data.errors import (
     RecipeError,
     UsageError,
 )
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_texts
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -210,8 +210,8 @@ class RecordedRunOpener:
 
     def _tell_extensions(self) -> None:
         """Print the extensions that the run had and this command lacks; a person may name them."""
-        now = cast("list[str]", note_of(self.context, None).get("extensions") or [])
-        before = cast("list[str]", self._noted.get("extensions") or [])
+        now = as_texts(note_of(self.context, None).get("extensions") or [])
+        before = as_texts(self._noted.get("extensions") or [])
         if missing := [name for name in before if name not in now]:
             flags = " ".join(f"--extensions {name}" for name in missing)
             tell(f"The run was started with {flags}. The recipe is stored with a run, code is not.")

@@ -9,37 +9,45 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
+
+from attrs import frozen
 
 from minions.app.runs.deciders import TerminalDecider
 from minions.app.settings.settings import Settings
-from minions.app.wiring.cassettes import Cassettes
+from minions.app.wiring.configured_models import Cassettes
 from minions.contracts.context import Limits
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.data.errors import (
+    EnvironmentRefusedError,
+    FailureInfo,
+    Fault,
+    MinionsError,
+    UsageError,
+)
 from minions.data.json_values import JsonValue
 from minions.data.texts import spoken
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.views.run_names import shortest_name
 from minions.interfaces.cli.console.console import json_text, say, tell
-from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress, Progress
-from minions.interfaces.cli.console.render import stderr_painter, wants_color
-from minions.interfaces.cli.console.results import (
+from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress, Progress
+from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
     output_text,
     result_to_json,
     summary_lines,
 )
-from minions.interfaces.cli.console.run_reports import RunReports
-from minions.interfaces.cli.options import (
-    CommandContext,
-)
+from minions.interfaces.cli.console.render import stderr_painter, wants_color
+from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.pasted_commands import with_options
+
+if TYPE_CHECKING:
+    from minions.recipe.model import AgentRecipe
 
 
 def refuse_two_outputs(settings: Settings) -> None:
@@ -367,3 +375,70 @@ def _is_limit_of_a_flag(run: AgentRun) -> bool:
     written = (context.recipe.document or {}).get("limits")
     own = Limits.from_metadata(written if isinstance(written, Mapping) else {}).max_cost_usd
     return context.progress.budget.reached == "max_cost_usd" and own != context.limits.max_cost_usd
+
+
+# --- a run's result for continuous integration ---------------------------------------------------
+
+
+@frozen(kw_only=True)
+class RunReports:
+    """Where the end of a run is reported beside the console."""
+
+    junit: Path | None = None
+    """The file for JUnit XML; None: none is written."""
+    annotations: TextIO | None = None
+    """The stream for annotations of a workflow; None: none are printed."""
+
+    def check(self) -> None:
+        """Refuse a file that could not be written at the end of the run.
+
+        Raises:
+            EnvironmentRefusedError: `junit-file`.
+        """
+        if self.junit is not None:
+            from minions.interfaces.cli.console.junit_reports import check_junit
+
+            check_junit(self.junit)
+
+    def tell_faults(self, faults: Sequence[Fault]) -> None:
+        """Annotate the faults of a recipe that was refused."""
+        if self.annotations is not None:
+            from minions.interfaces.cli.console.fault_reports import annotation
+
+            for fault in faults:
+                say(annotation(fault), self.annotations)
+
+    def annotate(self, result: AgentResult[object], recipe: AgentRecipe) -> None:
+        """Print an annotation for each failure of the run."""
+        if self.annotations is not None:
+            from minions.interfaces.cli.console.junit_reports import run_annotations
+
+            for line in run_annotations(result, recipe):
+                say(line, self.annotations)
+
+    def write(self, result: AgentResult[object]) -> None:
+        """Write the file, however the run ended.
+
+        Raises:
+            EnvironmentRefusedError: It cannot be written (`junit-file`).
+        """
+        if self.junit is not None:
+            from minions.interfaces.cli.console.junit_reports import write_run
+
+            write_run(self.junit, result)
+
+    def write_break(self, recipe_id: str, error: FailureInfo) -> None:
+        """Write the file of a run that has no result, since its journal failed.
+
+        Raises:
+            EnvironmentRefusedError: It cannot be written (`junit-file`).
+        """
+        if self.junit is not None:
+            from minions.interfaces.cli.console.junit_reports import write_break
+
+            write_break(self.junit, recipe_id, error)
+
+
+def annotations_wanted(environ: Mapping[str, str], *, asked: bool | None) -> bool:
+    """Whether annotations are printed: as asked, else within a workflow of GitHub."""
+    return environ.get("GITHUB_ACTIONS") == "true" if asked is None else asked

@@ -24,8 +24,8 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
-from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
+from minions.recipe.recipe_files import find_recipe
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_DIGITS: Final = 18

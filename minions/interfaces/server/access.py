@@ -10,19 +10,18 @@ from typing import Final
 from attrs import frozen
 
 from minions.data.errors import MinionsError
-from minions.interfaces.http.callers import CALLER, Caller, caller_of
-from minions.interfaces.http.problems import RefusedError
-from minions.interfaces.http.responses import (
+from minions.interfaces.http.http_answers import (
     Answer,
     AsgiApp,
     Message,
     Receive,
+    RefusedError,
     Scope,
     Send,
     refusal,
 )
-from minions.interfaces.http.tokens import digest_of
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.http.tokens import CALLER, Caller, caller_of, digest_of
+from minions.interfaces.server.server_options import ServerOptions
 
 ROOT: Final = "minions.root"
 """Key of the ASGI scope for the path at which the app is mounted."""

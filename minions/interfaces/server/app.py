@@ -12,20 +12,20 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
+from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.worker_streams import remote_deltas
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
-from minions.app.wiring.databases import place_of_journal, state_beside
-from minions.app.wiring.dispatch import shared_dispatch
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
+from minions.app.wiring.databases import place_of_journal, shared_dispatch, state_beside
 from minions.app.wiring.logs import is_logging
-from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.app.wiring.webhook import waiting_webhook
 from minions.contracts.calls import ChatModel
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
+from minions.contracts.tracing import Tracer
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
@@ -33,24 +33,27 @@ from minions.data.schema import load_validator
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.http.incidents import Incidents, StandardLog
-from minions.interfaces.http.problems import RefusedError
-from minions.interfaces.http.responses import AsgiApp, Receive, Scope, Send, refusal
-from minions.interfaces.http.traced_requests import TracedRequests
+from minions.interfaces.http.http_answers import (
+    AsgiApp,
+    Incidents,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    StandardLog,
+    refusal,
+)
 from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.live.changes import Changes
-from minions.interfaces.server.live.channels import Channels
+from minions.interfaces.server.live.channels import Channels, StreamPlaces
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
-from minions.interfaces.server.live.run_locks import RunLocks
-from minions.interfaces.server.live.run_manager import RunManager
-from minions.interfaces.server.live.run_starter import RunStarter
-from minions.interfaces.server.live.stream_places import StreamPlaces
+from minions.interfaces.server.live.server_runs import RunLocks, RunManager, RunStarter
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
-from minions.interfaces.server.runtime import ServerRuntime
-from minions.recipe.project_folders import project_of
+from minions.interfaces.server.server_options import ServerOptions
+from minions.interfaces.server.server_runtime import ServerRuntime
+from minions.recipe.recipe_files import project_of
 
 
 class App:
@@ -318,3 +321,26 @@ def _app_state(
         place=place,
         started_at=services.clock.now(),
     )
+
+
+# --- joins what a request begins to the trace of its caller --------------------------------------
+
+
+class TracedRequests:
+    """Passes each request on; runs that it begins are in the trace that its headers name."""
+
+    def __init__(self, app: AsgiApp, tracer: Tracer) -> None:
+        """Wrap `app`."""
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if "traceparent" not in headers:
+            await self._app(scope, receive, send)
+            return
+        with self._tracer.caller(headers):
+            await self._app(scope, receive, send)

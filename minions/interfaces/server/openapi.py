@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import attrs
 from litestar import Litestar
@@ -23,15 +23,16 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from minions import __version__
+from minions.app.runs.event_schema import events_schema
+from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
-from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
+from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
+from minions.interfaces.http.http_answers import EVENT_STREAM, PROBLEM_TYPE, Problem
 from minions.interfaces.http.tokens import SCOPES
-from minions.interfaces.server.documents.common import number_schema
-from minions.interfaces.server.endpoints import HEADER_SCHEMAS, EventStream
-from minions.interfaces.server.openapi_events import STREAM, event_schemas
+from minions.interfaces.server.documents.shared_documents import number_schema
+from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream
 from minions.interfaces.server.routes.api import API
-from minions.interfaces.server.routes.runs import follow_run
+from minions.interfaces.server.routes.run_routes import follow_run
 
 _Json = dict[str, JsonValue]
 _Operation = dict[str, Any]  # Any: JSON that is taken apart here
@@ -142,7 +143,7 @@ class _ContractSchemas(OpenAPISchemaPlugin):
     def of(self, kind: type[object]) -> _Json:
         """A reference to the schema, which is collected by the name of its class."""
         schema = schema_of(kind)
-        self.found.update(cast("_Json", schema.pop("$defs", {})))
+        self.found.update(as_object(schema.pop("$defs", {})))
         schema.update(_rules(kind))
         self.found[kind.__name__] = schema
         return {"$ref": f"#/$defs/{kind.__name__}"}
@@ -150,7 +151,7 @@ class _ContractSchemas(OpenAPISchemaPlugin):
 
 def _rules(kind: type[object]) -> Mapping[str, JsonValue]:
     """What the class says of its fields together; empty: nothing."""
-    return cast("Mapping[str, JsonValue]", getattr(kind, "schema_rules", {}))
+    return as_object(getattr(kind, "schema_rules", {}))
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
@@ -192,16 +193,21 @@ def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -
 
 def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
     schema = schema_of(kind)
-    required = cast("Sequence[str]", schema.get("required", ()))
-    for name, each in cast("Mapping[str, _Json]", schema["properties"]).items():
-        yield {"name": name, "in": "query", "required": name in required, "schema": _given(each)}
+    required = as_texts(schema.get("required", ()))
+    for name, each in as_object_of_objects(schema["properties"]).items():
+        yield {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": _drop_null(dict(each)),
+        }
 
 
-def _given(schema: _Json) -> _Json:
+def _drop_null(schema: Mapping[str, JsonValue]) -> _Json:
     """The schema without null, which no address can express."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
-        return schema
+        return dict(schema)
     kinds = [kind for kind in kinds if kind != "null"]
     return {**schema, "type": kinds[0] if len(kinds) == 1 else kinds}
 
@@ -298,3 +304,50 @@ _LINKS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
 def links_of_operation(operation_id: str) -> Mapping[str, JsonValue]:
     """The links of an operation's successful answer."""
     return _LINKS.get(operation_id, {})
+
+
+# --- the schemas of streams for the OpenAPI document ---------------------------------------------
+
+
+STREAM: Final[Mapping[str, JsonValue]] = {
+    "description": "Server-sent events: a text, or for readers that split it, each event.",
+    "anyOf": [
+        {"type": "string", "contentMediaType": EVENT_STREAM},
+        {"$ref": "#/$defs/ServerSentEvent"},
+    ],
+}
+"""The schema of a stream. OpenAPI 3.1 does not say whether it is of the text or of one event, and
+tools differ: clients are generated for the first, tests of the second."""
+
+_SERVER_SENT: Final[Mapping[str, JsonValue]] = {
+    "description": "One server-sent event; lines that begin with a colon are comments.",
+    "type": "object",
+    "properties": {
+        "id": {
+            "type": "string",
+            "pattern": "^[0-9]+$",
+            "description": "The position in the session; absent: the event is not stored.",
+        },
+        "event": {"enum": [each.value for each in StepEventType]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/$defs/RunEvent"},
+        },
+    },
+    "required": ["event", "data"],
+    "additionalProperties": False,
+}
+
+
+def event_schemas() -> _Json:
+    """`ServerSentEvent`, `RunEvent`, and one schema for each type of event, by name."""
+    schema = events_schema()
+    found = as_object(schema["$defs"])
+    mapping = {kind.type: f"#/$defs/{kind.__name__}" for kind in get_args(RunEvent)}
+    union: _Json = {
+        "description": "An event of a run, told apart by `type`.",
+        "oneOf": schema["oneOf"],
+        "discriminator": {"propertyName": "type", "mapping": mapping},
+    }
+    return {**found, "RunEvent": union, "ServerSentEvent": dict(_SERVER_SENT)}

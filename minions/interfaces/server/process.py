@@ -24,12 +24,17 @@ from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import JsonValue
 from minions.engine.services.breathing import breathe
-from minions.interfaces.http.acceptor import Acceptor, Rarely
-from minions.interfaces.http.connections import Awaited, ConnectionLimits, Connections, client_of
-from minions.interfaces.http.problems import RefusedError
-from minions.interfaces.http.responses import AsgiApp, json_bytes, refusal
+from minions.interfaces.http.connections import (
+    Acceptor,
+    Awaited,
+    ConnectionLimits,
+    Connections,
+    Rarely,
+    client_of,
+)
+from minions.interfaces.http.http_answers import AsgiApp, RefusedError, json_bytes, refusal
 from minions.interfaces.server.app import App
-from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.server_options import ServerOptions
 
 _BEYOND_GRACE_S: Final = 4.0
 """Seconds that the end may take beyond the runs' grace; then the process exits."""

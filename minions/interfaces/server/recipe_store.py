@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.app.wiring.built_in_recipes import BUILT_IN_RECIPES
+from minions.app.wiring.built_in_extensions import BUILT_IN_RECIPES
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     Fault,
@@ -21,12 +21,11 @@ from minions.data.errors import (
     near_hint,
     near_names,
 )
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import check_recipe, load_recipe_text
+from minions.recipe.recipe_files import NamedFiles, recipe_ids
 
 _OF_REQUEST: Final = "<recipe of the request>"
 _NOT_CHECKED: Final = "recipe-not-checked"
@@ -173,7 +172,7 @@ class RecipeStore:
             checked = check_recipe(path, self._catalog)
             recipe = self._bound(checked.unwrap())
             if recipe.id != recipe_id:
-                raise _taken(recipe.id, path)
+                raise _make_taken_error(recipe.id, path)
             return StoredRecipe(id=recipe_id, recipe=recipe, warnings=checked.faults)
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)
@@ -182,7 +181,7 @@ class RecipeStore:
             return StoredRecipe(id=recipe_id, error=_not_checked(recipe_id, error))
 
 
-def _taken(recipe_id: str, path: Path) -> UsageError:
+def _make_taken_error(recipe_id: str, path: Path) -> UsageError:
     return UsageError(
         f"{path.name} says that its id is '{recipe_id}', which is that of another file. Give it an "
         "id of its own.",

@@ -5,9 +5,11 @@ Importing this loads Litestar.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
+from re import Pattern
 from typing import Final, TypeAlias, cast
 
 from litestar import Litestar, route
@@ -16,17 +18,23 @@ from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.telemetry.prometheus import PrometheusMetrics
-from minions.adapters.telemetry.series import CONTENT_TYPE, require_client
+from minions.adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics, require_client
 from minions.contracts.metrics import JointMetrics
 from minions.data.errors import MinionsError
-from minions.interfaces.http.allowed_methods import AllowedMethods
-from minions.interfaces.http.problems import RefusedError
-from minions.interfaces.http.responses import Answer, AsgiApp, Receive, Scope, Send, refusal
+from minions.interfaces.http.http_answers import (
+    Answer,
+    AsgiApp,
+    NoContent,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    refusal,
+)
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.endpoints import (
+from minions.interfaces.server.endpoint_parts import (
     APP_STATE,
     AnyRequest,
     ApiResponse,
@@ -124,3 +132,34 @@ def _refusal_of(error: HTTPException) -> RefusedError:
         headers["allow"] = ", ".join(sorted(headers["allow"].split(", ")))
     code = _CODES.get(error.status_code, "bad-request")
     return RefusedError(status, code, error.detail or status.phrase, headers=headers)
+
+
+# --- answers to OPTIONS --------------------------------------------------------------------------
+
+
+class AllowedMethods:
+    """Answers OPTIONS for known paths, and passes all else to the app."""
+
+    def __init__(self, app: AsgiApp, methods: Mapping[str, Sequence[str]]) -> None:
+        """Answer instead of `app`.
+
+        Args:
+            methods: By path, with `{name}` for its variable parts.
+        """
+        self._app = app
+        self._known = [(_pattern(path), sorted(allowed)) for path, allowed in methods.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        allowed = self._list_allowed(scope["path"]) if scope.get("method") == "OPTIONS" else None
+        answer = self._app if allowed is None else NoContent({"allow": ", ".join(allowed)})
+        await answer(scope, receive, send)
+
+    def _list_allowed(self, path: str) -> Sequence[str] | None:
+        fitting = (allowed for pattern, allowed in self._known if pattern.fullmatch(path))
+        return next(fitting, None)
+
+
+def _pattern(path: str) -> Pattern[str]:
+    parts = re.split(r"\{\w+\}", path)
+    return re.compile("[^/]+".join(map(re.escape, parts)) + "/?")

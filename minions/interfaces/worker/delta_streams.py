@@ -15,7 +15,7 @@ from attrs import field, mutable
 
 from minions.contracts.events import RunEvent, StepDeltaEvent
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.server.live.frames import HEARTBEAT, data_of
+from minions.interfaces.server.live.channels import HEARTBEAT, data_of
 
 MOST_FOLLOWERS: Final = 64
 """Followers of all runs of a worker together."""

@@ -16,17 +16,22 @@ from minions import __version__
 from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue, dumps
-from minions.interfaces.http.acceptor import Acceptor
-from minions.interfaces.http.callers import Caller, caller_of
 from minions.interfaces.http.connections import (
+    Acceptor,
     Awaited,
     ConnectionLimits,
     Connections,
     client_of,
 )
-from minions.interfaces.http.responses import EVENT_STREAM
-from minions.interfaces.http.token_file import FileTokens
-from minions.interfaces.http.tokens import TokenScope, check_token, digest_of
+from minions.interfaces.http.http_answers import EVENT_STREAM
+from minions.interfaces.http.tokens import (
+    Caller,
+    FileTokens,
+    TokenScope,
+    caller_of,
+    check_token,
+    digest_of,
+)
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Final, cast
 
 from attrs import evolve
 
 from minions.app.runs.run_policy import RunPolicy
-from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.run_queue import RunQueue, job_of
 from minions.app.runs.unattended_runtime import UnattendedRuntime
-from minions.app.runs.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
-from minions.contracts.dispatch import Job, JobEnd
-from minions.contracts.executions import RunStatus
-from minions.contracts.journal.child_runs import ChildWait
+from minions.app.runs.unexecuted_runs import (
+    MOST_IDLE_EXECUTIONS,
+    RunPages,
+    UnexecutedRuns,
+    idle_executions,
+    may_pass,
+)
+from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
+from minions.contracts.executions import RunState, RunStatus
+from minions.contracts.journal.child_runs import OPEN_STATES, ChildRunQueue, ChildWait, QueueableRun
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.queue_places import QueuePlace
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import IsWorkerGone, Log
 from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
@@ -27,14 +35,16 @@ from minions.data.errors import (
     NotFoundError,
     words_of,
 )
+from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.run_pause import RunPause
-from minions.engine.sessions.cancellation import fail_run
+from minions.engine.services.services import Services
+from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run, fail_run
 from minions.engine.views.lookup import find_run
-from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
+from minions.recipe.model import AgentRecipe, StepSpec
 
 _BUSY_S: Final = 2.0
 """Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
@@ -84,7 +94,7 @@ class RunExecution:
         try:
             return await self._executed(job)
         except NotFoundError as error:
-            return self._dropped(job, error.message)
+            return self._drop(job, error.message)
         except LeaseHeldError:  # another run of its session, or another worker has this one
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         except MinionsError as error:
@@ -112,7 +122,7 @@ class RunExecution:
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
         with nullcontext() if self._deltas is None else self._deltas.executing(run):
-            end = await self._ended(job, run)
+            end = await self._end(job, run)
         if run.has_recorded_end:
             await self._tell_others(recorded, run)
         return end
@@ -122,16 +132,16 @@ class RunExecution:
         if recorded.has_ended:
             return _DONE
         if recorded.note.get("imported"):
-            return self._dropped(job, "it came from a file, and nobody here queued it")
+            return self._drop(job, "it came from a file, and nobody here queued it")
         if RunPolicy.recorded(recorded.note).queue is None:
-            return self._dropped(job, "its record does not say that it was queued")
+            return self._drop(job, "its record does not say that it was queued")
         if not job.number and await self._parents.waits(recorded):
             return self._parents.looked_at_later(job)
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             return await self._given_up(job, reason)
         if await self._parents.is_orphan(recorded):
-            return self._dropped(job, "the run whose child run it is has ended")
+            return self._drop(job, "the run whose child run it is has ended")
         return None
 
     async def _tell_others(self, recorded: RecordedRun, run: AgentRun) -> None:
@@ -143,7 +153,7 @@ class RunExecution:
         except EnvironmentRefusedError as error:  # each of them looks by itself
             self._log.warning("runs_not_told", run_id=run.run_id, reason=error.message)
 
-    async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
+    async def _end(self, job: Job, run: AgentRun) -> JobEnd:
         """The end of the job when the run has ended or waits, or was handed over."""
         task = asyncio.ensure_future(run.execute())
         try:
@@ -192,7 +202,7 @@ class RunExecution:
 
     # --- runs that are not executed ---------------------------------------------------------------
 
-    def _dropped(self, job: Job, reason: str) -> JobEnd:
+    def _drop(self, job: Job, reason: str) -> JobEnd:
         self._log.warning("job_dropped", run_id=job.run_id, reason=reason)
         return _DONE
 
@@ -235,7 +245,7 @@ class RunExecution:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
         except NotFoundError as error:
-            return self._dropped(job, error.message)
+            return self._drop(job, error.message)
         except JournalError as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
@@ -262,3 +272,221 @@ def _has_progress(recorded: RecordedRun) -> bool:
         and entry.state in _FINISHED
         for entry in recorded.entries
     )
+
+
+# --- submits again what the journal says is queued and what the engine does not know -------------
+
+
+_OPEN: Final = (RunState.QUEUED, RunState.INTERRUPTED)
+"""States of runs that a worker has to execute; an index finds those of one state in order."""
+_MOST_NUMBERS: Final = 1_000
+"""Jobs of one submission that may have ended without an end of their run."""
+
+
+class Reconciliation:
+    """Finds runs whose process died between the record and the job, and jobs that were lost."""
+
+    def __init__(
+        self, services: Services, engine: DispatchEngine, is_worker_gone: IsWorkerGone, log: Log
+    ) -> None:
+        """Nothing is read yet."""
+        self._journal = services.journal
+        self._clock = services.clock
+        self._engine = engine
+        self._unexecuted = UnexecutedRuns(services.journal, is_worker_gone)
+        self._log = log
+        self._pages = [RunPages(services.journal, state) for state in _OPEN]
+
+    async def look(self) -> int:
+        """Submit what is missing; returns how many jobs that are.
+
+        The cost of a pass is bounded: of very many queued runs it looks at some, and at the others
+        next time.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: Journal or engine cannot be reached.
+        """
+        found = [await pages.queued() for pages in self._pages]
+        return sum([await self.submit_missing(rows[::-1]) for rows in found])  # the oldest first
+
+    async def submit_missing(self, rows: Sequence[RunRow]) -> int:
+        """Submit those of these runs that are queued without a job; returns how many.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: As of `look`.
+        """
+        if not rows:
+            return 0
+        known = {view.job.run_id for view in await self._engine.jobs([row.run_id for row in rows])}
+        missing = [row for row in rows if row.run_id not in known]
+        return sum([await self._submit(row) for row in await self._unexecuted.among(missing)])
+
+    async def _submit(self, row: RunRow) -> bool:
+        newest = await self._journal.entries(
+            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        if not isinstance(fact, RunBeginning):
+            return False  # it has ended by now
+        place = RunPolicy.recorded(fact.note or {}).queue
+        if place is None:
+            return False
+        job = await self._put(job_of(newest[0], place, self._clock.now()))
+        if job is not None:
+            self._log.info("job_found", run_id=row.run_id, queue=place.name)
+        return job is not None
+
+    async def _put(self, job: Job) -> Job | None:
+        """Submit it under the first name that no ended job has."""
+        for _ in range(_MOST_NUMBERS):
+            if await self._engine.submit(job):
+                return job
+            if await self._engine.jobs([job.run_id]):
+                return None  # somebody else submitted it just now
+            job = job.put_back(is_failed_try=False)
+        return None
+
+
+# --- child runs at a worker ----------------------------------------------------------------------
+
+
+_LOOK_S: Final = 10.0
+"""Seconds until a run that waits for child runs looks whether they ended, if nobody wakes it."""
+
+
+class WorkerChildQueue(ChildRunQueue):
+    """Queues the child runs of one run where that run is queued itself, under its policy."""
+
+    def __init__(self, recorded: RecordedRun, place: QueuePlace, queue: RunQueue) -> None:
+        """Nothing is queued yet."""
+        self._recorded = recorded
+        self._place = evolve(place, not_before=None, pauses=0)
+        self._queue = queue
+
+    @property
+    def queue(self) -> str:
+        return self._place.name
+
+    @property
+    def note(self) -> Mapping[str, JsonValue]:
+        return ChildWait.without(self._recorded.note)
+
+    @property
+    def user(self) -> str | None:
+        return self._recorded.start.user
+
+    @property
+    def project(self) -> str | None:
+        return self._recorded.summary.project
+
+    async def put(self, run: QueueableRun) -> None:
+        await self._queue.put(cast(AgentRun, run), self._place)
+
+
+class ParentRuns:
+    """Runs that wait for child runs, at one worker."""
+
+    def __init__(
+        self,
+        runtime: UnattendedRuntime,
+        engine: DispatchEngine,
+        reconciliation: Reconciliation,
+        log: Log,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            reconciliation: Submits the job of a run that waits, where the engine has none.
+        """
+        self._runtime = runtime
+        self._engine = engine
+        self._reconciliation = reconciliation
+        self._log = log
+        self._journal = runtime.services.journal
+        self._clock = runtime.services.clock
+
+    def queue_of(self, recorded: RecordedRun) -> ChildRunQueue | None:
+        """Where the child runs of that run are queued; None: it is not queued itself."""
+        place = RunPolicy.recorded(recorded.note).queue
+        if place is None:
+            return None
+        return WorkerChildQueue(recorded, place, RunQueue(self._engine, self._clock))
+
+    # --- a run that waits -------------------------------------------------------------------------
+
+    async def still_waits(self, job: Job) -> bool:
+        """Whether its run waits for child runs of which not enough have ended.
+
+        One fact is read, so that a long run that is looked at again and again costs little.
+        """
+        return await self._is_ready(job.session_id, job.run_id) is False
+
+    async def waits(self, recorded: RecordedRun) -> bool:
+        """The same of a run whose record is there."""
+        return await self._has_enough(recorded.start) is False
+
+    async def _is_ready(self, session_id: str, run_id: str) -> bool | None:
+        """Whether enough child runs have ended; None: it does not wait for any."""
+        newest = await self._journal.entries(
+            session_id, run_id=run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        return await self._has_enough(fact) if isinstance(fact, RunBeginning) else None
+
+    async def _has_enough(self, newest: RunBeginning) -> bool | None:
+        waits = ChildWait.of_note(newest.note or {}) if newest.queued else ()
+        for wait in waits:
+            wanted = RunFilter(id_start=wait.start, statuses=OPEN_STATES)
+            if not await self._journal.runs(wanted, limit=1, offset=wait.most_open):
+                return True
+        return False if waits else None
+
+    def looked_at_later(self, job: Job) -> JobEnd:
+        """The end of the job of a run that still waits."""
+        return JobEnd(again=job.put_back(_LOOK_S, is_failed_try=False))
+
+    async def queued_again(self, job: Job, run: AgentRun) -> JobEnd:
+        """Record that the run waits, which costs nothing until enough child runs have ended.
+
+        Raises:
+            MinionsError: It could not be recorded; the run is to be executed again.
+        """
+        recorded = await self._runtime.recorded(job.run_id)
+        place = RunPolicy.recorded(recorded.note).queue
+        if recorded.has_ended or place is None:
+            return _DONE
+        note = {**ChildWait.without(recorded.note), **ChildWait.to_note(run.child_waits)}
+        place, queue = evolve(place, not_before=None), RunQueue(None, self._clock)
+        await self._runtime.queue_again(recorded, place, queue, note=note)
+        self._log.info("run_waits_for_runs", run_id=job.run_id)
+        is_ready = await self._is_ready(job.session_id, job.run_id)
+        pause_s = _LOOK_S if is_ready is False else 0.0
+        return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
+
+    # --- a child run ------------------------------------------------------------------------------
+
+    async def is_orphan(self, recorded: RecordedRun) -> bool:
+        """Whether it is the child run of a run that has ended: then it is cancelled here."""
+        link = RunPolicy.recorded(recorded.note).child
+        if link is None:
+            return False
+        rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
+        if rows and (rows[0].ended_at is None or rows[0].status == RunState.NEEDS_DECISION):
+            return False
+        await cancel_run(self._runtime.services, recorded.run_id)
+        return True
+
+    async def child_ended(self, recorded: RecordedRun) -> None:
+        """Let the run around it continue, if it waited for this child run."""
+        link = RunPolicy.recorded(recorded.note).child
+        if link is None or not await self._is_ready(link.session_id, link.run_id):
+            return
+        if not await self._engine.wake(link.run_id):
+            rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
+            await self._reconciliation.submit_missing(rows)
+
+    async def ended(self, recorded: RecordedRun, recipe: AgentRecipe) -> None:
+        """Cancel what is left of the child runs of a run that has ended."""
+        steps = (step for step in recipe.steps if isinstance(step, StepSpec))
+        if any(step.distribute for step in steps):
+            await cancel_child_runs(self._runtime.services, recorded.run_id)

@@ -30,10 +30,8 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
-from minions.interfaces.worker.reconciliation import Reconciliation
-from minions.interfaces.worker.run_execution import RunExecution
+from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
 from minions.recipe.model import AgentRecipe
 from minions.recipe.schedules import MOST_MISSED, MissedRuns, Overlap, due_times, next_due
 
@@ -169,9 +167,9 @@ class Worker:
                 await asyncio.wait_for(self._stop.wait(), pause_s())
             if self.is_stopping:
                 return
-            problem = await self._tried(look, problem)
+            problem = await self._try_once(look, problem)
 
-    async def _tried(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
+    async def _try_once(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
         """Look once; why that failed, logged when it is another reason than before."""
         try:
             await look()

@@ -11,14 +11,28 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from attrs import evolve
 from msgspec import Struct, structs
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Reads, ToolSpec
-from minions.recipe.checks.carried_text import carried_references
-from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source, text_edges
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.sources import carried_by, carried_references
+from minions.recipe.checks.text_edges import (
+    DECISION,
+    WORK,
+    Edge,
+    Names,
+    Source,
+    StepReads,
+    text_edges,
+)
+from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.examples import ExampleStepSpec
+from minions.recipe.expressions.terms import Term
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.permissions import Rights
+from minions.recipe.permissions import Rights, tool_specs
+from minions.recipe.text.sections import Report
 
 ToolsOf: TypeAlias = Callable[[AgentRecipe], Mapping[str, ToolSpec]]
 """The tools of a recipe, by full name."""
@@ -214,7 +228,7 @@ class _Walk:
 
     def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
         step = self._recipe.steps[at]
-        for tool in self._specs(_offered(step)):
+        for tool in self._specs(_find_offered(step)):
             if tool.is_untrusted:
                 yield tool, _Trace.to(FlowNode(step.id, tool.name, _private(tool)))
 
@@ -233,14 +247,14 @@ class _Walk:
             for flow in self._nested_found(at, step.inner).flows:
                 yield self._around(at, step, flow)
         elif isinstance(step, StepSpec) and step.called_tools:
-            yield from self._reached(at, step, step.called_tools, self._arrived[at].get(WORK))
+            yield from self._find_reached(at, step, step.called_tools, self._arrived[at].get(WORK))
         else:
             yield from self._offered_flows(at, step)
         if isinstance(step, StepSpec) and step.decision_tool is not None:
             named = (step.decision_tool.tool,)
-            yield from self._reached(at, step, named, self._arrived[at].get(DECISION))
+            yield from self._find_reached(at, step, named, self._arrived[at].get(DECISION))
 
-    def _reached(
+    def _find_reached(
         self, at: int, step: StepSpec, names: Sequence[str], trace: _Trace | None
     ) -> Iterator[Flow]:
         """The flows into tools that the step calls itself, with untrusted arguments."""
@@ -251,7 +265,7 @@ class _Walk:
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
-        offered = list(self._specs(_offered(step)))
+        offered = list(self._specs(_find_offered(step)))
         arrived = self._arrived[at].get(WORK)
         own = list(self._offered_sources(at))
         nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
@@ -286,9 +300,9 @@ class _Walk:
 
     def _nested_output(self, at: int, step: StepSpec, inner: AgentRecipe) -> _Trace | None:
         path = self._nested_found(at, inner).output
-        return self._spliced(at, step, path) if path is not None else None
+        return self._splice(at, step, path) if path is not None else None
 
-    def _spliced(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
+    def _splice(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
         """A path of the nested recipe as one of this recipe."""
         first = path[0].recipe_input
         trace: _Trace | None = None
@@ -300,7 +314,7 @@ class _Walk:
         return trace
 
     def _around(self, at: int, step: StepSpec, flow: Flow) -> Flow:
-        trace = self._spliced(at, step, flow.path)
+        trace = self._splice(at, step, flow.path)
         private = (*_private_within(trace.private, flow.toolset), *flow.private)
         return structs.replace(flow, path=trace.path(), private=tuple(dict.fromkeys(private)))
 
@@ -342,7 +356,7 @@ def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
     return source.name != sink.name or source.reads is not Reads.UNDECLARED
 
 
-def _offered(step: StepSpec | Step[object]) -> Sequence[str]:
+def _find_offered(step: StepSpec | Step[object]) -> Sequence[str]:
     return step.offered_tools if isinstance(step, StepSpec) else tuple(sorted(step.available_tools))
 
 
@@ -385,3 +399,186 @@ def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
 def _toolset(tool: ToolSpec) -> str:
     """The toolset of a tool; the name itself for a registered one."""
     return (tool.origin or tool.name).partition("__")[0]
+
+
+# --- which expressions of a step's texts hold untrusted text -------------------------------------
+
+
+class UntrustedText:
+    """The untrusted steps and inputs of one recipe."""
+
+    def __init__(self, recipe: AgentRecipe, catalog: Catalog) -> None:
+        """Find them; quick for a recipe that names no untrusted tool and no untrusted input."""
+        self._tools = tool_specs(recipe, catalog)
+        self._found = (
+            untrusted_names(recipe, lambda one: _declared(tool_specs(one, catalog)))
+            if any(map(self._may_begin, recipe.steps)) or _has_untrusted_input(recipe)
+            else frozenset()
+        )
+        self._names = Names(recipe)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def is_in(self, step: StepSpec, term: Term) -> bool:
+        """Whether the value of an expression in the step's texts may hold untrusted text."""
+        if not self._found:
+            return False
+        references = tuple(carried_by(term))
+        if any(each.path[0] == "feedback" for each in references):
+            return True  # the message of an error may hold what a tool read
+        reads = StepReads(self._names, step, self._tools)
+        return any(source in self._found for source in reads.sources(references))
+
+    def is_of(self, step_id: str) -> bool:
+        """Whether the output of that step may hold untrusted text."""
+        return self._names.ids.get(step_id) in self._found
+
+    def _may_begin(self, step: object) -> bool:
+        if not isinstance(step, StepSpec):
+            return False
+        named = (*step.called_tools, *step.offered_tools)
+        found = (self._tools[name].reads for name in named if name in self._tools)
+        return step.inner is not None or any(each in _SAID for each in found)
+
+
+_SAID = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})
+
+
+def _has_untrusted_input(recipe: AgentRecipe) -> bool:
+    return any(spec.is_untrusted for spec in recipe.inputs.values())
+
+
+def _declared(specs: Mapping[str, ToolSpec]) -> Mapping[str, ToolSpec]:
+    """The tools; those that do not say what they read count as trusted."""
+    return {
+        name: spec if spec.reads is not Reads.UNDECLARED else evolve(spec, reads=Reads.TRUSTED)
+        for name, spec in specs.items()
+    }
+
+
+# --- the rule about untrusted text ---------------------------------------------------------------
+
+
+def check_untrusted_flows(
+    draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report
+) -> None:
+    """Report each tool that untrusted text can reach, with one path to it, where it first does.
+
+    Args:
+        recipe: The recipe that was made of the draft.
+    """
+    _check_system_prompt(draft, recipe, report)
+    known: dict[int, Mapping[str, ToolSpec]] = {}
+
+    def tools_of(inner: AgentRecipe) -> Mapping[str, ToolSpec]:
+        if id(inner) not in known:
+            known[id(inner)] = tool_specs(inner, catalog)
+        return known[id(inner)]
+
+    ids = [step.id for step in recipe.steps]
+    steps = dict(zip(ids, draft.steps, strict=True))
+    by_step: dict[str, list[Flow]] = {}
+    for flow in find_flows(recipe, tools_of, in_full=catalog.is_strict_in_full):
+        by_step.setdefault(flow.path[-1].step, []).append(flow)
+    # A stored run's recipe, which is plain data, has to stay runnable.
+    is_error = (recipe.strict or bool(catalog.strict)) and draft.is_text
+    by_tool: dict[tuple[str, ...], list[str]] = {}
+    for path, flows in by_step.items():
+        by_tool.setdefault((flows[0].tool, *_private_names(flows)), []).append(path)
+    for first, *others in by_tool.values():
+        step = steps[first.partition("/")[0]]
+        _report(step, by_step[first], others, report, catalog, is_warning=not is_error)
+    _check_recorded_examples(draft, recipe, catalog, report, is_warning=not is_error)
+
+
+def _check_recorded_examples(
+    draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report, *, is_warning: bool
+) -> None:
+    """Report steps to whose prompt recorded runs would add what strangers wrote in other runs."""
+    for step, known in zip(recipe.steps, draft.steps, strict=True):
+        if not isinstance(step, ExampleStepSpec) or step.recorded_examples is None:
+            continue
+        untrusted = UntrustedText(recipe, catalog)
+        question = recipe.templates.compile(step.example_question)
+        if any(untrusted.is_in(step, term) for term in question.terms()):
+            report(
+                known.section.place_of("examples").fault(
+                    "untrusted-examples",
+                    f"examples from recorded runs would show what strangers wrote: the goal of "
+                    f"{known.title} reads untrusted text, and stands in them without a border",
+                    help="mark only runs whose inputs you have read, or choose the examples with "
+                    "`minions learn`, which shows them",
+                    is_warning=is_warning,
+                )
+            )
+
+
+def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
+    """Report a system prompt of the whole recipe that reads an untrusted input."""
+    references = carried_references(recipe.system_prompt, recipe.templates)
+    paths = [reference.path for reference in references]
+    read = {path[1:2] for path in paths if path[0] == "inputs"}  # () stands for all of them
+    for name, spec in recipe.inputs.items():
+        if spec.is_untrusted and ((name,) in read or () in read):
+            report(
+                draft.section.place_of("system_prompt").fault(
+                    "untrusted-system-text",
+                    f"the system prompt reads the untrusted input '{name}'",
+                    help="read it in the goal of a step, where it stands within a border",
+                )
+            )
+
+
+def _private_names(flows: list[Flow]) -> list[str]:
+    """Names of what the tools could send."""
+    return list(dict.fromkeys(name for flow in flows for name in flow.private))
+
+
+def _report(
+    step: StepDraft,
+    flows: list[Flow],
+    others_too: list[str],
+    report: Report,
+    catalog: Catalog,
+    *,
+    is_warning: bool,
+) -> None:
+    first, *others = flows
+    more = [flow.tool for flow in others if flow.tool != first.tool]
+    also = f", and so to {', '.join(more)}" if more else ""
+    same = f"; the same in {_some(others_too)}" if others_too else ""
+    private = _private_names(flows)
+    within = f"; it could send what {', '.join(private)} holds" if private else ""
+    place = step.section.place_of(step.kind or "id")
+    report(
+        place.fault(
+            "untrusted-flow",
+            f"untrusted text can reach '{first.tool}' without an approval: "
+            f"{first.words}{also}{within}{same}",
+            help=f"set permissions: {{requires_approval: [{first.tool}]}}{_or_else(catalog)}",
+            is_warning=is_warning,
+        )
+    )
+
+
+def _or_else(catalog: Catalog) -> str:
+    """What else makes the text harmless, for people."""
+    if catalog.is_strict_in_full:
+        return (
+            "; where the operator is strict in full, no question, no schema of numbers or lists, "
+            "and no 'reads: trusted' of the recipe counts"
+        )
+    return (
+        ", let an ask step show the text and 'when' read its answer, or declare the source "
+        "'reads: trusted'"
+    )
+
+
+_MOST_NAMED: Final = 5
+
+
+def _some(paths: list[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    named = ", ".join(paths[:_MOST_NAMED])
+    return f"{named} and {more} more" if more > 0 else named

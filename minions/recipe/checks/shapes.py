@@ -214,14 +214,14 @@ def _mismatch(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mismatch | 
     if kinds is None or others is None or len(path) > _MOST_LEVELS:
         return None
     # A number may be whole, so neither type excludes the other.
-    if not (_widened(kinds) & _widened(others)):
+    if not (_widen(kinds) & _widen(others)):
         return Mismatch(path=path, given=kind_names(kinds), wanted=kind_names(others))
     if kinds == others == {"object"}:
         return _mismatch_inside(given, wanted, path)
     return None
 
 
-def _widened(kinds: frozenset[str]) -> frozenset[str]:
+def _widen(kinds: frozenset[str]) -> frozenset[str]:
     return kinds | {"number"} if "integer" in kinds else kinds
 
 

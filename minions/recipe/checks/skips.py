@@ -67,7 +67,7 @@ def _check_reader(
                     f"{step.title} is skipped whenever '{producer.id}' is: it reads its output",
                     label=f"'{producer.id}' {_why(producer)}",
                     help=f"where that is meant, list '{producer.id}' under depends_on; else "
-                    f"add a default: {_defaulted(needed)}",
+                    f"add a default: {_describe_default(needed)}",
                     is_warning=True,
                 )
             )
@@ -92,7 +92,7 @@ def _check_output(output: Readings, skips: _Skips, never: set[int], report: Repo
                 "may-be-skipped",
                 f"the output reads '{producer.id}', which {what}",
                 label=f"{it} {_why(cause)}" if root not in never else None,
-                help=f"add a default: {_defaulted(needed)}",
+                help=f"add a default: {_describe_default(needed)}",
                 is_warning=cause is not producer,
             )
         )
@@ -104,7 +104,7 @@ def _why(step: StepDraft) -> str:
     return "may fail without ending the run"
 
 
-def _defaulted(needed: RequiredOutput) -> str:
+def _describe_default(needed: RequiredOutput) -> str:
     return f"{{{{ {needed.reference.text} | default('…') }}}}"
 
 
@@ -144,7 +144,7 @@ def _report_never(skips: _Skips, report: Report) -> set[int]:
                 clash.needed.place.fault(
                     "unreachable-step",
                     f"{clash.step.title} can never run: {clash.reason}",
-                    help=f"read it with a default: {_defaulted(clash.needed)}",
+                    help=f"read it with a default: {_describe_default(clash.needed)}",
                 )
             )
     return found

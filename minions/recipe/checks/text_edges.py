@@ -16,14 +16,14 @@ from msgspec import Struct
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
-from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape
+from minions.recipe.checks.sources import carried_references, may_hold_text
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
 
 Source: TypeAlias = "int | str"
@@ -122,10 +122,10 @@ def _edges(
                 yield source, Edge(at, slot)
             if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
                 yield at, Edge(names.ids[step.on_error.goto], WORK)
-    yield from _shared(recipe)
+    yield from _list_shared(recipe)
 
 
-def _shared(recipe: AgentRecipe) -> Iterator[tuple[Source, Edge]]:
+def _list_shared(recipe: AgentRecipe) -> Iterator[tuple[Source, Edge]]:
     """What steps with a shared conversation read of each other: in sequence, each of the one before
     it; else each of all. A step made by code may read every other one.
     """
@@ -159,15 +159,15 @@ class StepReads(Struct, frozen=True):
         """Each source, with the slot that it reaches."""
         if self.step.inner is not None:
             for name, value in self.step.inner_inputs.items():
-                yield from ((source, name) for source in self._carried(value))
+                yield from ((source, name) for source in self._list_carried(value))
         else:
             yield from ((source, WORK) for source in self._work())
         if self.step.decision_tool is not None:
-            given = self._carried(self.step.decision_tool.params)
+            given = self._list_carried(self.step.decision_tool.params)
             yield from ((source, DECISION) for source in given)
 
     def _work(self) -> Iterator[Source]:
-        yield from self._carried(self.step.sources)
+        yield from self._list_carried(self.step.sources)
         if not self.step.asks_model and not self._fills_in():
             return
         control = set(self.names.sources(control_references(self.step, self._templates)))
@@ -181,7 +181,7 @@ class StepReads(Struct, frozen=True):
             return False
         return bool(step.filled_in(self.tools[step.tool]))
 
-    def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
+    def _list_carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
         plain = list(value) if isinstance(value, tuple) else value
         yield from self.sources(carried_references(plain, self._templates, in_full=self.in_full))
 

@@ -1,6 +1,6 @@
 """Filters and tests of expressions: functions of JSON values, with a bounded cost.
 
-The tables of all of them. Those of lists are in `list_filters`, what they share in `operands`.
+The tables of all of them. Those of lists are in `list_filters`, what they share in `operators`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from minions.data.json_values import JsonValue
-from minions.recipe.expressions.operands import (
+from minions.recipe.expressions.operators import (
+    COMPARISONS,
     OF_ITEM,
     OF_LIST,
     Function,
     charged,
+    contains,
     expect_mapping,
     expect_number,
     expect_text,
@@ -23,7 +25,6 @@ from minions.recipe.expressions.operands import (
     items_of,
     quick,
 )
-from minions.recipe.expressions.operators import COMPARISONS, contains
 from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,
@@ -291,7 +292,7 @@ def mapped(
     """`map('upper')`, or `map(attribute='name')` of a list of mappings."""
     if attribute is not None:
         return members_of(value, attribute, meter)
-    function = _named(FILTERS, filter, "filter")
+    function = _find_function(FILTERS, filter, "filter")
     items = items_of(value, meter)
     meter.charge(OF_ITEM * len(items))
     return [function(meter, item) for item in items]
@@ -329,7 +330,7 @@ def selected_by(
 def _check(test: JsonValue, argument: JsonValue, meter: Meter) -> Callable[[JsonValue], bool]:
     if test is None:
         return bool
-    function = _named(TESTS, test, "test")
+    function = _find_function(TESTS, test, "test")
     if argument is None:
         return lambda item: bool(function(meter, item))
     if function is _is_in and is_list(argument):
@@ -359,7 +360,7 @@ def _scalar(value: JsonValue) -> tuple[bool, JsonValue]:
     return isinstance(value, bool), value
 
 
-def _named(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Function:
+def _find_function(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Function:
     if not isinstance(name, str) or name not in functions:
         raise EvaluationError(f"There is no {kind} {as_text(name):.40}.")
     return functions[name]

@@ -1,6 +1,6 @@
 """The parser of expressions: Jinja's expressions without calls.
 
-Tokens are in `tokens`, statements and comments in `template`, evaluation in `terms`.
+Statements and comments are in `template`, evaluation in `terms`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from msgspec import Struct
 
 from minions.data.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.expressions.operands import Function
+from minions.recipe.expressions.operators import Function
 from minions.recipe.expressions.terms import (
     Binary,
     Choice,
@@ -33,16 +33,6 @@ from minions.recipe.expressions.terms import (
     Slice,
     Subscript,
     Term,
-)
-from minions.recipe.expressions.tokens import (
-    CONSTANTS,
-    KEYWORDS,
-    RESERVED_WORDS,
-    Token,
-    number_of,
-    text_of,
-    tokens_of,
-    whole_number,
 )
 from minions.recipe.expressions.values import PathPart, Reference, TemplateError, nearest
 
@@ -169,7 +159,7 @@ class _Parser:
         return term
 
     def _conjunction(self) -> Term:
-        return self._logic("and", self._negated)
+        return self._logic("and", self._parse_not)
 
     def _logic(self, word: str, operand: Callable[[], Term]) -> Term:
         operands = [operand()]
@@ -177,7 +167,7 @@ class _Parser:
             operands.append(operand())
         return operands[0] if len(operands) == 1 else Logic(word == "and", tuple(operands))
 
-    def _negated(self) -> Term:
+    def _parse_not(self) -> Term:
         count = 0
         while self._accept("not"):
             count += 1
@@ -206,7 +196,7 @@ class _Parser:
         return self._binary(("~",), self._product)
 
     def _product(self) -> Term:
-        return self._binary(("*", "/", "//", "%"), self._signed)
+        return self._binary(("*", "/", "//", "%"), self._parse_sign)
 
     def _binary(self, signs: tuple[str, ...], operand: Callable[[], Term]) -> Term:
         first = operand()
@@ -215,11 +205,11 @@ class _Parser:
             others.append((sign, operand()))
         return Binary(first, tuple(others)) if others else first
 
-    def _signed(self) -> Term:
+    def _parse_sign(self) -> Term:
         is_negative = False
         while (sign := self._accept("-", "+")) is not None:
             is_negative ^= sign == "-"
-        term = self._filtered(self._postfix())
+        term = self._parse_filters(self._postfix())
         return Negation(term) if is_negative else term
 
     # --- a value with what follows it ---------------------------------------------------------
@@ -289,7 +279,7 @@ class _Parser:
         self._expect("]")
         return Slice(base, start, stop)
 
-    def _filtered(self, term: Term) -> Term:
+    def _parse_filters(self, term: Term) -> Term:
         while True:
             if self._accept("|"):
                 term = self._suffixes(self._filter(term))
@@ -438,3 +428,157 @@ def _bound(
             offset=token.offset,
             length=len(token.text),
         ) from error
+
+
+# --- the tokens of an expression, and the values of those that are constants ---------------------
+
+
+MAX_TOKENS: Final = 400
+"""Tokens of one expression. Deep nesting and long chains would exhaust the stack."""
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)
+      | (?P<name>[^\W\d]\w*)
+      | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<operator>==|!=|<=|>=|//|\*\*|[-+*/%~<>=|.,:()\[\]{}])
+      | (?P<end>\Z))""",
+    re.VERBOSE | re.DOTALL,
+)
+_INDEX: Final = re.compile(r"[0-9]+")
+CONSTANTS: Final[Mapping[str, None | bool]] = {
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "none": None,
+    "None": None,
+    "null": None,
+}
+"""Names of constants, in the spellings of JSON and Python."""
+KEYWORDS: Final = frozenset({"and", "else", "if", "in", "is", "not", "or"})
+RESERVED_WORDS: Final = frozenset({*CONSTANTS, *KEYWORDS})
+WORDS: Final = tuple(sorted(RESERVED_WORDS))
+"""Words that cannot be names."""
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "'": "'", '"': '"', "\\": "\\", "/": "/"}
+_LONGEST_NUMBER: Final = 300
+"""Digits: converting a text to a number takes quadratic time."""
+
+
+_FOREIGN: Final = (
+    ("&&", "write `and`"),
+    ("!", "write `not`"),
+    ("?", "write `A if CONDITION else B`"),
+)
+"""What to write for signs of other languages."""
+
+
+class Token(NamedTuple):
+    """One token of an expression."""
+
+    kind: str
+    """`number`, `name`, `text`, `operator` or `end`."""
+    text: str
+    offset: int
+    """Where it starts in the text, in characters."""
+
+
+def tokens_of(text: str, start: int, *, in_braces: bool) -> tuple[list[Token], int]:
+    """The tokens, the last one of kind `end`, and the offset just after the expression."""
+    tokens: list[Token] = []
+    open_brackets: list[str] = []
+    position = start
+    while True:
+        token = _token(text, position, after_dot=bool(tokens) and tokens[-1].text == ".")
+        if token.kind == "end":
+            break
+        if in_braces and not open_brackets and text.startswith("}}", token.offset):
+            return [*tokens, Token("end", "", token.offset)], token.offset
+        position = token.offset + len(token.text)
+        tokens.append(token)
+        if len(tokens) > MAX_TOKENS:
+            raise TemplateError(
+                f"an expression may have {MAX_TOKENS} words and signs",
+                hint="split it with a 'set' step",
+                offset=start,
+            )
+        if token.text in _CLOSING:
+            open_brackets.append(token.text)
+        elif token.text in (")", "]", "}") and open_brackets:
+            open_brackets.pop()  # the parser checks whether the brackets match
+    if in_braces:
+        raise TemplateError(
+            "'{{' is not closed with '}}'",
+            hint="write {{ '{{' }} where the braces themselves are meant",
+            offset=max(0, start - 2),
+            length=2,
+        )
+    return [*tokens, Token("end", "", len(text))], len(text)
+
+
+def _token(text: str, position: int, *, after_dot: bool) -> Token:
+    match = _INDEX.match(text, position) if after_dot else None
+    if match is not None:  # `a.0.1` is two indices, not the number 0.1
+        return Token("number", match.group(), position)
+    match = _TOKEN.match(text, position)
+    if match is not None:
+        kind = str(match.lastgroup)
+        return Token(kind, match[kind], match.start(kind))
+    position += len(text[position:]) - len(text[position:].lstrip())
+    character = text[position]
+    if character in "'\"":
+        message = f"the text that begins with {character} is not closed"
+    else:
+        message = f"the character {character!r} has no meaning in an expression"
+    hint = next((hint for sign, hint in _FOREIGN if text.startswith(sign, position)), None)
+    raise TemplateError(message, hint=hint, offset=position)
+
+
+def text_of(token: Token) -> str:
+    """The value of a quoted text.
+
+    Raises:
+        TemplateError: It has an unknown escape.
+    """
+
+    def escaped(match: re.Match[str]) -> str:
+        code = match.group(1)
+        if len(code) == 5 and not 0xD800 <= int(code[1:], 16) <= 0xDFFF:
+            return chr(int(code[1:], 16))
+        if code in _ESCAPES:
+            return _ESCAPES[code]
+        raise TemplateError(
+            f"the escape '\\{code}' is not known", offset=token.offset + match.start() + 1, length=2
+        )
+
+    return _ESCAPE.sub(escaped, token.text[1:-1])
+
+
+def number_of(token: Token) -> int | float:
+    """The value of a number.
+
+    Raises:
+        TemplateError: It is too large.
+    """
+    if token.text.isdigit():
+        return whole_number(token)
+    number = float(token.text)
+    if number == float("inf"):
+        raise TemplateError("this number is too large", offset=token.offset, length=len(token.text))
+    return number
+
+
+def whole_number(token: Token) -> int:
+    """The value of a whole number.
+
+    Raises:
+        TemplateError: It has too many digits.
+    """
+    if len(token.text) > _LONGEST_NUMBER:
+        raise TemplateError(
+            f"a number may have {_LONGEST_NUMBER} digits",
+            offset=token.offset,
+            length=len(token.text),
+        )
+    return int(token.text)

@@ -209,7 +209,7 @@ class Logic(Term, frozen=True):
         for number, operand in enumerate(self.operands):
             found = list(operand.references())
             yield from (_behind(reference, tested) for reference in found) if number else found
-            tested.update(_tested(found))
+            tested.update(_find_tested(found))
 
 
 class Choice(Term, frozen=True):
@@ -230,8 +230,10 @@ class Choice(Term, frozen=True):
         """References of both sides are conditional, and guarded if the
         condition tests for that step.
         """
-        has_test = bool(_tested(self.condition.references()))
-        sides = [_guarded(side) if has_test else side.references() for side in (self.yes, self.no)]
+        has_test = bool(_find_tested(self.condition.references()))
+        sides = [
+            _find_guarded(side) if has_test else side.references() for side in (self.yes, self.no)
+        ]
         yield from (_behind(reference, ()) for reference in sides[0])
         yield from self.condition.references()
         yield from (_behind(reference, ()) for reference in sides[1])
@@ -331,10 +333,10 @@ class DefaultFilter(Term, frozen=True):
         """References of the base are guarded; so are those of `other`
         that replace a step's value.
         """
-        base = list(_guarded(self.base))
+        base = list(_find_guarded(self.base))
         yield from base
         if any(reference.path[0] not in _NO_STEPS for reference in base):
-            yield from _guarded(self.other)
+            yield from _find_guarded(self.other)
         else:
             yield from (_behind(reference, ()) for reference in self.other.references())
         yield from self.also_empty.references()
@@ -359,13 +361,13 @@ class DefinedTest(Term, frozen=True):
 
     def references(self) -> Iterator[Reference]:
         """All references are guarded: the values may be missing."""
-        return _guarded(self.base)
+        return _find_guarded(self.base)
 
 
 _NO_STEPS: Final = ("inputs", "run", "loop", "env")
 
 
-def _guarded(term: Term) -> Iterator[Reference]:
+def _find_guarded(term: Term) -> Iterator[Reference]:
     return (structs.replace(reference, is_guarded=True) for reference in term.references())
 
 
@@ -375,7 +377,7 @@ def _behind(reference: Reference, tested: Container[str]) -> Reference:
     return structs.replace(reference, is_guarded=is_guarded, is_conditional=True)
 
 
-def _tested(references: Iterable[Reference]) -> set[str]:
+def _find_tested(references: Iterable[Reference]) -> set[str]:
     """The steps that are tested for having left a value."""
     return {
         reference.step_name

@@ -80,7 +80,7 @@ class KindReader(Struct, frozen=True, kw_only=True):
 class StepKind(ABC):
     """One kind of step. Questions about a single step are answered by its `StepSpec`.
 
-    How its steps are executed is in the module of the same name in `engine/compile/kinds`.
+    How its steps are executed is in the module of the same kind in `engine/compile/kinds`.
     """
 
     name: ClassVar[str]
@@ -103,8 +103,8 @@ class StepKind(ABC):
 
     @property
     def module(self) -> str:
-        """The name of its module, here and in `engine/compile/kinds`."""
-        return type(self).__module__.rpartition(".")[2]
+        """The name of its module in `engine/compile/kinds`; its own ends in `_kind`."""
+        return type(self).__module__.rpartition(".")[2].removesuffix("_kind")
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
         """Check what the key table cannot express, and set what is known of the step's output.

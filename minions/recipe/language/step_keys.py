@@ -1,9 +1,15 @@
-"""The keys of steps of every kind; keys of one kind are in `recipe/kinds`."""
+"""The keys of steps of every kind, of models, and of a recipe's tests; keys of one kind are in
+`recipe/kinds`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from minions.contracts.executions import RunStatus
+from minions.contracts.instructions import OutputMode, OutputRung
+from minions.data.json_values import JsonValue
 from minions.recipe.text.key_types import (
     METADATA_KEY,
     STEP_LIMITS_KEY,
@@ -11,8 +17,10 @@ from minions.recipe.text.key_types import (
     TEXTS,
     Key,
     Table,
+    choice_key,
     count_key,
     flag_key,
+    later_keys,
     mapping_key,
     seconds_key,
     text_key,
@@ -159,5 +167,158 @@ DECISION_TOOL: Final = Table(
     (
         text_key("tool", "The tool's name.", is_required=True),
         mapping_key("params", "Its arguments; templates are rendered."),
+    ),
+)
+
+
+# --- the keys of a model, as a recipe, a step or a tier states it --------------------------------
+
+
+MODEL: Final = Table(
+    "a model",
+    (
+        text_key("name", "`provider/name` or a registered name."),
+        text_key("base_url", "Another server; it receives no key unless the operator allows it."),
+        Key(name="temperature", types=("number",), minimum=0, description="Sampling temperature."),
+        Key(name="top_p", types=("number",), above=0, description="Nucleus sampling."),
+        count_key("max_output_tokens", "Longest answer in tokens."),
+        count_key(
+            "context_tokens",
+            "Most tokens of a prompt that the model takes; longer ones fail before they are sent. "
+            "Default: as listed for the model.",
+        ),
+        Key(name="seed", types=("integer",), description="Seed of the sampling."),
+        text_key("reasoning_effort", "How much the model thinks: `low`, `medium`, `high` …"),
+        Key(
+            name="stop",
+            types=("string", "array"),
+            shape=TEXTS,
+            description="Texts that end the answer.",
+        ),
+        Key(
+            name="extra",
+            types=("object",),
+            description="Further fields of each request, as the server names them; none that has "
+            "a key of its own or that Minions sets.",
+        ),
+        seconds_key("timeout_s", "Time for the whole call, in seconds."),
+        seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
+        flag_key(
+            "cache",
+            "Take answers that were given before to the same request from the cache; they cost "
+            "nothing. Only whole answers are stored.",
+        ),
+        text_key(
+            "api_key_env",
+            "The environment variable that holds the key: the provider's own, or one that the "
+            "operator lists in `recipe_key_variables`.",
+        ),
+        choice_key("output_mode", "How a schema is sent to the server.", OutputMode),
+        Key(
+            name="output_ladder",
+            types=("array",),
+            shape={"items": {"enum": [each.value for each in (*OutputMode, *OutputRung)]}},
+            description="How output is asked for where the server refuses a way, in this order, "
+            "and what is done with an answer that does not fit: `repair`, `fields`, `split`. "
+            "Default: as the server's profile says.",
+        ),
+        Key(
+            name="fallbacks",
+            types=("array",),
+            shape={"items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]}},
+            description="Models that are asked instead while its server is unavailable: "
+            "unreachable, overloaded, at its limits. An output that does not fit is no reason.",
+        ),
+        seconds_key(
+            "cooldown_s",
+            "Time for which it is not asked again after its server failed, in seconds, where there "
+            "is another model; default: 60.",
+        ),
+        *later_keys("tiers"),
+    ),
+)
+
+
+# --- the keys of a recipe's tests, and of what they expect ---------------------------------------
+
+
+TEST: Final = Table(
+    "a test",
+    (
+        text_key("name", "What the test checks."),
+        mapping_key("inputs", "The run's inputs."),
+        Key(
+            name="answers",
+            description="The model's answers in order, in the form of a script file.",
+            types=("array",),
+        ),
+        text_key(
+            "model",
+            "A model without a server instead of `answers`: `scripted/FILE.yaml`, `replay/FILE` or "
+            "a registered name.",
+        ),
+        mapping_key(
+            "tools",
+            "Results by full tool name; these tools are not called. A tool that is not pure must "
+            "be listed.",
+        ),
+        Key(
+            name="decisions",
+            description="Decisions by step: `approve`, `reject` or `answer:VALUE`; steps of a "
+            "nested recipe as `step/inner_step`. Without one the run ends `needs_decision`.",
+            types=("object",),
+            shape={"additionalProperties": {"type": "string"}},
+        ),
+        Key(
+            name="expect",
+            description="The expected result.",
+            types=("object",),
+            shape={"$ref": "#/$defs/expect"},
+        ),
+    ),
+)
+
+
+_TEXTS_BY_STEP: Final[Mapping[str, JsonValue]] = {
+    "additionalProperties": {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+    }
+}
+
+
+EXPECT: Final = Table(
+    "expect",
+    (
+        choice_key("status", "The run's status; default `completed`.", RunStatus),
+        Key(name="output", description="The run's output, compared exactly."),
+        mapping_key(
+            "fields",
+            "Fields of the output, each by its path (`items.0.name`); other fields do no harm.",
+        ),
+        text_key("error", "The code of the run's error."),
+        Key(
+            name="holds",
+            description="A condition, or several, over `inputs`, `steps`, step names and `output`.",
+            types=("string", "array"),
+            shape=TEXTS,
+        ),
+        Key(
+            name="prompt_tokens_max",
+            description="Most tokens of any prompt, estimated from characters; or by step.",
+            types=("integer", "object"),
+            shape={"additionalProperties": {"type": "integer", "minimum": 1}},
+        ),
+        Key(
+            name="prompt_contains",
+            description="By step: a text, or several, that its first prompt holds.",
+            types=("object",),
+            shape=_TEXTS_BY_STEP,
+        ),
+        Key(
+            name="prompt_excludes",
+            description="By step: a text, or several, that none of its prompts holds.",
+            types=("object",),
+            shape=_TEXTS_BY_STEP,
+        ),
     ),
 )

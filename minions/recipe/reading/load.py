@@ -15,22 +15,22 @@ from minions.data.errors import Fault, RecipeError, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.checks.caching import check_caching
-from minions.recipe.checks.dependencies import link_steps
-from minions.recipe.checks.distribution import check_distribution
-from minions.recipe.checks.fitting import check_fitting
-from minions.recipe.checks.names import check_foreign_templates, check_names, check_unused_names
-from minions.recipe.checks.nested import check_rights
-from minions.recipe.checks.references import check_references
-from minions.recipe.checks.returns import check_returns
+from minions.recipe.checks.flows import check_untrusted_flows
+from minions.recipe.checks.references import check_references, link_steps
 from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
-from minions.recipe.checks.tools import check_tools
+from minions.recipe.checks.step_rules import (
+    check_caching,
+    check_distribution,
+    check_foreign_templates,
+    check_names,
+    check_returns,
+    check_unused_names,
+)
+from minions.recipe.checks.tool_checks import check_fitting, check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
-from minions.recipe.checks.untrusted_flows import check_untrusted_flows
 from minions.recipe.drafts import RecipeDraft
-from minions.recipe.language import keys
-from minions.recipe.library import slug_of
+from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import (
     MESSAGE_INPUT,
     AgentRecipe,
@@ -39,14 +39,12 @@ from minions.recipe.model import (
     Permissions,
     StepSpec,
 )
-from minions.recipe.reading.example_files import with_example_files
-from minions.recipe.reading.permissions import read_permissions
-from minions.recipe.reading.recipe_tests import read_tests
-from minions.recipe.reading.settings import read_settings
-from minions.recipe.reading.step_specs import build_steps
-from minions.recipe.reading.steps import read_step, set_output
-from minions.recipe.reading.sub_recipes import SubRecipes
-from minions.recipe.reading.tested_examples import link_tested_examples
+from minions.recipe.reading.recipe_settings import read_permissions, read_settings
+from minions.recipe.reading.step_reading import build_steps, read_step, set_output
+from minions.recipe.reading.sub_recipes import SubRecipes, check_rights
+from minions.recipe.reading.test_reading import read_tests
+from minions.recipe.reading.tested_examples import link_tested_examples, with_example_files
+from minions.recipe.recipe_files import slug_of
 from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem, timezone_problem
 from minions.recipe.text.nodes import (
     MAX_FAULTS,

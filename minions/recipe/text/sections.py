@@ -302,13 +302,13 @@ def _check_text(node: ScalarNode, text: str, key: Key) -> Fault | None:
     if key.pattern and not re.fullmatch(key.pattern, text):
         return node.place.fault(
             "bad-value",
-            f"{_quoted(key.name)} cannot be '{text:.60}'",
+            f"{_quote(key.name)} cannot be '{text:.60}'",
             help=f"it must match {key.pattern}",
         )
     return None
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if " " in name else f"'{name}'"
 
 

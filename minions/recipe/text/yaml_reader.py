@@ -5,6 +5,7 @@ Scalars follow YAML 1.2 (`yes` and `no` are text). The meaning of keys is the lo
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec import Struct, structs
 
 from minions.data.bounded_files import read_regular
 from minions.data.errors import Fault, NotFoundError, RecipeError, UsageError
+from minions.data.json_values import JsonValue
 from minions.recipe.text.nodes import (
     LINE_BREAKS,
     MAX_DEPTH,
@@ -33,7 +35,6 @@ from minions.recipe.text.nodes import (
 
 if TYPE_CHECKING:
     import yaml
-
 
 MAX_BYTES: Final = 1_048_576
 """Bytes of a recipe; a longer one is refused without being parsed."""
@@ -193,7 +194,7 @@ class _Builder:
         anchor = cast("yaml.NodeEvent", event).anchor
         if anchor is None:
             return read(event, events, depth)
-        return self._anchored(anchor, lambda: read(event, events, depth), depth)
+        return self._anchor(anchor, lambda: read(event, events, depth), depth)
 
     def _count(self, nodes: int, event: yaml.Event) -> None:
         self._nodes += nodes
@@ -205,7 +206,7 @@ class _Builder:
                 )
             )
 
-    def _anchored(self, anchor: str, read: Callable[[], Node], depth: int) -> Node:
+    def _anchor(self, anchor: str, read: Callable[[], Node], depth: int) -> Node:
         self._anchors[anchor] = None  # known but unfinished: it must not contain itself
         before, others = self._nodes - 1, self._deepest
         self._deepest = depth
@@ -293,7 +294,7 @@ class _Builder:
         return ScalarNode(self._source, self._span(event), self._value(event))
 
     def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
-        text = self._joined(event)
+        text = self._join(event)
         if event.tag is None:
             # A plain scalar's style is None in the Python parser and '' in the C one.
             return text if event.style else self._plain(event, text)
@@ -315,7 +316,7 @@ class _Builder:
             self._faults.append(self._place(event).fault("bad-value", message))
             return text
 
-    def _joined(self, event: yaml.ScalarEvent) -> str:
+    def _join(self, event: yaml.ScalarEvent) -> str:
         """The text with surrogate pairs of two escapes combined into one character."""
         text: str = event.value
         if text.isascii() or not _SURROGATE.search(text):
@@ -345,7 +346,6 @@ class _Builder:
 
     def _syntax_fault(self, error: yaml.YAMLError) -> Fault:
         # Only a text that is not YAML needs the module.
-        from minions.recipe.text.yaml_faults import syntax_fault
 
         return syntax_fault(error, self._source)
 
@@ -429,3 +429,110 @@ def _number(text: str) -> int | float | str:
     if number in (float("inf"), float("-inf")):
         raise ValueError(f"{text} is too large for a number")
     return number
+
+
+# --- writes plain data as YAML that `read_document` reads as the same data -----------------------
+
+
+def yaml_text(value: JsonValue, *, width: int = 100) -> str:
+    """The value as YAML, with mappings in their order.
+
+    Args:
+        width: Characters of a line, as far as texts can be folded.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes what YAML 1.2 takes for a number: PyYAML writes YAML 1.1, where `1e0` is none."""
+
+    Dumper.add_representer(str, _text)
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width, allow_unicode=True)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if is_plain_text(text) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+# --- faults of texts that are not YAML -----------------------------------------------------------
+
+
+_KEY: Final = re.compile(r"[A-Za-z_][\w-]*")
+_NO_COLON: Final = "could not find expected ':'"
+_NO_DASH: Final = "did not find expected '-' indicator"
+_NO_MAPPING: Final = "mapping values are not allowed in this context"
+_SYNTAX_HINTS: Final[Mapping[str, str]] = {
+    _NO_MAPPING: (
+        "text that contains ': ' needs quotes, and keys of one mapping the same indentation"
+    ),
+    "found unexpected end of stream": "a quote or bracket is not closed",
+    "did not find expected key": "check the indentation and the quotes just above",
+}
+
+
+def syntax_fault(error: yaml.YAMLError, source: Source) -> Fault:
+    """The fault of a text that is not YAML, with a hint for the usual mistakes."""
+    problem = getattr(error, "problem", None) or str(error)
+    marks = [getattr(error, name, None) for name in ("problem_mark", "context_mark")]
+    if "end of stream" in problem or problem == _NO_COLON:
+        marks.reverse()  # where the quote was opened, not where the file ends
+    mark = marks[0] or marks[1]
+    if problem == _NO_MAPPING:
+        mark = _key_without_colon(source, mark) or mark
+        problem = _NO_COLON if mark not in marks else problem
+    place = Place(source=source)
+    if mark is not None:
+        place = Place(source=source, line=mark.line + 1, column=mark.column + 1)
+    line = source.line(place.line) or ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return place.fault(
+            "bad-yaml", "a tab stands in the indentation", help="indent with spaces only"
+        )
+    if problem == _NO_COLON:
+        return _without_colon(place, line)
+    context = getattr(error, "context", None)
+    hint = _SYNTAX_HINTS.get(problem)
+    if problem == _NO_DASH:
+        hint = f"items of one list begin at the same column; {_indentation(source, place.line)}"
+    return place.fault(
+        "bad-yaml", f"not YAML: {problem}{f', {context}' if context else ''}", help=hint
+    )
+
+
+def _key_without_colon(source: Source, mark: yaml.Mark | None) -> yaml.Mark | None:
+    """Where the text that ends at `mark` starts, if a key may start there."""
+    import yaml
+
+    begin: yaml.Mark | None = None
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    with contextlib.suppress(yaml.YAMLError):
+        for token in yaml.scan("\n".join(source.lines), Loader=loader):
+            is_plain = isinstance(token, yaml.ScalarToken) and token.plain
+            begin = cast("yaml.Mark", token.start_mark) if is_plain else begin
+    if begin is None or mark is None or begin.line >= mark.line:
+        return None
+    before = (source.line(begin.line + 1) or "")[: begin.column]
+    return begin if not before.strip(" -") else None
+
+
+def _indentation(source: Source, number: int) -> str:
+    """A message about the indentation of that line and its neighbours."""
+    lines = source.lines
+    filled = [at for at, line in enumerate(lines, start=1) if line.strip()]
+    above = [at for at in filled if at < number][-2:]
+    below = [at for at in filled if at > number][:1]
+    told = (
+        f"line {at} by {len(lines[at - 1]) - len(lines[at - 1].lstrip())}"
+        for at in (*above, number, *below)
+    )
+    return f"indented are {', '.join(told)} spaces"
+
+
+def _without_colon(place: Place, line: str) -> Fault:
+    key, _, value = line[place.column - 1 :].strip().partition(" ")
+    meant = f"{key}: {value}".strip()
+    return structs.replace(place, length=max(1, len(line.rstrip()) - place.column + 1)).fault(
+        "bad-yaml",
+        "a ':' is missing: a line of a mapping is 'key: value'",
+        label=f"did you mean '{meant:.60}'?" if _KEY.fullmatch(key) else None,
+    )

@@ -157,7 +157,7 @@ def _followed(place: str) -> Iterator[str]:
 def _meant(base: str, text: str) -> Iterator[str]:
     """The path that a pointer holds: as Git reads it, and as other programs do, without blanks."""
     exact = text.rstrip("\r\n")
-    return (_joined(base, each) for each in {exact, exact.strip()} if each)
+    return (_join(base, each) for each in {exact, exact.strip()} if each)
 
 
 def _configs(folder: str) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _with_included(configs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, st
         yield top, config
         for section, name, value in _variables(_text(config)):
             if name == "path" and section in _INCLUDES:
-                beside, last = os.path.split(_joined(os.path.dirname(config), _at_home(value)))  # noqa: PTH120
+                beside, last = os.path.split(_join(os.path.dirname(config), _at_home(value)))  # noqa: PTH120
                 waiting.append((top, os.path.join(os.path.realpath(beside), last)))  # noqa: PTH118
 
 
@@ -222,12 +222,12 @@ def _named_in(config: str, top: str) -> Iterator[str]:
     beside = os.path.dirname(config)  # noqa: PTH120
     for section, name, value in _variables(_text(config)):
         if section in _INCLUDES and name == "path":
-            yield _joined(beside, _at_home(value))
+            yield _join(beside, _at_home(value))
         elif name == "hookspath":
-            yield from (_joined(base, _at_home(value)) for base in (top, beside))
+            yield from (_join(base, _at_home(value)) for base in (top, beside))
         elif name in _RUNS_OR_READS or section == "pager" or value.startswith("!"):
             for word in _words(value):
-                for path in (_joined(base, _at_home(word)) for base in (top, beside)):
+                for path in (_join(base, _at_home(word)) for base in (top, beside)):
                     if os.path.isfile(path) or ("/" in word and not os.path.lexists(path)):  # noqa: PTH113
                         yield path
 
@@ -273,7 +273,7 @@ def _unquoted(sign: re.Match[str]) -> str:
     return _ESCAPED.get(sign[1], sign[1]) if sign[1] else ""
 
 
-def _joined(base: str, path: str) -> str:
+def _join(base: str, path: str) -> str:
     # For Git, which is written in C, a path ends where a zero byte stands.
     return os.path.join(base, path.partition("\0")[0])  # noqa: PTH118
 

@@ -7,14 +7,14 @@ from typing import Final
 
 import httpx2
 
-from minions.adapters.tools.mcp.bounds import (
+from minions.adapters.tools.mcp.mcp_failures import (
+    FLOODED,
     MOST_MESSAGE_BYTES,
+    Ending,
     Inflow,
     count_signs,
     too_many_values,
 )
-from minions.adapters.tools.mcp.ending import Ending
-from minions.adapters.tools.mcp.failures import FLOODED
 
 CONNECT_TO: Final = "minions_connect_to"
 """Extension of a request: the address that its host is at."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from minions.adapters.tools.mcp.failures import failed
+from minions.adapters.tools.mcp.mcp_failures import failed
 from minions.contracts.tool_servers import PinnedTool, ToolServer
 from minions.data.errors import SchemaError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps
@@ -145,7 +145,7 @@ _MOST_PARAMETERS: Final = 30
 def about_new(tool: PinnedTool) -> str:
     """A tool that nobody looked at yet, as lines for a person who decides about it."""
     lines = [f"+ new, {tool.effect.value}"]
-    lines += (f"  {line}" for line in _shortened(tool.description, _MOST_ABOUT).splitlines())
+    lines += (f"  {line}" for line in _shorten(tool.description, _MOST_ABOUT).splitlines())
     fields = tool.parameters.get("properties")
     named = list(fields.items()) if isinstance(fields, Mapping) else []
     needed = tool.parameters.get("required")
@@ -165,10 +165,10 @@ def _about_parameter(name: str, schema: JsonValue, *, is_required: bool) -> str:
     about = said.get("description")
     more = f": {' '.join(about.split())}" if isinstance(about, str) and about.strip() else ""
     kinds = f" ({', '.join(words)})" if words else ""
-    return _shortened(f"{name[:100]}{kinds}{more}", _MOST_ABOUT // 5)
+    return _shorten(f"{name[:100]}{kinds}{more}", _MOST_ABOUT // 5)
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… {len(text) - most:,} more characters"
 
 

@@ -8,12 +8,12 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
 from minions.data.bounded_files import read_regular
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 
 _MOST_BYTES: Final = 1_048_576
 
@@ -39,7 +39,7 @@ class LoginStore:
             found = json.loads(read_regular(self.path, _MOST_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
-        return cast("Mapping[str, JsonValue]", found) if isinstance(found, dict) else {}
+        return as_object(found) if isinstance(found, dict) else {}
 
     def write(self, values: Mapping[str, JsonValue]) -> None:
         """Replace what is stored.

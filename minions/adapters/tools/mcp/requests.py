@@ -19,7 +19,7 @@ from mcp_types import (
 )
 
 from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
-from minions.adapters.tools.mcp.failures import BAD_RESULT, REFUSED, failed
+from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, REFUSED, failed
 from minions.data.json_values import JsonValue
 
 _MOST_ROUNDS: Final = 10

@@ -32,7 +32,7 @@ from minions.engine.compile.recipe_step import (
 from minions.recipe.expressions.template import (
     Template,
 )
-from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.analyze_kind import AnalyzeSpec
 
 _ANALYST: Final = (
     "You answer one question about data. Use only what is given here, and invent nothing: where "

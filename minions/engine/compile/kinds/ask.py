@@ -20,7 +20,7 @@ from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
 )
-from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.ask_kind import AskSpec
 
 
 @frozen(kw_only=True)

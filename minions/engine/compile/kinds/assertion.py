@@ -30,7 +30,7 @@ from minions.recipe.expressions.template import (
     Template,
 )
 from minions.recipe.expressions.values import Meter, Reference
-from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.assertion_kind import AssertSpec
 
 
 @frozen(kw_only=True)

@@ -21,9 +21,9 @@ from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import (
     Template,
 )
-from minions.recipe.kinds.code import CodeSpec
+from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe
-from minions.recipe.steps_within import steps_within
+from minions.recipe.nested_recipes import steps_within
 
 
 @frozen(kw_only=True)

@@ -16,7 +16,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
-from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.expressions.template import Templates
 from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig

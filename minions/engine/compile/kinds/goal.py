@@ -47,7 +47,7 @@ from minions.engine.compile.recipe_step import (
 from minions.recipe.expressions.template import (
     Template,
 )
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 
 
 @frozen(kw_only=True)

@@ -29,8 +29,7 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
 from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import Template
-from minions.recipe.kinds.plan import QUESTION, PlanSpec
-from minions.recipe.planner import RecipePlanner
+from minions.recipe.kinds.plan_kind import QUESTION, PlanSpec, RecipePlanner
 
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")

@@ -22,13 +22,12 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
 from minions.engine.history.replayable_steps import RecordedInParts
-from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions.template import (
     Template,
 )
-from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.steps_within import steps_within
+from minions.recipe.nested_recipes import bundle_of, steps_within
 
 
 @frozen(kw_only=True)

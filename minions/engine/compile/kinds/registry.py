@@ -7,7 +7,7 @@ from typing import cast
 
 from minions.data.errors import UsageError
 from minions.engine.compile.kinds.compiler import StepCompiler
-from minions.recipe.kinds.registry import KINDS
+from minions.recipe.kinds.kind_registry import KINDS
 from minions.recipe.model import StepSpec
 
 _PACKAGE = __name__.rpartition(".")[0]

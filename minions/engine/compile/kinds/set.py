@@ -21,7 +21,7 @@ from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import Meter
-from minions.recipe.kinds.set import SetSpec
+from minions.recipe.kinds.set_kind import SetSpec
 
 
 @frozen(kw_only=True)

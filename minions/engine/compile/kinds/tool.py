@@ -34,7 +34,7 @@ from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import MissingValueError, Reference
-from minions.recipe.kinds.tool import ToolSpecStep, without_argument
+from minions.recipe.kinds.tool_kind import ToolSpecStep, without_argument
 
 
 @frozen(kw_only=True)

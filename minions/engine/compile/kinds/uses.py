@@ -11,7 +11,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
 from minions.engine.compile.registered_steps import used_step
-from minions.recipe.kinds.uses import UsesSpec
+from minions.recipe.kinds.uses_kind import UsesSpec
 
 
 class _UsesCompiler(StepCompiler[UsesSpec]):

@@ -1,1 +1,1 @@
-"""The commands: one module each, with the name of the command."""
+"""The commands: one module for each, or for a family of them."""

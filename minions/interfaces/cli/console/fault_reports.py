@@ -44,11 +44,11 @@ def workflow_command(level: str, properties: Mapping[str, str], message: str) ->
     Source: the workflow command `::error file=…,line=…,col=…,title=…::message`; `%`, line ends and,
     in properties, `:` and `,` are percent-encoded.
     """
-    shown = ",".join(f"{name}={_encoded(value, ':,')}" for name, value in properties.items())
-    return f"::{level} {shown}::{_encoded(message)}"
+    shown = ",".join(f"{name}={_encode(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {shown}::{_encode(message)}"
 
 
-def _encoded(text: str, more: str = "") -> str:
+def _encode(text: str, more: str = "") -> str:
     for sign in ("%", "\r", "\n", *more):
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text

@@ -16,16 +16,9 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.json_values import JsonValue
 from minions.engine.views.lookup import count_runs, list_runs
-from minions.interfaces.http.responses import (
-    EVENT_STREAM,
-    Receive,
-    Scope,
-    Send,
-    json_bytes,
-)
-from minions.interfaces.server.live.frames import HEARTBEAT
-from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
-from minions.interfaces.server.pending_decisions import CallsInDoubt, all_waiting
+from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send, json_bytes
+from minions.interfaces.server.decision_views import CallsInDoubt, all_waiting
+from minions.interfaces.server.live.channels import HEARTBEAT, StreamPlaces, no_more_streams
 
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _NEWEST: Final = 200

@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from attrs import frozen
 
 from minions.app.runs.remote_deltas import RemoteDeltas, remote_deltas_of
-from minions.contracts.events import RunEvent, ServerWait, StepDeltaEvent
+from minions.contracts.events import (
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunWaiting,
+    ServerWait,
+    StepDeltaEvent,
+    event_to_json,
+)
 from minions.contracts.journal.journal import Journal
-from minions.interfaces.server.live.followers import Follower
-from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
-from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
+from minions.contracts.runtime import BlockingCalls
+from minions.data.json_parts import is_large
+from minions.engine.views.stored_events import StoredEvents
+from minions.interfaces.http.http_answers import RefusedError, json_bytes_in_parts
 
 _WAIT_S = 30.0
 """How long one wait for a new entry takes at most, in seconds."""
@@ -286,3 +300,296 @@ class Channels:
             channel.push(HEARTBEAT)
         if self._count and not self._is_closed:
             self._beat_later()
+
+
+# --- a follower of a session's events ------------------------------------------------------------
+
+
+class FollowedSession(Protocol):
+    """The session that a follower reads: its channel."""
+
+    session_id: str
+    watching: asyncio.Event
+    """Set while new entries of the session are noticed."""
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether this process executes that run."""
+
+    def remove(self, follower: Follower) -> None:
+        """Remove a follower that has left."""
+
+
+class Follower:
+    """The frames that wait for one reader, and the position that it has reached."""
+
+    def __init__(
+        self,
+        channel: FollowedSession,
+        run_id: str | None,
+        after: int,
+        most: int,
+        caller: str | None = None,
+    ) -> None:
+        self.channel = channel
+        self.caller = caller
+        """The name of the caller's token; None: it has none."""
+        self.run_id = run_id
+        """Only events of this run; None: of all runs."""
+        self.began_after = after
+        """The position at which the reader came."""
+        self.position = after
+        """The position of the last frame that was sent."""
+        self.is_behind = True
+        """Whether the journal is to be read before the queue."""
+        self.is_reading = False
+        """Whether the journal is being read now; a full queue then is not the reader's fault."""
+        self.is_cut = False
+        """Whether the reader was too slow, so that its stream is ended."""
+        self.is_closed = False
+        self.on_cut: Callable[[], None] | None = None
+        """Ends the send that may block."""
+        self._is_sending = False
+        self._has_overflowed = False
+        """Whether the queue has overflowed during the present send."""
+        self._most = most
+        self._queue: deque[Frame] = deque()
+        self._wake: asyncio.Future[None] | None = None
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether frames wait for it."""
+        return bool(self._queue)
+
+    def push(self, frame: Frame) -> None:
+        """Add a frame, if it is for this follower. Returns at once, however slow the reader is."""
+        if frame.run_id is not None and self.run_id is not None and frame.run_id != self.run_id:
+            return
+        if len(self._queue) >= self._most:
+            self._overflow()
+            return
+        self._queue.append(frame)
+        self.wake()
+
+    def begin_sending(self) -> None:
+        """Note that a send begins, which takes as long as the reader does."""
+        self._is_sending, self._has_overflowed = True, False
+
+    def end_sending(self) -> None:
+        """Note that the send has ended."""
+        self._is_sending = False
+
+    def _overflow(self) -> None:
+        """Drop the queue, and read the journal instead; cut off a reader whose send blocks
+        meanwhile.
+
+        A burst of events is not the reader's fault, and the journal has all of them.
+        """
+        self._queue.clear()
+        if self.is_reading or not (self._is_sending and self._has_overflowed):
+            self._has_overflowed = self._is_sending
+            self.fall_behind()
+            return
+        self.is_cut = True
+        if self.on_cut is not None:
+            self.on_cut()
+        self.wake()
+
+    def fall_behind(self) -> None:
+        """Read the journal before anything else: an event may have been missed."""
+        self.is_behind = True
+        self.wake()
+
+    def close(self) -> None:
+        """End the stream; a waiting `batch` returns what there is."""
+        self.is_closed = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake a waiting `batch`."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def batch(self) -> Sequence[Frame]:
+        """The frames that have come; empty: read the journal, or the stream has ended."""
+        while not (self._queue or self.is_behind or self.is_cut or self.is_closed):
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        if self.is_behind or self.is_cut:
+            return ()
+        frames = tuple(self._queue)
+        self._queue.clear()
+        return self._unseen(frames)
+
+    def _unseen(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """The frames after the position that the journal has already brought this follower to."""
+        seen = 0
+        for index, frame in enumerate(frames, 1):
+            if frame.position is not None and frame.position <= self.position:
+                seen = index
+        return frames[seen:] if seen else frames
+
+
+# --- how many streams there may be at a time, of all callers and of one --------------------------
+
+
+_LEFT: Final = 4
+"""Of the connections one in so many is left for requests that are no streams."""
+_SHARE: Final = 2
+"""One of several tokens may have one in so many of the places."""
+
+
+class StreamPlaces:
+    """Who has the streams that are open."""
+
+    def __init__(self, most: int) -> None:
+        """No stream is open yet."""
+        self._most = most
+        self._taken: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._taken.total()
+
+    def keep_room(self, most_connections: int) -> None:
+        """Leave some of so many connections for other requests."""
+        self._most = min(self._most, max(1, most_connections - most_connections // _LEFT))
+
+    def take(self, name: str | None) -> None:
+        """Take a place, until `give`.
+
+        Args:
+            name: Of the caller's token; None: it is the only one of the server.
+        Raises:
+            RefusedError: `too-many-followers`.
+        """
+        most = self._most if name is None else max(1, self._most // _SHARE)
+        own = self._taken[name or ""]
+        if len(self) >= self._most:
+            raise no_more_streams(f"{len(self)} streams are open")
+        if own >= most:
+            raise no_more_streams(f"{own} streams of the token '{name}' are open")
+        self._taken[name or ""] = own + 1
+
+    def give(self, name: str | None) -> None:
+        """Give a place back."""
+        self._taken[name or ""] -= 1
+        self._taken += Counter()  # without callers that have none
+
+
+def no_more_streams(count: str) -> RefusedError:
+    """The refusal of a stream.
+
+    Args:
+        count: How many are open, in words.
+    """
+    return RefusedError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "too-many-followers",
+        f"{count}; no more at a time.",
+        headers={"retry-after": "5"},
+    )
+
+
+# --- events as bytes of a stream, each encoded once, live or read from the journal ---------------
+
+
+class LargeEvent:
+    """An event that is encoded in a thread, once for all its readers, when it is sent."""
+
+    def __init__(self, event: RunEvent) -> None:
+        """Not encoded yet."""
+        self._event: RunEvent | None = event
+        self._data = b""
+        self._encoding = asyncio.Lock()
+
+    async def encoded(self, threads: BlockingCalls) -> bytes:
+        """The bytes of its frame."""
+        async with self._encoding:
+            if (event := self._event) is not None:
+                self._data = await threads.run(lambda: data_of(event))
+                self._event = None
+        return self._data
+
+
+@frozen(eq=False)
+class Frame:
+    """One event as it is sent."""
+
+    data: bytes
+    """Empty where the event is `large`."""
+    position: int | None = None
+    """The position of its entry in the session; None: it is not stored."""
+    run_id: str | None = None
+    """The run of the event; None: the frame is for all followers."""
+    is_end: bool = False
+    """Whether the run ends with this event."""
+    large: LargeEvent | None = None
+    """The event, if it is too large to be encoded at once."""
+    address: str | None = None
+    """Of the execution of a step; None: the event is of none."""
+
+
+HEARTBEAT: Final = Frame(b": still here\n\n")
+
+
+def last_words(text: str) -> bytes:
+    """A comment that ends a stream."""
+    return f": {text}\n\n".encode()
+
+
+def frame_of(event: RunEvent) -> Frame:
+    """The frame of an event: `id:` if it is stored, `event:`, and one line of `data:`."""
+    large = LargeEvent(event) if is_large(event) else None
+    return Frame(
+        data=data_of(event) if large is None else b"",
+        position=event.position,
+        run_id=event.run_id,
+        is_end=isinstance(event, RunCompleted | RunWaiting | RunFailed),
+        large=large,
+        address=getattr(event, "address", None),
+    )
+
+
+def data_of(event: RunEvent) -> bytes:
+    """The bytes of the frame of an event."""
+    place = b"" if event.position is None else b"id: %d\n" % event.position
+    data = json_bytes_in_parts(event_to_json(event))
+    return place + b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def bytes_of(frames: Sequence[Frame], threads: BlockingCalls) -> bytes:
+    """The bytes of the frames, one after the other."""
+    return b"".join(
+        [
+            frame.data if (large := frame.large) is None else await large.encoded(threads)
+            for frame in frames
+        ]
+    )
+
+
+class History:
+    """Frames of stored rows of one session, in order."""
+
+    def __init__(self, journal: Journal, session_id: str, run_id: str | None = None) -> None:
+        """Nothing is read yet.
+
+        Args:
+            run_id: Only rows of this run; None: of all runs.
+        """
+        self._events = StoredEvents(journal, session_id, run_id)
+
+    @property
+    def position(self) -> int:
+        """The position of the last row that was read."""
+        return self._events.position
+
+    async def after(self, position: int) -> AsyncIterator[Sequence[Frame]]:
+        """Frames of the rows after that position, in pages.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        async for events in self._events.after(position):
+            yield [frame_of(event) for event in events]

@@ -21,8 +21,8 @@ from minions.data.errors import (
 )
 from minions.data.words import shell_word
 from minions.engine.run.recorded_run import RecordedRun
-from minions.interfaces.server.live.run_manager import RunManager
-from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.server.live.server_runs import RunManager
+from minions.interfaces.server.server_runtime import ServerRuntime
 
 BEGUN_BY_SERVER: Final = "server"
 """A key in the note of a run's start: a server began the run, so any server may resume it."""

@@ -7,29 +7,24 @@ from typing import Final
 from litestar import Router
 from litestar.di import Provide
 
-from minions.interfaces.server.endpoints import (
+from minions.interfaces.server.endpoint_parts import (
     ApiRequest,
     ApiResponse,
     check_request,
     read_asked,
 )
-from minions.interfaces.server.routes.decisions import (
+from minions.interfaces.server.routes.decision_routes import (
     APPROVALS,
+    RESUMPTIONS,
     decide_run,
     follow_changes,
     get_health,
     get_ready,
     get_system,
 )
-from minions.interfaces.server.routes.marks import MARKS
-from minions.interfaces.server.routes.plans import PLANS
-from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
-from minions.interfaces.server.routes.resumptions import RESUMPTIONS
-from minions.interfaces.server.routes.run_exports import RUN_EXPORTS
-from minions.interfaces.server.routes.run_steps import RUN_STEPS
-from minions.interfaces.server.routes.runs import RUNS
-from minions.interfaces.server.routes.sessions import SESSIONS
-from minions.interfaces.server.routes.turns import TURNS
+from minions.interfaces.server.routes.recipe_routes import AGENTS, RECIPES
+from minions.interfaces.server.routes.run_routes import MARKS, PLANS, RUN_EXPORTS, RUN_STEPS, RUNS
+from minions.interfaces.server.routes.session_routes import SESSIONS, TURNS
 
 API: Final = Router(
     "/api/v1",

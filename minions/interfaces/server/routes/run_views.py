@@ -10,9 +10,9 @@ from minions.engine.services.breathing import beside
 from minions.engine.views.lookup import list_runs, readable
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.problems import fault_view
-from minions.interfaces.server.documents.common import MOST_DIGITS, After
-from minions.interfaces.server.documents.runs import (
+from minions.interfaces.http.http_answers import fault_view
+from minions.interfaces.server.decision_views import waiting_of
+from minions.interfaces.server.documents.run_documents import (
     ApprovalView,
     Links,
     MessageOfRun,
@@ -22,8 +22,8 @@ from minions.interfaces.server.documents.runs import (
     RunView,
     StepOfRun,
 )
-from minions.interfaces.server.endpoints import ApiRequest
-from minions.interfaces.server.pending_decisions import waiting_of
+from minions.interfaces.server.documents.shared_documents import MOST_DIGITS, After
+from minions.interfaces.server.endpoint_parts import ApiRequest
 
 RUN_VALUES: Final = (
     "/inputs",

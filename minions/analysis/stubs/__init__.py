@@ -1,1 +1,0 @@
-"""Typed clients of recipes, as Python text."""

@@ -1,0 +1,276 @@
+"""Everything that recipes may name: built-in tools and toolsets, and the operator's own."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from attrs import evolve
+
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.adapters.tools.default_tools import date_time_tools, state_tools
+from minions.contracts.sandbox import CodeSandbox
+from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.plan_kind import RecipePlanner
+from minions.recipe.model import AgentRecipe
+
+if TYPE_CHECKING:
+    from minions.engine.compile.extensions import Extensions
+
+
+def built_in_toolsets() -> Mapping[str, Toolset]:
+    """The built-in toolsets by name; nothing is opened."""
+    return BuiltInToolsets(lambda: datetime.now(UTC))
+
+
+def built_in_tools(state: StateStore | None = None) -> Toolbox:
+    """The tools that every recipe may use without naming their toolset; nothing is opened.
+
+    Args:
+        state: The store of `saveState`; None: in memory.
+    """
+    tools = (*state_tools(state or MemoryState()), *date_time_tools(lambda: datetime.now(UTC)))
+    return Toolbox(tools)
+
+
+def built_in_recipes() -> Mapping[str, AgentRecipe]:
+    """The built-in recipes by name; none is read yet."""
+    toolsets = built_in_toolsets()
+
+    def catalog() -> Catalog:
+        return Catalog(
+            toolsets=toolsets, tools={tool.spec.name: tool.spec for tool in built_in_tools()}
+        )
+
+    return BuiltInRecipes(catalog)
+
+
+def built_in_extensions(
+    state: StateStore | None = None, servers: Mapping[str, Toolset] | None = None
+) -> Extensions:
+    """The built-in tools, toolsets, recipes and sandboxes; nothing is opened.
+
+    Args:
+        state: As for `built_in_tools`.
+        servers: Toolsets of MCP servers; None: recipes can name none.
+    """
+    from minions.engine.compile.extensions import Extensions
+
+    toolsets = built_in_toolsets()
+    return Extensions(
+        toolsets=joined_toolsets(servers, toolsets),
+        tools=built_in_tools(state),
+        recipes=built_in_recipes(),
+        sandboxes=BuiltInSandboxes(),
+        planner=BuiltInPlanner(toolsets),
+    )
+
+
+def joined_toolsets(
+    first: Mapping[str, Toolset] | None, second: Mapping[str, Toolset]
+) -> Mapping[str, Toolset]:
+    """Both in one mapping, none of them made; if both have a name, the first counts."""
+    if first is None:
+        return second
+    # A ChainMap may be written to; nobody does.
+    return ChainMap(cast("dict[str, Toolset]", first), cast("dict[str, Toolset]", second))
+
+
+def extended(base: Extensions, own: Extensions) -> Extensions:
+    """Both in one value; if both have a name, that of `own` counts."""
+    from minions.engine.compile.extensions import Extensions
+
+    kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
+    return Extensions(
+        toolsets=joined_toolsets(own.toolsets or None, base.toolsets),
+        tools=own.tools.plus(kept),
+        links={**base.links, **own.links},
+        models={**base.models, **own.models},
+        recipes=ChainMap(dict(own.recipes), cast("dict[str, AgentRecipe]", base.recipes)),
+        steps={**base.steps, **own.steps},
+        sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
+        planner=own.planner or base.planner,
+        agents=own.agents or base.agents,
+    )
+
+
+# --- the built-in toolsets, each made when it is first needed ------------------------------------
+
+
+Now: TypeAlias = Callable[[], datetime]
+
+
+class BuiltInToolsets(Mapping[str, Toolset]):
+    """The built-in toolsets by name. Each is made on first use, since that takes milliseconds."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._made: dict[str, Toolset] = {}
+
+    def __getitem__(self, name: str) -> Toolset:
+        if name not in self._made:
+            if name not in _TOOLSETS:
+                raise KeyError(name)
+            own = {"plans": self._plans, "documents": self._documents}.get(name)
+            self._made[name] = self._adapter(name) if own is None else own()
+        return self._made[name]
+
+    def _adapter(self, name: str) -> Toolset:
+        module = import_module(f"minions.adapters.tools.{_TOOLSETS[name]}")
+        return cast("Toolset", getattr(module, f"built_in_{name}")(self._now))
+
+    def _documents(self) -> Toolset:
+        from minions.adapters.tools.documents_toolset import documents_toolset
+        from minions.app.settings.user_folders import user_cache_folder
+
+        return documents_toolset(self._now, user_cache_folder() / "documents")
+
+    def _plans(self) -> Toolset:
+        from minions.planning.plan_tools import plans_toolset
+        from minions.recipe.catalog import Catalog
+
+        return plans_toolset(lambda: Catalog(toolsets=self))
+
+    def __contains__(self, name: object) -> bool:
+        return name in _TOOLSETS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TOOLSETS)
+
+    def __len__(self) -> int:
+        return len(_TOOLSETS)
+
+
+_TOOLSETS: Final = {
+    "files": "files_toolset",
+    "documents": "documents_toolset",
+    "time": "time_toolset",
+    "http": "http_toolset",
+    "data": "data_toolset",
+    "shell": "workspace_toolsets",
+    "git": "workspace_toolsets",
+    "plans": "",
+    "agents": "agents_toolset",
+}
+"""A new toolset is one line here: its name, and its module in `adapters/tools`, which has a
+function `built_in_` and the name. `plans` makes recipes, and so belongs to planning; `documents` is
+told where the user's cache is."""
+
+
+# --- the built-in recipes, each read when it is first needed -------------------------------------
+
+
+BUILT_IN_RECIPES: Final[Mapping[str, tuple[str, str]]] = {
+    "StepExecutor": ("minions.planning", "step_executor.yaml"),
+}
+"""A new recipe is one line here: its name, which is its id, to its package and its file."""
+
+
+class BuiltInRecipes(Mapping[str, AgentRecipe]):
+    """The built-in recipes by name: registered like those of an operator, whose own come first."""
+
+    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            catalog: Everything that they may name.
+        """
+        self._catalog = catalog
+        self._read: dict[str, AgentRecipe] = {}
+
+    def __getitem__(self, name: str) -> AgentRecipe:
+        if name not in self._read:
+            from minions.recipe.reading.load import load_recipe_text
+
+            package, file = BUILT_IN_RECIPES[name]
+            text = files(package).joinpath(file).read_text("utf-8")
+            self._read[name] = load_recipe_text(text, file, self._catalog())
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in BUILT_IN_RECIPES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BUILT_IN_RECIPES)
+
+    def __len__(self) -> int:
+        return len(BUILT_IN_RECIPES)
+
+
+# --- the built-in sandboxes for code, each made when it is first needed --------------------------
+
+
+_NAMES: Final = ("monty", "process")
+
+
+class BuiltInSandboxes(Mapping[str, CodeSandbox]):
+    """The built-in sandboxes by name. Nothing is loaded or tried before one is used."""
+
+    def __getitem__(self, name: str) -> CodeSandbox:
+        if name not in _NAMES:
+            raise KeyError(name)
+        from minions.adapters.sandboxes.python_sandboxes import MontySandbox, ProcessSandbox
+
+        return MontySandbox() if name == "monty" else ProcessSandbox()
+
+    def __contains__(self, name: object) -> bool:
+        return name in _NAMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
+# --- `BuiltInPlanner` ----------------------------------------------------------------------------
+
+
+_OPENED: Final = ("files", "shell", "plans")
+"""The toolsets that the recipes of plans, and the recipe that writes them, open."""
+
+
+class BuiltInPlanner(RecipePlanner):
+    """Plans with the recipe `planning/plan.yaml`; its recipes use the tools `files` and `shell`."""
+
+    def __init__(self, toolsets: Mapping[str, Toolset]) -> None:
+        """Take the toolsets that recipes of plans may name."""
+        self._catalog = Catalog(toolsets=toolsets)
+
+    @cached_property
+    def effects(self) -> Mapping[str, Effect]:
+        """Those of the toolsets `files`, `shell` and `plans`.
+
+        A command may be repeated: it tests, in a sandbox without network, and what it can change is
+        the workspace alone.
+        """
+        toolsets = self._catalog.toolsets
+        specs = [each for name in _OPENED for each in toolsets[name].specs_under(None)]
+        effects = {each.name: each.effect for each in specs}
+        return {**effects, "shell__run": Effect.IDEMPOTENT, "shell__exec": Effect.IDEMPOTENT}
+
+    @cached_property
+    def drafting(self) -> AgentRecipe:
+        """The recipe that writes a plan."""
+        from minions.recipe.reading.load import load_recipe_text
+
+        text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
+        return load_recipe_text(text, "planner.yaml", self._catalog)
+
+    def reads(self, text: str) -> bool:
+        """Whether `read_plan` finds one."""
+        from minions.planning.plan_json import read_plan
+
+        return read_plan(text) is not None
+
+    def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
+        """The recipe of a plan."""
+        from minions.recipe.reading.load import load_recipe_text
+
+        return load_recipe_text(text, "plan.yaml", evolve(self._catalog, tools=tools))

@@ -1,0 +1,71 @@
+"""Prices and context lengths of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_models import operator_models
+from minions.app.wiring.local_models import is_local, most_context
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import PriceBook
+from minions.data.errors import UsageError
+from minions.recipe.model_config import ModelConfig
+
+if TYPE_CHECKING:
+    from minions.analysis.bounds import KnowModel, KnownModel
+
+
+def make_prices(settings: Settings) -> PriceBook:
+    """The price book: the operator's own prices over the bundled ones. Loads nothing yet."""
+    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+
+    own = {
+        name: OwnPrice(
+            input_per_mtok=price.input_per_mtok,
+            output_per_mtok=price.output_per_mtok,
+            cached_input_per_mtok=price.cached_input_per_mtok,
+            cache_write_per_mtok=price.cache_write_per_mtok,
+        )
+        for name, price in settings.prices.items()
+    }
+    return GenaiPriceBook(own)
+
+
+def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
+    """Context length and price of each model that a recipe would use; no key is needed."""
+    from minions.analysis.bounds import KnownModel
+
+    prices, now = make_prices(settings), datetime.now(UTC)
+
+    def know(config: ModelConfig) -> KnownModel:
+        name = config.name or settings.model
+        if name is None:
+            return KnownModel(name=None)
+        url = _server_of(name, config, settings, environ)
+
+        def cost_usd(usage: TokenUsage) -> float | None:
+            return prices.cost_usd(name, usage, at=now, base_url=url)
+
+        context = (
+            most_context(settings)
+            if config.base_url is None and is_local(name, settings)
+            else prices.context_tokens(name, base_url=url)
+        )
+        return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
+
+    return know
+
+
+def _server_of(
+    name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
+) -> str | None:
+    """The base URL of the model's server; None: there is none, or none is configured."""
+    from minions.adapters.models.endpoints import base_url_of
+
+    try:
+        return base_url_of(name, config, environ, operator_models(settings))
+    except UsageError:
+        return config.base_url

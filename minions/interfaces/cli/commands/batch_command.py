@@ -1,0 +1,521 @@
+"""`minions batch`: runs a recipe once for each line of a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self, TextIO
+
+import click
+from attrs import evolve, frozen
+
+from minions.analysis.bounds import KnownModel
+from minions.analysis.explanation import explain
+from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
+from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_prices import knowledge_of_models
+from minions.app.wiring.configured_runtime import Runtime
+from minions.contracts.executions import RunState
+from minions.contracts.flow import Priority
+from minions.contracts.queue_places import QueuePlace
+from minions.data.bounded_files import open_regular
+from minions.data.errors import (
+    LIMIT_REACHED,
+    BudgetSpentError,
+    EnvironmentRefusedError,
+    FailureInfo,
+    UsageError,
+)
+from minions.data.json_values import JsonValue, dumps
+from minions.data.texts import spoken
+from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
+from minions.engine.batches.result import NOT_STARTED, BatchResult
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.cli.console.batch_progress import BatchTally, batch_progress
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.printed_results import usage_text
+from minions.interfaces.cli.options import (
+    CacheOption,
+    CassetteOptions,
+    CommandContext,
+    CommonOptions,
+    UserOption,
+    command_context,
+    given_words,
+    option,
+    takes_options,
+)
+from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.queue_options import QueueOptions, open_queue
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
+from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
+from minions.recipe.permissions import tool_specs
+
+_MOST_NAMED: Final = 5
+"""Changed lines that are named; further ones are only counted."""
+_LIMIT: Final = "--max-cost"
+
+
+@frozen(kw_only=True, slots=False)
+class _ExecutedOptions(CassetteOptions):
+    """How lines are executed here; workers decide for themselves."""
+
+    cost_usd: float | None = option(
+        _LIMIT,
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help="Most that all lines together may cost, earlier ones included: 0.50.",
+    )
+    approve: str | None = option(
+        "--approve",
+        type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+        help="Who approves calls that need approval; default: the line waits.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions):
+    """What is run for each line, and where results go."""
+
+    jobs: int = option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=8,
+        show_default=True,
+        help="Runs at a time.",
+    )
+    output: str | None = option(
+        "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="For each line."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs for each line, YAML or JSON; -p wins."
+    )
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m."
+    )
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps of one run at a time."
+    )
+    retry_failed: bool = option("--retry-failed", is_flag=True, help="Retry the lines that failed.")
+    name: str | None = option(
+        "--name",
+        metavar="NAME",
+        help="Another name is another batch, in which every line runs.",
+    )
+    recipe: str = ""
+    items: str = ""
+    queued_at: QueuePlace | None = None
+    """Where the lines are queued for workers; None: they run here."""
+
+    def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
+        """The name of the batch: of recipe, model and file; a given name stands for the file."""
+        return dumps([recipe.id, self.model, self.name or items.identity])
+
+    def again(self, context: CommandContext, *more: str) -> str:
+        """The command that continues the batch, with the options that it has.
+
+        Args:
+            more: Further words; an option among them replaces that of the batch.
+        """
+        given = given_words(self, _BatchOptions, but=CommonOptions)
+        words = ["minions", "batch", self.recipe, self.items, "-j", str(self.jobs)]
+        said = ("-j", *more)
+        words += [word for flag, *value in given if flag not in said for word in (flag, *value)]
+        database, code = context.flags_again
+        return shlex.join([*words, *more]) + database + code
+
+
+@click.command("batch")
+@click.argument("recipe")
+@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|-")
+@takes_options(_BatchOptions)
+def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
+    """Run RECIPE (- is standard input) once for each line of a file, several at a time.
+
+    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
+    There is one result line for each of them, in the same order. Started again with the same
+    arguments, it continues where it was stopped or killed: recorded lines are not run again.
+    """
+    context = command_context(options)
+    place = options.place(context)
+    if place is not None:
+        for flag, *_ in given_words(options, _ExecutedOptions):
+            raise UsageError(
+                f"{flag} does not go with --detach: workers execute the lines, each by its own "
+                "configuration."
+            )
+    if context.settings.json and options.output is None:
+        raise UsageError("--json prints a summary to standard output: give -o OUT.jsonl, too.")
+    options = evolve(options, recipe=recipe, items=items, queued_at=place)
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_run(context, options, out))
+
+
+async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
+    with Signals() as signals, _opened(options, context) as items:
+        async with context.runtime() as runtime:
+            return await _run_until(signals, context, runtime, options, items, out)
+
+
+@contextlib.contextmanager
+def _opened(options: _BatchOptions, context: CommandContext) -> Iterator[ItemsFile]:
+    """The file of items; standard input is stored in one, as it is read twice."""
+    if options.items != STANDARD_INPUT:
+        yield ItemsFile(Path(options.items))
+        return
+    stream = context.stdin.stream("the items -")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items.jsonl"
+        yield ItemsFile(path, name="stdin", identity=store_items(stream, path, "stdin"))
+
+
+async def _run_until(
+    signals: Signals,
+    context: CommandContext,
+    runtime: Runtime,
+    options: _BatchOptions,
+    items: ItemsFile,
+    out: TextIO,
+) -> int:
+    recipe = named_recipe(options.recipe, context, runtime)
+    recipe = bounded(recipe, _with_limit(context.settings, options.cost_usd))
+    common = common_inputs(recipe, options.pairs, context)
+    total = count_lines(recipe, items, common, Path.cwd())
+    decider = decider_for(context.settings.approve or "wait", tell)
+    executor = runtime.evolve(decider=decider, priority=Priority.BACKGROUND).executor(
+        recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
+    )
+    plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
+    async with _enqueue(context, options.queued_at) as enqueue:
+        lines = lines_of(recipe, items, common, Path.cwd())
+        batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
+        return await _followed(signals, context, runtime, options, batch, plan, total, out)
+
+
+@contextlib.asynccontextmanager
+async def _enqueue(
+    context: CommandContext, place: QueuePlace | None
+) -> AsyncIterator[Enqueue | None]:
+    """Queues runs there; None: runs are executed here. One warning for all that goes wrong."""
+    if place is None:
+        yield None
+        return
+    problems: set[str] = set()
+    async with open_queue(context) as queue:
+
+        async def enqueue(run: AgentRun) -> None:
+            problem = (await queue.put(run, place)).problem
+            if problem is not None and problem not in problems:
+                problems.add(problem)
+                tell(f"warning: {problem} The runs are recorded; a worker finds them there.")
+
+        yield enqueue
+
+
+async def _followed(
+    signals: Signals,
+    context: CommandContext,
+    runtime: Runtime,
+    options: _BatchOptions,
+    batch: Batch,
+    plan: BatchPlan,
+    total: int,
+    out: TextIO,
+) -> int:
+    await _check_earlier(batch, plan)
+    signals.stop(batch, last_words=f"continue: {options.again(context)}")
+    progress = batch_progress(context.environ, runtime.services.clock, total)
+    batch.listen(progress.on_result)
+    with ResultFile.opened(options.output, out, batch.is_own) as results:
+        try:
+            async for result in batch:
+                results.write(result)
+        finally:
+            progress.close()
+    report = _Report(tally=progress.tally, stopped_by=batch.stopped_by, seconds=progress.seconds)
+    _tell_end(report, context, options, out)
+    if signals.caught is not None:
+        return 128 + signals.caught
+    return with_misses(report.exit_code, runtime.cassettes)
+
+
+def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:
+    """The settings of each run; the limit of the batch is one of each of its runs."""
+    limits = [most for most in (settings.max_cost_usd, max_cost_usd) if most is not None]
+    return evolve(settings, max_cost_usd=min(limits, default=None))
+
+
+def _plan(
+    context: CommandContext,
+    runtime: Runtime,
+    recipe: AgentRecipe,
+    options: _BatchOptions,
+    name: str,
+) -> BatchPlan:
+    digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
+    batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
+    worst = None
+    if options.cost_usd is not None:
+        worst = _worst_case(context, runtime, recipe, options.model)
+    return BatchPlan(
+        name=name,
+        concurrency=options.jobs,
+        max_cost_usd=options.cost_usd,
+        worst_case_usd=worst,
+        retry_failed=options.retry_failed,
+        note={**note_of(context, options.model), "batch": batch},
+        user=options.user,
+    )
+
+
+def _worst_case(
+    context: CommandContext, runtime: Runtime, recipe: AgentRecipe, model: str | None
+) -> float | None:
+    """What one run may cost at most, in US dollars; None: that is not known."""
+    know = knowledge_of_models(context.settings, context.environ)
+
+    def know_chosen(config: ModelConfig) -> KnownModel:
+        return know(config if model is None else evolve(config, name=model))
+
+    found = explain(
+        evolve(recipe, limits={}),
+        tool_specs(recipe, runtime.catalog),
+        know_chosen,
+        tools_within=lambda inner: tool_specs(inner, runtime.catalog),
+        kinds=runtime.extensions.steps,
+    )
+    return found.spending.cost_usd.at_most
+
+
+async def _check_earlier(batch: Batch, plan: BatchPlan) -> None:
+    """Refuse to continue in another folder, and tell that the recipe was edited.
+
+    Raises:
+        UsageError: `other-folder`.
+    """
+    note = await batch.earlier_start()
+    if note is None:
+        return
+    folder = note.get("cwd")
+    if folder != plan.note.get("cwd"):
+        raise UsageError(
+            f"This batch was started in {folder}, where relative paths start: continue it there, "
+            "or give another --name, which is another batch.",
+            code="other-folder",
+        )
+    if note.get("batch") != plan.note["batch"]:
+        tell(
+            "warning: the recipe was edited since this batch was started; recorded lines keep "
+            "their results (--retry-failed uses the edited one; --name makes another batch)"
+        )
+
+
+@frozen(kw_only=True)
+class _Report:
+    """How the batch ended."""
+
+    tally: BatchTally
+    stopped_by: FailureInfo | None
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """5: a limit was reached; 1: a line failed or could not start; 3: a line waits; else 0."""
+        count = self.tally.by_status
+        if self.has_reached_limit:
+            return 5
+        if self.stopped_by is not None or count[RunState.FAILED] or self.tally.others:
+            return 1
+        return 3 if count[RunState.NEEDS_DECISION] else 0
+
+    @property
+    def has_reached_limit(self) -> bool:
+        """Whether money or another limit was used up, of the batch or of a line."""
+        codes = (LIMIT_REACHED, BudgetSpentError.code)
+        stopped = self.stopped_by is not None and self.stopped_by.code in codes
+        return stopped or self.tally.by_status[RunState.LIMIT_REACHED] > 0
+
+
+def _tell_end(
+    report: _Report, context: CommandContext, options: _BatchOptions, out: TextIO
+) -> None:
+    tally = report.tally
+    counts = ", ".join(f"{count} {status}" for status, count in tally.by_status.items())
+    words = f"{tally.done} lines: {counts or 'none'}"
+    tell(f"{words} · {spoken(report.seconds * 1_000)} · {usage_text(tally.usage)}")
+    if tally.changed:
+        named = ", ".join(str(index) for index in tally.changed[:_MOST_NAMED])
+        more = (
+            f" and {tally.changed_count - _MOST_NAMED} more"
+            if tally.changed_count > _MOST_NAMED
+            else ""
+        )
+        tell(
+            f"warning: lines that had other inputs before ran again: {named}{more} (by index); "
+            "their earlier runs stay in the journal"
+        )
+    if report.stopped_by is not None:
+        tell(f"stopped[{report.stopped_by.code}]: {report.stopped_by.message}")
+    if options.output is not None:
+        tell(f"results: {options.output}")
+    tell(_next_command(report, context, options))
+    if context.settings.json:
+        say(json_text(_summary(report, options)), out)
+
+
+def _next_command(report: _Report, context: CommandContext, options: _BatchOptions) -> str:
+    count = report.tally.by_status
+    database, _ = context.flags_again
+    if context.settings.no_store:
+        return "not stored (--no-store), so it cannot be continued"
+    if report.stopped_by is not None and report.stopped_by.code == BudgetSpentError.code:
+        return f"continue: {options.again(context)}"
+    if report.has_reached_limit:
+        return f"raise the limit: {options.again(context, _LIMIT, 'USD')}"
+    if count[RunState.QUEUED]:
+        return f"collect their results, when workers have executed them: {options.again(context)}"
+    if count[NOT_STARTED] or count[RunState.CANCELLED] or count[RunState.INTERRUPTED]:
+        return f"continue: {options.again(context)}"
+    if count[RunState.FAILED] or count[RunState.PARTIAL]:
+        return f"retry what failed: {options.again(context, '--retry-failed')}"
+    if count[RunState.NEEDS_DECISION]:
+        return f"decide: minions sessions list --status needs_decision{database}"
+    return f"see them: minions sessions list{database}"
+
+
+def _summary(report: _Report, options: _BatchOptions) -> dict[str, JsonValue]:
+    stop = report.stopped_by
+    return {
+        "lines": report.tally.done,
+        "statuses": dict(report.tally.by_status),
+        "changed": report.tally.changed_count,
+        "usage": report.tally.usage.to_json(),
+        "duration_s": round(report.seconds, 3),
+        "output": options.output,
+        "stopped_by": {"code": stop.code, "message": stop.message} if stop else None,
+    }
+
+
+# --- the file of a batch's results ---------------------------------------------------------------
+
+
+_LONGEST_FIRST: Final = 64 * 1_048_576
+"""Bytes of the first line that are looked at."""
+
+
+class ResultFile:
+    """Writes result lines. A file is written whole each time: recorded results come first."""
+
+    def __init__(self, stream: TextIO, path: Path | None) -> None:
+        """Write to that stream.
+
+        Args:
+            path: The stream's path; None: it is standard output.
+        """
+        self._stream = stream
+        self._path = path
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: str | None, out: TextIO, is_own: Callable[[str], bool]) -> Iterator[Self]:
+        """Open the file of that path, or take `out` where there is none.
+
+        Args:
+            is_own: Whether a run with that id is one of the batch.
+        Raises:
+            UsageError: `already-there`; the file holds something else than results of the batch.
+            EnvironmentRefusedError: It cannot be written.
+        """
+        if path is None:
+            yield cls(out, None)
+            return
+        target = Path(path)
+        _refuse_foreign(target, is_own)
+        try:
+            stream = target.open("w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise _not_written(target, error, _NOTHING) from error
+        with stream:
+            yield cls(stream, target)
+
+    def write(self, result: BatchResult) -> None:
+        """Write one line; whoever reads the file sees it at once.
+
+        Raises:
+            EnvironmentRefusedError: It cannot be written.
+        """
+        if self._path is None:
+            say(json_text(result.to_json()), self._stream)
+            return
+        text = json.dumps(result.to_json(), ensure_ascii=False)
+        text = text.encode("utf-8", "backslashreplace").decode()  # half a character
+        try:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+        except OSError as error:
+            raise _not_written(self._path, error, _RECORDED) from error
+
+
+def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
+    """Refuse to write over a file that is not of this batch."""
+    if path.exists() and not path.is_file():  # a device or a pipe, from which nothing is read
+        return
+    try:
+        with open_regular(path) as file:
+            first = file.readline(_LONGEST_FIRST)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_written(path, error, _NOTHING) from error
+    if not first.strip() or _is_result(first, is_own):
+        return
+    raise UsageError(
+        f"-o {path}: the file exists and holds no results of this batch; it was not changed. "
+        "Choose another name, or move it away.",
+        code="already-there",
+    )
+
+
+def _is_result(line: bytes, is_own: Callable[[str], bool]) -> bool:
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:  # also a line that was cut off by a kill
+        return line.startswith(b'{"index": 0, "run_id": ') and not line.endswith(b"\n")
+    if not isinstance(value, dict) or "index" not in value:
+        return False
+    run_id = value.get("run_id")
+    return run_id is None or (isinstance(run_id, str) and is_own(run_id))
+
+
+_NOTHING: Final = "Nothing was started."
+_RECORDED: Final = "What has ended is in the journal, if there is one."
+
+
+def _not_written(path: Path, error: OSError, kept: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"-o {path}: it cannot be written: {error.strerror}. {kept}", code="no-output"
+    )

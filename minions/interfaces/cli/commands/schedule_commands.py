@@ -1,0 +1,370 @@
+"""`minions schedules`: recipes that workers run at their due times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+
+import click
+from attrs import evolve, field, frozen
+
+from minions.app.wiring.configured_models import ModelChoice
+from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.options import (
+    CacheOption,
+    CommandContext,
+    CommonOptions,
+    OutputOptions,
+    command_context,
+    naming_the_journal,
+    option,
+    takes_options,
+)
+from minions.interfaces.cli.params import stored_inputs
+from minions.interfaces.cli.queue_options import (
+    PRIORITY,
+    queue_place,
+)
+from minions.interfaces.cli.recipe_argument import named_recipe
+from minions.interfaces.cli.run_follower import note_of
+
+if TYPE_CHECKING:
+    from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+    from minions.app.wiring.configured_runtime import Runtime
+    from minions.contracts.journal.journal import Journal
+    from minions.contracts.journal.run_rows import RunRow
+
+
+T = TypeVar("T")
+
+_NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
+
+
+@frozen(kw_only=True, slots=False)
+class _DatabaseOption(OutputOptions):
+    """Where the schedules are."""
+
+    db: str | None = option(
+        "--db", metavar="PLACE", help="PATH of an SQLite file, or postgresql://USER@HOST/DATABASE."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class _AddOptions(CacheOption, CommonOptions):
+    """What runs when it is due."""
+
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="An input."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost", type=float, metavar="USD", help="Most each run may cost: 0.50."
+    )
+    name: str | None = option(
+        "--name", metavar="NAME", help="The name of the schedule; else the recipe's id."
+    )
+    queue: str | None = option(
+        "--queue", metavar="NAME", help="The queue of its runs; else `default`."
+    )
+    priority: int | None = option(
+        "--priority",
+        type=PRIORITY,
+        metavar="NUMBER",
+        help=f"0, which goes first, to {LOWEST_PRIORITY}.",
+    )
+    recipe: str = ""
+    place: QueuePlace = field(factory=QueuePlace)
+
+
+@click.group("schedules")
+def schedules_command() -> None:
+    """Let workers run recipes at the times of their `schedule`."""
+
+
+@schedules_command.command("add")
+@click.argument("recipe")
+@takes_options(_AddOptions)
+def add(options: _AddOptions, recipe: str) -> int:
+    """Store the recipe with its schedule and inputs; workers of the database run it when it is due.
+
+    The recipe counts as it is now. The same command after an edit replaces it.
+    """
+    context = command_context(options)
+    place = queue_place(context, options.queue, options.priority)
+    options = evolve(options, recipe=recipe, place=place)
+    out = sys.stdout
+    # What extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_add(context, options, out))
+
+
+@schedules_command.command("list")
+@takes_options(_DatabaseOption)
+def list_(options: _DatabaseOption) -> int:
+    """List the schedules: when each is due next, and what became of its last run."""
+    context = command_context(options)
+
+    async def look(store: ScheduleStore) -> list[_Line]:
+        journal = context.known_journal()
+        try:
+            return [await _line(journal, store, name) for name in await store.names()]
+        finally:
+            await journal.aclose()
+
+    lines = asyncio.run(_with_store(context, look))
+    if context.settings.json:
+        say(json_text({"schedules": [each.document() for each in lines]}))
+        return 0
+    for each in lines:
+        say(hanging(each.words()))
+    if not lines:
+        tell("There is no schedule. Add one: minions schedules add RECIPE")
+    return 0
+
+
+@schedules_command.command("pause")
+@click.argument("name")
+@takes_options(_DatabaseOption)
+def pause(options: _DatabaseOption, name: str) -> int:
+    """Start no more runs of NAME until it is resumed; times meanwhile are left out."""
+    return _set_paused(name, command_context(options), is_paused=True)
+
+
+@schedules_command.command("resume")
+@click.argument("name")
+@takes_options(_DatabaseOption)
+def resume(options: _DatabaseOption, name: str) -> int:
+    """Start runs of NAME again, from its next due time on."""
+    return _set_paused(name, command_context(options), is_paused=False)
+
+
+@schedules_command.command("remove")
+@click.argument("name")
+@takes_options(_DatabaseOption)
+def remove(options: _DatabaseOption, name: str) -> int:
+    """Remove the schedule NAME; its runs stay, also those that are queued."""
+    context = command_context(options)
+    asyncio.run(_with_store(context, lambda store: store.remove(name)))
+    return _report(context, {"name": name, "removed": True}, f"{name}  removed")
+
+
+# --- add ------------------------------------------------------------------------------------------
+
+
+async def _add(context: CommandContext, wanted: _AddOptions, out: TextIO) -> int:
+    async with context.runtime() as runtime:
+        schedules = _schedules(context, runtime, wanted)
+        clock = runtime.services.clock
+        store = _store(context)
+        try:
+            for each in schedules:
+                is_new = await store.put(each)
+                word = "added" if is_new else "replaced"
+                _report(
+                    context,
+                    {"name": each.name, "status": word, **_document(each, clock.now())},
+                    f"{each.name}  {word}  {_times(each, clock.now())}",
+                    out,
+                )
+        finally:
+            await store.aclose()
+    database, code = context.flags_again
+    tell(f"workers start its runs: minions worker{_queue(wanted.place)}{database}{code}")
+    return 0
+
+
+def _queue(place: QueuePlace) -> str:
+    return "" if place.name == DEFAULT_QUEUE else f" --queues {shell_word(place.name)}"
+
+
+def _schedules(
+    context: CommandContext, runtime: Runtime, options: _AddOptions
+) -> Sequence[Schedule]:
+    """The schedules of the recipe, checked as a run is.
+
+    Raises:
+        UsageError: The recipe has no schedule, or an input is wrong.
+        RecipeError: The recipe is wrong.
+        EnvironmentRefusedError: There is no model.
+    """
+    from minions.app.runs.schedule_store import Schedule
+
+    recipe = named_recipe(options.recipe, context, runtime)
+    if not recipe.schedules or recipe.document is None:
+        raise UsageError(
+            f"The recipe '{recipe.id}' has no `schedule`. Write when it is due: "
+            '`schedule: "0 8 * * 1-5"`.',
+            code="no-schedule",
+        )
+    name = options.name or recipe.id
+    _check_name(name)
+    choice = ModelChoice(override=options.model, asked_as=options.recipe)
+    executor, now = runtime.executor(recipe, choice), runtime.services.clock.now()
+    found: list[Schedule] = []
+    for number, spec in enumerate(recipe.schedules, start=1):
+        inputs = stored_inputs(recipe, options.pairs, context, before=spec.inputs)
+        executor.prepare(recipe, inputs)  # what it refuses now would be refused at each time
+        own_name = name if number == 1 else f"{name}-{number}"
+        schedule = Schedule.of(own_name, recipe, spec, now)
+        note = note_of(context, options.model)
+        found.append(evolve(schedule, inputs=inputs, note=note, place=options.place))
+    return found
+
+
+def _check_name(name: str) -> None:
+    is_fit = 0 < len(name) <= 100 and all(each.isalnum() or each in "-_." for each in name)
+    if not (is_fit and name.isascii()):
+        raise UsageError(f"--name {name:.100}: the name of a schedule has {_NAME}.")
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Line:
+    """One schedule of the list."""
+
+    name: str
+    schedule: Schedule | None
+    """None: it is damaged."""
+    progress: Progress
+    last_run: RunRow | None
+    now: datetime
+    problem: str | None = None
+    """Why it is damaged, or why a worker could not carry it out."""
+
+    def words(self) -> str:
+        """One line for a person."""
+        if self.schedule is None:
+            return f"{self.name}  damaged: {self.problem}"
+        run, skipped = self.last_run, self.progress.skipped
+        last = "" if run is None else f"  last {run.run_id} {run.status}"
+        waits = f"  {len(self.progress.waiting)} wait" if self.progress.waiting else ""
+        left = (
+            f"  left out {skipped:%Y-%m-%d %H:%M}Z: {self.progress.reason}"
+            if skipped is not None
+            else ""
+        )
+        halted = "" if self.problem is None else f"  not carried out: {self.problem}"
+        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}{halted}"
+
+    def document(self) -> JsonValue:
+        """What `--json` prints."""
+        if self.schedule is None:
+            return {"name": self.name, "problem": self.problem}
+        run, progress = self.last_run, self.progress
+        return {
+            "name": self.name,
+            **_document(self.schedule, self.now),
+            "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
+            "waiting": [each.isoformat() for each in progress.waiting],
+            "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
+            "reason": progress.reason,
+            "problem": self.problem,
+        }
+
+
+async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
+    from minions.contracts.journal.run_rows import RunFilter
+    from minions.contracts.runtime import SystemClock
+    from minions.data.errors import JournalError
+
+    progress = await store.progress(name)
+    rows = await journal.runs(RunFilter(run_ids={progress.last_run or ""}), limit=1)
+    now = SystemClock().now()
+    last_run = rows[0] if rows else None
+    try:
+        schedule, problem = await store.get(name), await store.problem(name)
+    except JournalError as error:
+        schedule, problem = None, error.message
+    return _Line(
+        name=name, schedule=schedule, progress=progress, last_run=last_run, now=now, problem=problem
+    )
+
+
+def _times(schedule: Schedule, now: datetime) -> str:
+    from minions.recipe.schedules import next_due
+
+    spec = schedule.spec
+    at = next_due(spec, now)
+    due = "paused" if schedule.is_paused else "never due" if at is None else f"{at:%Y-%m-%d %H:%M}Z"
+    return f"{schedule.recipe_id}  {spec.cron} {spec.timezone}  next {due}"
+
+
+def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:
+    from minions.recipe.schedules import next_due
+
+    spec = schedule.spec
+    at = None if schedule.is_paused else next_due(spec, now)
+    return {
+        "recipe": schedule.recipe_id,
+        "cron": spec.cron,
+        "timezone": spec.timezone,
+        "missed": spec.missed.value,
+        "overlap": spec.overlap.value,
+        "queue": schedule.place.name,
+        "paused": schedule.is_paused,
+        "next": None if at is None else at.isoformat(),
+    }
+
+
+def _set_paused(name: str, context: CommandContext, *, is_paused: bool) -> int:
+    from minions.contracts.runtime import SystemClock
+
+    now = SystemClock().now()
+    schedule = asyncio.run(
+        _with_store(context, lambda store: store.set_paused(name, is_paused=is_paused, now=now))
+    )
+    document: Mapping[str, JsonValue] = {"name": name, **_document(schedule, now)}
+    return _report(context, document, f"{name}  {_times(schedule, now)}")
+
+
+def _report(
+    context: CommandContext,
+    document: Mapping[str, JsonValue],
+    words: str,
+    out: TextIO | None = None,
+) -> int:
+    say(json_text(dict(document)) if context.settings.json else words, out or sys.stdout)
+    return 0
+
+
+async def _with_store(context: CommandContext, use: Callable[[ScheduleStore], Awaitable[T]]) -> T:
+    store = _store(context, is_known=True)
+    try:
+        with naming_the_journal(context):
+            return await use(store)
+    finally:
+        await store.aclose()
+
+
+def _store(context: CommandContext, *, is_known: bool = False) -> ScheduleStore:
+    """The schedules of the command's database.
+
+    Args:
+        is_known: Whether an SQLite file that is missing stays so.
+    Raises:
+        UsageError: Nothing is stored.
+    """
+    from minions.app.runs.schedule_store import ScheduleStore
+    from minions.app.wiring.databases import make_state
+
+    if context.settings.no_store:
+        raise UsageError(
+            "Schedules are stored in a database: leave out --no-store.", code="no-store"
+        )
+    settings = context.known_stores() if is_known else context.settings
+    return ScheduleStore(make_state(settings, context.folder_of("db")))

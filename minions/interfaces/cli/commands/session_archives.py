@@ -1,0 +1,371 @@
+"""`minions sessions export`, `import` and `rm`: sessions to a file, from one, and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from attrs import evolve, frozen
+
+from minions.data.bounded_files import open_regular
+from minions.data.codec import encode
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
+from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.services import Services
+from minions.engine.sessions.archive import (
+    Archive,
+    archive_lines,
+    load_archive,
+    read_archive_file,
+    store_archive,
+)
+from minions.engine.sessions.deletion import (
+    CleanUp,
+    child_sessions,
+    clean_up,
+    find_session,
+    remove_sessions,
+)
+from minions.engine.views.lookup import find_run
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    CommandContext,
+    DatabaseOption,
+    ExtensionOptions,
+    command_context,
+    naming_the_journal,
+    takes_options,
+)
+
+
+@frozen(kw_only=True, slots=False)
+class _ExportOptions(DatabaseOption, ExtensionOptions):
+    """Where the journal is, and the code that draws a recipe."""
+
+
+@click.command("export")
+@click.argument("name", metavar="ID")
+@click.option("-o", "--output", metavar="FILE", help="Write there; else to standard output.")
+@click.option(
+    "--html", "page", metavar="FILE", help="Write one run as a page without scripts, to send it."
+)
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@takes_options(_ExportOptions)
+def export(
+    options: _ExportOptions, name: str, output: str | None, page: str | None, *, force: bool
+) -> int:
+    """Write a session to one file of JSON lines: all rows, and the blobs that they name.
+
+    ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
+    its parents that it reads. With --html it is the run as a page for people; secrets are masked.
+    """
+    context = command_context(options)
+    if page is not None and output is not None:
+        raise UsageError("-o and --html exclude each other: rows to import, or a page to read.")
+    if page is not None:
+        return _export_page(context, name, page, force=force)
+    target = Path(output) if output and output != "-" else None
+    _check_free(target, force=force)
+    archive = asyncio.run(_export(context, name))
+    rows = sum(len(each.entries) for each in archive.sessions)
+    if target is None:
+        for line in archive_lines(archive):
+            say(line)
+    else:
+        _write(target, archive_lines(archive))
+        if context.settings.json:
+            shown: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
+            say(json_text({**shown, "rows": rows, "blobs": len(archive.blobs)}))
+    tell(f"Exported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    return 0
+
+
+def _check_free(target: Path | None, *, force: bool) -> None:
+    if target is not None and target.exists() and not force:
+        raise UsageError(
+            f"{target} exists already. Name another file, or overwrite it with --force.",
+            code="file-exists",
+        )
+
+
+def _export_page(context: CommandContext, name: str, file: str, *, force: bool) -> int:
+    target = Path(file) if file != "-" else None
+    _check_free(target, force=force)
+    text = asyncio.run(_page(context, name))
+    if target is None:
+        say(text)
+        return 0
+    _write(target, text.removesuffix("\n").split("\n"))  # other line breaks are part of a value
+    tell(f"{target}: {target.stat().st_size:,} bytes")
+    return 0
+
+
+async def _page(context: CommandContext, name: str) -> str:
+    from minions.app.pages.run_page import load_run_page
+
+    journal = context.known_journal()
+    try:
+        with naming_the_journal(context):
+            run = await find_run(journal, name)
+        page = await load_run_page(journal, run, context.catalog(), environment_and_files)
+        return page.html()
+    finally:
+        await journal.aclose()
+
+
+async def _export(context: CommandContext, name: str) -> Archive:
+    journal = context.known_journal()
+    try:
+        with naming_the_journal(context):
+            return await load_archive(journal, await find_session(journal, name))
+    finally:
+        await journal.aclose()
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """Write the file as a whole, so that no reader finds a part of it; for its owner only."""
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        opened = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _describe_sessions(archive: Archive) -> str:
+    parents = [each.session_id for each in archive.sessions[:-1]]
+    return archive.session_id + (f" (with {', '.join(parents)})" if parents else "")
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@takes_options(DatabaseOption)
+def import_(options: DatabaseOption, file: str) -> int:
+    """Import a session that `export` wrote, with its ids. FILE `-` is standard input.
+
+    Nothing is stored if the file is damaged or the session exists already.
+    """
+    context = command_context(options)
+    archive = _read(file, context)
+    stored = asyncio.run(_import(context, archive))
+    if context.settings.json:
+        say(json_text({"session_id": archive.session_id, "stored": list(stored)}))
+        return 0
+    say(archive.session_id)
+    rows = sum(len(each.entries) for each in archive.sessions if each.session_id in stored)
+    tell(f"Imported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    return 0
+
+
+def _read(file: str, context: CommandContext) -> Archive:
+    if file == "-":
+        return read_archive_file(context.stdin.stream("FILE -"), name="standard input")
+    with closing(_opened(file)) as opened:
+        return read_archive_file(opened, name=file)
+
+
+def _opened(file: str) -> BinaryIO:
+    try:
+        return open_regular(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror}. Name a file that `minions sessions "
+            "export` wrote.",
+            code="no-file",
+            where=file,
+        ) from error
+
+
+async def _import(context: CommandContext, archive: Archive) -> tuple[str, ...]:
+    journal = context.journal()
+    try:
+        return await store_archive(journal, archive, project=context.project)
+    finally:
+        await journal.aclose()
+
+
+# --- `minions sessions rm` and `gc` --------------------------------------------------------------
+
+
+@click.command("rm")
+@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@takes_options(DatabaseOption)
+def rm(options: DatabaseOption, names: Sequence[str], *, yes: bool) -> int:
+    """Remove sessions, with all their runs.
+
+    ID is a session's or a run's, or a unique start of one. `sessions gc` then frees the data that
+    only they needed.
+    """
+    context = command_context(options)
+    removed = asyncio.run(_remove(context, names, is_agreed=yes))
+    if context.settings.json:
+        say(json_text({"removed": list(removed)}))
+        return 0
+    for session_id in removed:
+        say(f"removed {session_id}")
+    return 0
+
+
+async def _remove(
+    context: CommandContext, names: Sequence[str], *, is_agreed: bool
+) -> tuple[str, ...]:
+    journal = context.known_journal()
+    try:
+        with naming_the_journal(context):
+            ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
+        if not is_agreed:
+            _ask(ids, len(await child_sessions(journal, ids)))
+        return await remove_sessions(Services(journal=journal), ids)
+    finally:
+        await journal.aclose()
+
+
+def _ask(ids: Sequence[str], child_count: int) -> None:
+    """Ask the person at the terminal; without a terminal nothing is removed.
+
+    Args:
+        child_count: How many sessions of child runs go with them.
+    Raises:
+        UsageError: `not-agreed`; there is no terminal.
+        click.Abort: The person said no.
+    """
+    children = f" with {_counted(child_count, 'child run')}" if child_count else ""
+    shown = f"{', '.join(ids)}{children}"
+    if not _is_terminal():
+        raise UsageError(
+            f"Removing {shown} cannot be undone, and there is no terminal to ask at. Nothing was "
+            "removed. Add --yes; `minions sessions export` makes a copy before.",
+            code="not-agreed",
+        )
+    click.confirm(f"Remove {shown}, for good?", abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+@frozen(kw_only=True)
+class _CleanUpResult:
+    """What a clean-up removed."""
+
+    cleaned: CleanUp
+    cached: int = 0
+    """How many cached outputs of steps were removed."""
+    bytes_of_file: int = 0
+    """By how many bytes the database's file became smaller."""
+
+
+@click.command("gc")
+@click.option("--older-than", metavar="TIME", help="Remove finished sessions this old: 30d, 12h.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N, however old."
+)
+@click.option("--cache", is_flag=True, help="Remove outputs cached by `cache: true`, too.")
+@click.option(
+    "--dry-run", "only_tell", is_flag=True, help="Show what would be removed; remove nothing."
+)
+@takes_options(DatabaseOption)
+def gc(
+    options: DatabaseOption,
+    older_than: str | None,
+    keep: int | None,
+    *,
+    cache: bool,
+    only_tell: bool,
+) -> int:
+    """Free data that nothing needs: blobs that no session names and, if asked for, old sessions.
+
+    Without --older-than and --keep no session is removed. Sessions stay if a run in them may be
+    resumed, or if a fork that stays reads from them.
+    """
+    context = command_context(options)
+    age_s = None if older_than is None else seconds_of(older_than)
+    freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
+    if context.settings.json:
+        say(json_text({"dry_run": only_tell, **_as_json(freed)}))
+        return 0
+    for line in _lines(freed, dry_run=only_tell):
+        say(line)
+    return 0
+
+
+async def _gc(
+    context: CommandContext, age_s: float | None, keep: int | None, *, cache: bool, dry_run: bool
+) -> _CleanUpResult:
+    journal = context.known_journal()
+    try:
+        cleaned = await clean_up(
+            Services(journal=journal), older_than_s=age_s, keep=keep, dry_run=dry_run
+        )
+        freed = _CleanUpResult(cleaned=cleaned)
+        if dry_run:
+            return freed
+        cached = await _forget_cached(context) if cache else 0
+        return evolve(freed, cached=cached, bytes_of_file=await journal.compact())
+    finally:
+        await journal.aclose()
+
+
+async def _forget_cached(context: CommandContext) -> int:
+    cache = context.cache()
+    try:
+        return await cache.clear()
+    finally:
+        await cache.aclose()
+
+
+def _as_json(freed: _CleanUpResult) -> dict[str, JsonValue]:
+    cleaned = freed.cleaned
+    return {
+        "sessions": list(cleaned.sessions),
+        "kept": {"unfinished": list(cleaned.unfinished), "forked": list(cleaned.forked)},
+        "blobs": encode(cleaned.collected),
+        "cached": freed.cached,
+        "bytes_of_file": freed.bytes_of_file,
+    }
+
+
+def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
+    cleaned, collected = freed.cleaned, freed.cleaned.collected
+    verb = "would remove" if dry_run else "removed"
+    lines = [f"{verb} {session_id}" for session_id in cleaned.sessions]
+    for ids, why in (
+        (cleaned.unfinished, "a run may be resumed"),
+        (cleaned.forked, "a fork that stays reads from it"),
+    ):
+        lines += [f"kept {session_id}: {why}" for session_id in ids]
+    freeing = "would free" if dry_run else "freed"
+    lines.append(
+        f"{freeing} {_counted(len(cleaned.sessions), 'session')}, "
+        f"{_counted(collected.blobs, 'blob')} ({_size(collected.bytes)})"
+    )
+    if freed.cached:
+        lines.append(f"removed {_counted(freed.cached, 'cached output')}")
+    if freed.bytes_of_file:
+        lines.append(f"the file is {_size(freed.bytes_of_file)} smaller")
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(count: int) -> str:
+    """The size in the largest unit in which it is at least 1."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,567 @@
+"""`minions worker`, `workers` and `queues`: who executes queued runs, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+
+import click
+from attrs import evolve, frozen
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.app.wiring.databases import shared_dispatch
+from minions.app.wiring.logs import make_log
+from minions.contracts.base_url import check_base_url
+from minions.contracts.dispatch import (
+    DEFAULT_SLOTS,
+    DispatchEngine,
+    QueueLimits,
+    QueueView,
+    RateLimit,
+    WorkerPlan,
+    WorkerView,
+)
+from minions.contracts.queue_places import DEFAULT_QUEUE
+from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.data.json_values import JsonValue
+from minions.data.schema import load_validator
+from minions.data.texts import seconds_of
+from minions.engine.services.worker_names import worker_name
+from minions.interfaces.cli.console.console import json_text, log_line, say, tell
+from minions.interfaces.cli.options import (
+    CacheOption,
+    CommandContext,
+    CommonOptions,
+    OutputOptions,
+    RunLimitOptions,
+    command_context,
+    option,
+    takes_options,
+)
+from minions.interfaces.cli.queue_options import process_log
+from minions.interfaces.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from minions.interfaces.worker.health import DeltaAccess
+
+_LOOPBACK: Final = "127.0.0.1"
+_ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
+_BEYOND_DRAIN_S: Final = 15.0
+"""Seconds that the end may take beyond the time of runs; then the process exits."""
+
+
+@frozen(kw_only=True, slots=False)
+class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
+    """How each run is executed."""
+
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run."
+    )
+
+
+@click.command("worker")
+@click.option(
+    "--queues",
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    metavar="NAME,…",
+    help="The queues whose runs it executes, separated by commas.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1_000),
+    default=DEFAULT_SLOTS,
+    show_default=True,
+    help="Runs at a time.",
+)
+@click.option("--once", is_flag=True, help="End when no run is queued any more.")
+@click.option(
+    "--drain",
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="When it is stopped, runs have that long to end; then others resume them.",
+)
+@click.option(
+    "--health", metavar="[HOST:]PORT", help="Answer /health and /ready there; else nowhere."
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Pieces of answers are at --health for who has this token; a file as that of `serve`.",
+)
+@click.option(
+    "--stream-url", metavar="URL", help="Where other machines reach --health; else its address."
+)
+@click.option(
+    "--any-folder",
+    is_flag=True,
+    help="Take runs that were started in other folders, too; their relative paths start here.",
+)
+@takes_options(_ExecutionOptions)
+def worker_command(
+    execution: _ExecutionOptions,
+    *,
+    queues: str,
+    slots: int,
+    once: bool,
+    drain: str,
+    health: str | None,
+    token_file: str | None,
+    stream_url: str | None,
+    any_folder: bool,
+) -> int:
+    """Execute the runs that were queued in the database of --db, until Ctrl-C or SIGTERM.
+
+    What a run may do is decided here, not where it was queued: tools, approvals, keys and limits
+    are this worker's. Any number of workers may use one PostgreSQL database.
+    """
+    context = command_context(execution)
+    if context.settings.no_store:
+        raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
+    address = None if health is None else _address(health)
+    options = _WorkerOptions(
+        plan=_plan(queues, slots, drain, once=once),
+        health=address,
+        stream=_stream(address, token_file, stream_url),
+        any_folder=any_folder,
+    )
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_work(context, options, out))
+
+
+@frozen(kw_only=True)
+class _WorkerOptions:
+    """The arguments of the command."""
+
+    plan: WorkerPlan
+    health: tuple[str, int] | None
+    stream: _Stream | None
+    """Who may read the pieces of answers; None: nobody."""
+    any_folder: bool
+
+
+@frozen(kw_only=True)
+class _Stream:
+    token_file: Path
+    url: str | None
+    """Where other processes reach it; None: at the address on which it listens."""
+
+
+def _plan(queues: str, slots: int, drain: str, *, once: bool) -> WorkerPlan:
+    """The plan, under a name that no other worker has.
+
+    Raises:
+        UsageError: The name of a queue, or the time, is none.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in queues.split(",")))
+    for name in names:
+        try:
+            QueueLimits(name=name)
+        except ValueError as error:
+            raise UsageError(
+                f"--queues {queues}: {name!r} is no name of a queue. It has 1 to 63 lower-case "
+                "letters, digits, `-`, `_` or `.`; several are separated by commas.",
+                code="bad-queue-name",
+            ) from error
+    return WorkerPlan(
+        name=worker_name(f"wrk_{os.urandom(6).hex()}"),
+        queues=names,
+        slots=slots,
+        drain_s=seconds_of(drain),
+        ends_when_idle=once,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host and port; loopback where no host is given.
+
+    Raises:
+        UsageError: There is no port in it.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise UsageError(f"--health {text}: expected a port, or HOST:PORT.")
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+def _stream(
+    health: tuple[str, int] | None, token_file: str | None, url: str | None
+) -> _Stream | None:
+    """What the options say about pieces of answers.
+
+    Raises:
+        UsageError: An option is missing, or the URL is none.
+    """
+    if token_file is None:
+        if url is None:
+            return None
+        raise UsageError("--stream-url needs --token-file FILE: pieces of answers need a token.")
+    if health is None:
+        raise UsageError("--token-file needs --health [HOST:]PORT, where the pieces are offered.")
+    if url is None and health[0] in _ANY_HOST:
+        raise UsageError(
+            f"--health {health[0]}:{health[1]} is no address that others can connect to: say with "
+            "--stream-url URL how they reach it, such as http://worker-1.example:8650."
+        )
+    checked = None if url is None else check_base_url(url, "--stream-url")
+    return _Stream(token_file=Path(token_file), url=checked)
+
+
+async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -> int:
+    from minions.interfaces.worker.health import serving_health
+
+    await import_in_daemon_thread(load_validator)
+    access = None if options.stream is None else _access(options.stream)
+    worker = _worker(context, options, access)
+    try:
+        with _stopped_by_signals(worker) as caught:
+            async with contextlib.AsyncExitStack() as stack:
+                port = None
+                if options.health is not None:
+                    host, wanted = options.health
+                    log = process_log(context)
+                    serving = serving_health(worker, host, wanted, log, deltas=access)
+                    port = await stack.enter_async_context(serving)
+                    if options.stream is not None:
+                        worker.publish_stream(options.stream.url or _url(host, port))
+                _announce(context, options.plan, port, out)
+                await worker.run()
+    finally:
+        await worker.aclose()
+    return 128 + caught[0] if caught else 0
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _access(stream: _Stream) -> DeltaAccess:
+    """Who may read the pieces of answers.
+
+    Raises:
+        EnvironmentRefusedError: The token file cannot be used.
+        UsageError: Its token is too short.
+    """
+    from minions.interfaces.http.tokens import read_token_file
+    from minions.interfaces.worker.delta_streams import DeltaStreams
+    from minions.interfaces.worker.health import DeltaAccess
+
+    return DeltaAccess(DeltaStreams(), read_token_file(stream.token_file))
+
+
+def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAccess | None) -> Worker:
+    from minions.app.runs.schedule_store import ScheduleStore
+    from minions.app.wiring.databases import make_dispatch, state_beside
+    from minions.app.wiring.webhook import waiting_webhook
+    from minions.interfaces.server.live.waiting_notices import WaitingNotices
+    from minions.interfaces.worker.worker import WorkerRuntime
+
+    log, plan, settings = process_log(context), options.plan, context.settings
+    engine = make_dispatch(settings, log)
+    parts = context.runtime()
+    services, is_gone = parts.services, parts.services.is_worker_gone
+    parts = parts.evolve(is_worker_gone=lambda name: is_gone(name) or engine.is_worker_gone(name))
+    folder = None if options.any_folder else str(Path.cwd())
+    runtime = WorkerRuntime(settings, parts, name=plan.name, folder=folder)
+    webhook = waiting_webhook(
+        settings,
+        clock=services.clock,
+        sleep=services.sleep,
+        log=log,
+        secrets=services.secrets,
+    )
+    hooks = () if webhook is None else (webhook,)
+    marks = state_beside(services.journal)
+    notices = WaitingNotices(hooks, services.journal, marks, log, page=None)
+    schedules = ScheduleStore(state_beside(services.journal))
+    deltas = None if access is None else access.streams
+    return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules, deltas=deltas)
+
+
+def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:
+    if context.settings.json:
+        document: dict[str, JsonValue] = {"worker": plan.name, "queues": list(plan.queues)}
+        say(json_text({**document, "slots": plan.slots, "health_port": port}), out)
+        return
+    health = f" · health on port {port}" if port is not None else ""
+    say(f"worker {plan.name} · queues {', '.join(plan.queues)} · {plan.slots} runs{health}", out)
+
+
+@contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM stops the worker, the second ends the process at once.
+
+    Gives the list in which a caught signal stands afterwards.
+    """
+    caught: list[int] = []
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        tell(f"\n{signal.Signals(number).name}: stopping; runs have {worker.plan.drain_s:g} s.")
+        late = threading.Timer(worker.plan.drain_s + _BEYOND_DRAIN_S, os._exit, [128 + number])
+        late.daemon = True
+        late.start()
+        loop.call_soon_threadsafe(worker.stop)
+
+    # Not the loop's handlers: they wait for a loop that code of a step may block.
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield caught
+    finally:
+        if not caught:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+# --- `minions queues` and `workers` --------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+_MOST: Final = 1_000_000
+"""Runs at a time; the engine stores no larger number."""
+
+
+@frozen(kw_only=True, slots=False)
+class _SharedDatabaseOption(OutputOptions):
+    """The database that workers share."""
+
+    db: str | None = option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
+
+
+@click.group("queues")
+def queues_command() -> None:
+    """List queues with their limits, and limit them."""
+
+
+@queues_command.command("list")
+@takes_options(_SharedDatabaseOption)
+def list_(options: _SharedDatabaseOption) -> int:
+    """List the queues: their limits, and how many runs wait and are executed."""
+    context = command_context(options)
+    found = asyncio.run(_with_engine(context, lambda engine: engine.queues()))
+    if context.settings.json:
+        say(json_text({"queues": [_document(each) for each in found]}))
+        return 0
+    for each in found:
+        say(
+            f"{each.limits.name}  {each.waiting} wait, {each.delayed} delayed, {each.taken} "
+            f"executed  {_words(each.limits)}"
+        )
+    if not found:
+        tell("There is no queue. The first run makes one: minions run RECIPE --detach --queue NAME")
+    return 0
+
+
+@queues_command.command("set")
+@click.argument("name")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(0, _MOST),
+    metavar="NUMBER",
+    help="Runs at a time, over all workers; 0: unlimited.",
+)
+@click.option(
+    "--per-worker",
+    type=click.IntRange(1, _MOST),
+    metavar="NUMBER",
+    help="Runs at a time of a worker.",
+)
+@click.option(
+    "--rate", metavar="NUMBER/TIME", help="Runs that begin in a time: 10/60s; 0: unlimited."
+)
+@takes_options(_SharedDatabaseOption)
+def set_(
+    options: _SharedDatabaseOption,
+    name: str,
+    *,
+    concurrency: int | None,
+    per_worker: int | None,
+    rate: str | None,
+) -> int:
+    """Change limits of the queue NAME; those that are not named stay as they are.
+
+    A worker takes no more than --concurrency: where that is less, --per-worker becomes the same.
+    """
+    context = command_context(options)
+    given: dict[str, object] = {}
+    if concurrency is not None:
+        given["concurrency"] = concurrency or None
+    if per_worker is not None:
+        given["per_worker"] = per_worker
+    if rate is not None:
+        given["rate"] = _rate(rate)
+    if not given:
+        raise UsageError("Say which limit: --concurrency, --per-worker or --rate.")
+
+    async def change(engine: DispatchEngine) -> QueueLimits:
+        known = {each.limits.name: each.limits for each in await engine.queues()}
+        limits = evolve(known.get(name) or _new(name), **given)  # type: ignore[arg-type]  # its own
+        limits = limits.capped()
+        await engine.set_queue(limits)
+        return limits
+
+    limits = asyncio.run(_with_engine(context, change))
+    if context.settings.json:
+        say(json_text(_document(QueueView(limits=limits))))
+    else:
+        say(f"{limits.name}  {_words(limits)}")
+    return 0
+
+
+@queues_command.command("remove")
+@click.argument("name", metavar="NAME")
+@takes_options(_SharedDatabaseOption)
+def remove(options: _SharedDatabaseOption, name: str) -> int:
+    """Forget the queue NAME and its limits. One that has runs stays."""
+    context = command_context(options)
+
+    async def forget(engine: DispatchEngine) -> tuple[bool, Mapping[str, QueueView]]:
+        known = {each.limits.name: each for each in await engine.queues()}
+        return await engine.remove_queue(name), known
+
+    is_removed, known = asyncio.run(_with_engine(context, forget))
+    if is_removed:
+        say(json_text({"removed": name}) if context.settings.json else f"{name} is removed")
+        return 0
+    if name not in known:
+        near = near_names(name, known)
+        raise NotFoundError(
+            f"There is no queue '{name:.63}'.{near_hint(near)}",
+            code="unknown-queue",
+            suggestions=near,
+        )
+    raise UsageError(
+        f"The queue '{name}' has runs that have not ended: `minions queues list` shows how many. "
+        "Let a worker execute them, or cancel them.",
+        code="queue-in-use",
+    )
+
+
+def _new(name: str) -> QueueLimits:
+    try:
+        return QueueLimits(name=name)
+    except ValueError as error:
+        raise UsageError(
+            f"{name!r} is no name of a queue: it has 1 to 63 lower-case letters, digits, `-`, `_` "
+            "or `.`, and begins with a letter or digit.",
+            code="bad-queue-name",
+        ) from error
+
+
+def _rate(text: str) -> RateLimit | None:
+    """The rate as it was typed; None: unlimited.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if text == "0":
+        return None
+    number, slash, time = text.partition("/")
+    if not (slash and number.isascii() and number.isdecimal() and int(number)):
+        raise UsageError(f"--rate {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
+    return RateLimit(starts=int(number), period_s=seconds_of(time))
+
+
+def _words(limits: QueueLimits) -> str:
+    at_once = "unlimited" if limits.concurrency is None else f"at most {limits.concurrency}"
+    rate = "" if limits.rate is None else f", {limits.rate.starts} per {limits.rate.period_s:g} s"
+    return f"{at_once}, {limits.per_worker} at each worker{rate}"
+
+
+def _document(queue: QueueView) -> JsonValue:
+    limits = queue.limits
+    rate = limits.rate
+    return {
+        "name": limits.name,
+        "concurrency": limits.concurrency,
+        "per_worker": limits.per_worker,
+        "rate": None if rate is None else {"starts": rate.starts, "period_s": rate.period_s},
+        "waiting": queue.waiting,
+        "delayed": queue.delayed,
+        "taken": queue.taken,
+    }
+
+
+async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], Awaitable[T]]) -> T:
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+    if engine is None:
+        raise UsageError(
+            "Queues have limits where the journal is in PostgreSQL: give --db postgresql://…. In "
+            "an SQLite file they have none, and `minions sessions list --status queued` lists "
+            "what waits.",
+            code="no-shared-queues",
+        )
+    try:
+        return await use(engine)
+    finally:
+        await engine.aclose()
+
+
+@click.group("workers")
+def workers_command() -> None:
+    """List the workers of a database."""
+
+
+@workers_command.command("list")
+@takes_options(_SharedDatabaseOption)
+def list_workers(options: _SharedDatabaseOption) -> int:
+    """List the workers that were heard of within a day, and what they execute."""
+    context = command_context(options)
+    found = asyncio.run(_workers(context))
+    if context.settings.json:
+        say(json_text({"workers": [_worker_document(each) for each in found]}))
+        return 0
+    for each in found:
+        state = "alive" if each.is_alive else "dead"
+        say(
+            f"{each.name}  {state}  {each.taken} of {each.slots} runs  "
+            f"queues {', '.join(each.queues)}  seen {each.seen_at:%Y-%m-%d %H:%M:%S}Z"
+        )
+    if not found:
+        tell("There is no worker. Start one: minions worker --db URL --queues NAME")
+    return 0
+
+
+def _worker_document(worker: WorkerView) -> JsonValue:
+    return {
+        "name": worker.name,
+        "is_alive": worker.is_alive,
+        "queues": list(worker.queues),
+        "slots": worker.slots,
+        "taken": worker.taken,
+        "started_at": worker.started_at.isoformat(),
+        "seen_at": worker.seen_at.isoformat(),
+        "stream_url": worker.stream_url,
+    }
+
+
+async def _workers(context: CommandContext) -> Sequence[WorkerView]:
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+    if engine is None:
+        raise UsageError(
+            "Workers are known where the journal is in PostgreSQL: give --db postgresql://…. A "
+            "worker of an SQLite file answers at its --health.",
+            code="no-shared-queues",
+        )
+    try:
+        return await engine.workers()
+    finally:
+        await engine.aclose()

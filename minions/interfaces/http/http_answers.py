@@ -1,0 +1,343 @@
+"""Answers as small ASGI apps: JSON, texts, and errors as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.runtime import Ids, Log
+from minions.data.codec import encode
+from minions.data.errors import (
+    BudgetSpentError,
+    EnvironmentRefusedError,
+    Fault,
+    FencedError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    RecipeError,
+    UsageError,
+    words_of,
+)
+from minions.data.json_parts import encoded_parts
+from minions.data.json_values import JsonValue, dumps
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_CONFLICTS: Final = frozenset(
+    {
+        "call-in-doubt",
+        "corrupt-entry",
+        "decision-needed",
+        "empty-session",
+        "has-forks",
+        "nothing-recorded",
+        "nothing-to-mark",
+        "nothing-to-retry",
+        "other-command",
+        "other-folder",
+        "other-recipe",
+        "other-version",
+        "recipe-needed",
+        "rolled-back",
+        "run-failed",
+        "run-rejected",
+        "run-went-on",
+        "session-exists",
+        "session-went-on",
+        "unanswered-tool-call",
+        "unknown-call",
+    }
+)
+"""Codes of valid requests that the present state does not allow."""
+
+
+_BAD_HEADS: Final = frozenset({"bad-idempotency-key", "bad-last-event-id", "bad-query"})
+"""Codes of wrong queries and headers, whose status is 400; of a wrong body it is 422."""
+
+_BAD_SECRETS: Final = frozenset({"missing-secret", "short-secret"})
+"""Codes of secrets that a caller refers to and that cannot be read: a retry does not help."""
+
+
+class RefusedError(MinionsError):
+    """A refusal by the server itself."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        *,
+        suggestions: tuple[str, ...] = (),
+        headers: Mapping[str, str] | None = None,
+        instance: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, suggestions=suggestions)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.instance = instance
+        """The `instance` of the problem instead of the requested path; None: the path."""
+
+
+@frozen(kw_only=True)
+class FaultView:
+    """A fault of a recipe."""
+
+    code: str
+    message: str
+    file: str
+    line: int
+    column: int
+    label: str | None = None
+    help: str | None = None
+
+
+def fault_view(fault: Fault) -> FaultView:
+    """The fault without the line of the recipe's text, which may contain a password."""
+    return FaultView(
+        code=fault.code,
+        message=fault.message,
+        file=fault.file,
+        line=fault.line,
+        column=fault.column,
+        label=fault.label,
+        help=fault.help,
+    )
+
+
+@frozen(kw_only=True)
+class Problem:
+    """Why a request was refused."""
+
+    type: str
+    """`urn:minions:problem:` and the code."""
+    title: str
+    """The status in words."""
+    status: int
+    detail: str
+    """What was read, what was expected, and what to try."""
+    code: str
+    """A stable code, lower case with hyphens."""
+    category: str
+    """What kind of failure it is: `transient`, `rate_limit`, `timeout`, `resource`, `contract`,
+    `tool`, `permission`, `refusal`, `terminal` or `internal`."""
+    suggestions: tuple[str, ...] = ()
+    """Similar names, or commands to try."""
+    instance: str
+    """The path of the request; of an internal error its number in the log."""
+    faults: tuple[FaultView, ...] = ()
+    """The faults of a recipe; absent without a recipe."""
+
+
+def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str, str]]:
+    """The problem for a caller, and headers of the response."""
+    status = _status(error)
+    problem = Problem(
+        type=f"urn:minions:problem:{error.error_code}",
+        title=status.phrase,
+        status=status.value,
+        detail=error.message,
+        code=error.error_code,
+        category=error.info().category.value,
+        suggestions=error.suggestions,
+        instance=getattr(error, "instance", None) or instance,
+        faults=tuple(map(fault_view, error.faults)) if isinstance(error, RecipeError) else (),
+    )
+    return problem, _headers(error, status)
+
+
+def _status(error: MinionsError) -> HTTPStatus:
+    if isinstance(error, RefusedError):
+        return error.status
+    if isinstance(error, BudgetSpentError):
+        return HTTPStatus.TOO_MANY_REQUESTS
+    if error.error_code == "input-refused":  # as the run found when it opened its tools
+        return HTTPStatus.FORBIDDEN
+    if error.error_code in _BAD_HEADS:
+        return HTTPStatus.BAD_REQUEST
+    if isinstance(error, NotFoundError):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, LeaseHeldError | FencedError) or error.error_code in _CONFLICTS:
+        return HTTPStatus.CONFLICT
+    if isinstance(error, UsageError) or error.error_code in _BAD_SECRETS:
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    if isinstance(error, EnvironmentRefusedError):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _headers(error: MinionsError, status: HTTPStatus) -> Mapping[str, str]:
+    if isinstance(error, RefusedError):
+        return error.headers
+    if isinstance(error, BudgetSpentError):
+        wait = error.retry_after_s
+        return {} if wait is None else {"retry-after": str(wait)}
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        return {"retry-after": "5"}
+    return {}
+
+
+# --- unexpected errors ---------------------------------------------------------------------------
+
+
+class StandardLog:
+    """The logger `minions.server` of the standard library, which an application configures."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("minions.server")
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Log one line."""
+        self._logger.info(_line(event, facts))
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """Log one line as a warning."""
+        self._logger.warning(_line(event, facts))
+
+
+def _line(event: str, facts: dict[str, object]) -> str:
+    return " ".join((event, *(f"{name}={value!r}" for name, value in facts.items())))
+
+
+_OPERATORS: Final = frozenset(
+    {"bad-configuration", "broken-extension", "empty-extension", "unknown-extension"}
+)
+"""Codes of faults in files of the operator, whose content and place a caller does not learn."""
+
+
+class Incidents:
+    """Reports unexpected errors."""
+
+    def __init__(self, log: Log, ids: Ids, token: str) -> None:
+        """Log to `log`.
+
+        Args:
+            token: The server's token, which is removed from what is logged; empty: there is none.
+        """
+        self._log = log
+        self._ids = ids
+        self._token = token
+
+    def report(self, error: BaseException) -> MinionsError:
+        """Log an unexpected error, and return the error for the caller; ours are returned as they
+        are.
+        """
+        if isinstance(error, MinionsError):
+            return self._of_operator(error) if error.error_code in _OPERATORS else error
+        number = self._ids("err")
+        frames = traceback.extract_tb(error.__traceback__)
+        trace = " < ".join(f"{each.filename}:{each.lineno}" for each in reversed(frames))
+        words = words_of(error)
+        if self._token:
+            words = words.replace(self._token, "***")
+        self._log.warning("unexpected_error", id=number, error=words, trace=trace)
+        return RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "internal",
+            f"An unexpected error happened. The server's log has it under '{number}'.",
+            instance=f"urn:minions:incident:{number}",
+        )
+
+    def _of_operator(self, error: MinionsError) -> MinionsError:
+        number = self._ids("err")
+        self._log.warning("operators_fault", id=number, error=error.message, where=error.where)
+        return RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            error.error_code,
+            "The configuration of this server, or an extension of it, has a fault. The log has it "
+            f"under '{number}'.",
+            instance=f"urn:minions:incident:{number}",
+        )
+
+
+# --- responses as small ASGI apps ----------------------------------------------------------------
+
+
+EVENT_STREAM: Final = "text/event-stream"
+"""The media type of server-sent events."""
+
+Scope: TypeAlias = MutableMapping[str, Any]  # Any: as the ASGI specification has it
+Message: TypeAlias = MutableMapping[str, Any]  # Any: as above
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def json_bytes(value: JsonValue) -> bytes:
+    """Compact JSON as UTF-8; lone surrogates, which UTF-8 cannot express, are escaped."""
+    try:
+        return dumps(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def json_bytes_in_parts(value: JsonValue) -> bytes:
+    """As `json_bytes`, in a thread beside the event loop, where others work meanwhile."""
+    return b"".join(map(_as_bytes, encoded_parts(value, dumps)))
+
+
+def _as_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
+@frozen
+class Answer:
+    """A whole response."""
+
+    status: int
+    body: object = None
+    """A value that the codec can encode as JSON, or bytes, which are sent as they are; None:
+    empty."""
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        body = self.body if isinstance(self.body, bytes) else b""
+        if self.body is not None and not isinstance(self.body, bytes):
+            body = json_bytes(encode(self.body))
+        named = {
+            "content-type": self.media_type,
+            "content-length": str(len(body)),
+            **self.headers,
+        }
+        headers = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in named.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        if scope["method"] == "HEAD":
+            body = b""
+        await send({"type": "http.response.body", "body": body})
+
+
+@frozen
+class NoContent:
+    """204: neither a body nor headers about one; an `EventSource` does not come again."""
+
+    headers: Mapping[str, str] = field(factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        headers = [(name.encode(), text.encode()) for name, text in self.headers.items()]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def refusal(error: MinionsError, instance: str) -> Answer:
+    """The response for an error: problem details."""
+    problem, headers = problem_of(error, instance)
+    body = encode(problem)
+    if isinstance(body, dict) and not problem.faults:
+        del body["faults"]
+    return Answer(problem.status, body, PROBLEM_TYPE, headers)

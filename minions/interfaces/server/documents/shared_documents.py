@@ -1,0 +1,370 @@
+"""Bodies that several endpoints share, as classes. The OpenAPI document is made of these."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.budgets import LONGEST_USER
+from minions.contracts.executions import RUN_STATE_SCHEMA
+from minions.data.json_values import JsonValue, as_object, dumps
+from minions.interfaces.http.http_answers import FaultView
+from minions.interfaces.http.tokens import TokenScope
+
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+_LARGEST: Final = 9_007_199_254_740_991
+"""The largest number that every JSON reader reads as a whole number."""
+MOST_DIGITS: Final = len(str(_LARGEST))
+"""The most digits of a position in a header or a path."""
+
+
+def text_schema(most: int = 200, *kinds: str) -> dict[str, JsonObject]:
+    """The schema of a text that is not empty, or of one of the other kinds, for field metadata."""
+    kind: JsonValue = ["string", *kinds] if kinds else "string"
+    return {"schema": {"type": kind, "minLength": 1, "maxLength": most}}
+
+
+def number_schema(least: int, most: int = _LARGEST, *kinds: str) -> dict[str, JsonObject]:
+    """The schema of a whole number within bounds, or of another kind, for field metadata."""
+    kind: JsonValue = ["integer", *kinds] if kinds else "integer"
+    return {"schema": {"type": kind, "minimum": least, "maximum": most}}
+
+
+MAYBE_TEXT: Final = text_schema(200, "null")
+USER: Final = text_schema(LONGEST_USER, "null")
+STATE: Final[Mapping[str, JsonObject]] = {"schema": RUN_STATE_SCHEMA}
+"""The schema of a run's state: one of `RunState`."""
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Page:
+    """Which part of a list to return."""
+
+    limit: int = field(default=100, metadata=number_schema(1, 1_000))
+    offset: int = field(default=0, metadata=number_schema(0))
+
+
+@frozen(kw_only=True)
+class After:
+    """The position after which a stream begins; the header Last-Event-ID wins over it."""
+
+    after: int | None = field(default=None, metadata=number_schema(0, _LARGEST, "null"))
+
+
+# --- system ---------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Health:
+    """The state of the server."""
+
+    status: Literal["ok", "stopping"]
+    version: str
+
+
+@frozen(kw_only=True)
+class Ready:
+    """The server takes runs."""
+
+    status: Literal["ready"]
+
+
+@frozen(kw_only=True)
+class CallerView:
+    """What the token of the request lets its holder do."""
+
+    name: str | None
+    """The name of the token; null: the only token of the server."""
+    scopes: tuple[TokenScope, ...]
+    user: str | None
+    """The user for whom all runs of the token are; null: each request may name one."""
+
+
+@frozen(kw_only=True)
+class SystemView:
+    """What the server runs with and executes now."""
+
+    version: str
+    journal: str
+    """The place of the journal, without a password."""
+    project: str | None = None
+    """The folder of the project in which the server runs; None: it is not told to a token that sees
+    one user's runs alone."""
+    started_at: datetime
+    active_runs: int
+    """For a token that sees one user's runs alone those of that user."""
+    max_runs: int
+    followers: int | None = None
+    """The number of open streams; None: it is not told to a token that sees one user's runs alone.
+    """
+    models: tuple[str, ...]
+    """The models that a caller may choose for a turn of a conversation."""
+    caller: CallerView
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class InputView:
+    """A declared input of a recipe."""
+
+    name: str
+    schema: JsonObject
+    required: bool
+    secret: bool
+    """Whether the input takes `env:NAME` or `file:/path` instead of the value."""
+    default: JsonValue = None
+    description: str = ""
+
+
+@frozen(kw_only=True)
+class RecipeRow:
+    """A recipe in the list."""
+
+    id: str
+    ok: bool
+    """Whether the recipe can be run."""
+    version: str | None = None
+    name: str = ""
+    """The name for people; empty: show the id."""
+    description: str = ""
+    steps: int = 0
+    is_agent: bool = False
+    """Whether the recipe can be used for a conversation in a session."""
+    fault_count: int = 0
+    """How many faults it has. What they are is in the server's log, and `minions validate` says it:
+    a caller does not own the file."""
+    warnings: tuple[FaultView, ...] = ()
+    """What `minions validate` warns of in a recipe that can be run."""
+
+
+@frozen(kw_only=True)
+class Recipes:
+    """A part of the list of recipes, ordered by id."""
+
+    recipes: tuple[RecipeRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class StepOfRecipe:
+    """A step of a recipe."""
+
+    id: str
+    kind: str
+    description: str
+    depends_on: tuple[str, ...]
+
+
+@frozen(kw_only=True)
+class RecipeView:
+    """A recipe with its inputs and steps."""
+
+    id: str
+    version: str
+    name: str
+    """The name for people; empty: show the id."""
+    description: str
+    is_agent: bool
+    inputs: tuple[InputView, ...]
+    steps: tuple[StepOfRecipe, ...]
+    warnings: tuple[FaultView, ...]
+    """What `minions validate` warns of."""
+    links: Mapping[str, str]
+
+
+# --- agents ---------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class AgentView:
+    """A recipe as an agent that is called by its name."""
+
+    name: str
+    description: str
+    is_chat: bool
+    """Whether the agent takes `message` and remembers its session; else it takes `inputs`."""
+    links: Mapping[str, str]
+
+
+@frozen(kw_only=True)
+class Agents:
+    """A part of the list of agents, ordered by name."""
+
+    agents: tuple[AgentView, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class TaskRequest:
+    """A task for an agent."""
+
+    message: str | None = field(default=None, metadata=text_schema(500_000, "null"))
+    """The message for a chat agent; None: `inputs` has everything."""
+    inputs: JsonObject = field(factory=dict)
+    session: str | None = field(default=None, metadata=MAYBE_TEXT)
+    user: str | None = field(default=None, metadata=USER)
+    """The label of the user for whom it runs; None: none."""
+
+
+# --- large values in responses -------------------------------------------------------------------
+
+
+_NODE: Final = 4
+"""Characters that each member of a list or an object counts for, beside its texts."""
+
+
+@frozen(kw_only=True)
+class CutQuery:
+    """Whether large values are cut."""
+
+    cut: int | None = field(default=None, metadata=number_schema(100, 10_000_000, "null"))
+    """Leave of each value some so many characters, and say in `cut` what was left out; None: every
+    value is whole."""
+
+
+@frozen(kw_only=True)
+class CutPart:
+    """A text, list or object of which the response has only the beginning."""
+
+    path: str
+    """Its place in the response, as JSON Pointer (RFC 6901)."""
+    shown: int
+    """How many characters or members there are."""
+    total: int
+    """How many there are in the whole value."""
+    digest: str
+    """A digest of the whole value: equal values have equal digests."""
+
+
+@frozen(kw_only=True)
+class ValueAddress:
+    """Which value of a run to return."""
+
+    at: str = field(metadata=text_schema(2_000))
+    """The `path` of the value in the response about the run or the step."""
+    address: str | None = field(default=None, metadata=text_schema(1_000, "null"))
+    """The step whose response has the path; None: the run's."""
+
+
+@frozen(kw_only=True)
+class ValueView:
+    """A value of a run in whole."""
+
+    value: JsonValue
+
+
+def cut_at(document: JsonValue, places: Sequence[str], limit: int) -> JsonValue:
+    """The document with large values cut, and its member `cut` filled with what was left out.
+
+    Args:
+        places: Pointers to the values that may be cut; `*` is every member of a list.
+        limit: About how many characters are left of each of these values.
+    """
+    cut = Cut(limit)
+    whole = as_object(document)
+    shown: JsonValue = dict(whole)
+    for place in places:
+        shown = _replace(shown, place.split("/")[1:], "", cut)
+    parts: list[JsonValue] = [
+        {"path": each.path, "shown": each.shown, "total": each.total, "digest": each.digest}
+        for each in cut.parts
+    ]
+    return {**as_object(shown), "cut": parts}
+
+
+def _replace(value: JsonValue, place: Sequence[str], path: str, cut: Cut) -> JsonValue:
+    """The value with what stands at the place below it cut."""
+    if not place:
+        return cut.value(value, path)
+    name, rest = place[0], place[1:]
+    if name == "*" and isinstance(value, list | tuple):
+        return [_replace(each, rest, f"{path}/{at}", cut) for at, each in enumerate(value)]
+    if isinstance(value, Mapping) and name in value:
+        return {**value, name: _replace(value[name], rest, f"{path}/{name}", cut)}
+    return value
+
+
+class Cut:
+    """Cuts values, each to about so many characters, and notes what it left out."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit
+        self.parts: list[CutPart] = []
+
+    def value(self, value: JsonValue, path: str) -> JsonValue:
+        """The beginning of the value, or all of it."""
+        self._left = self._limit
+        return self._any(value, path)
+
+    def _any(self, value: JsonValue, path: str) -> JsonValue:
+        self._left -= _NODE
+        if isinstance(value, str):
+            return self._text(value, path)
+        if isinstance(value, Mapping):
+            return dict(self._members(value.items(), path, value))
+        if isinstance(value, list | tuple):
+            return [each for _, each in self._members(enumerate(value), path, value)]
+        return value
+
+    def _text(self, text: str, path: str) -> str:
+        room = max(0, self._left)
+        self._left -= len(text)
+        if len(text) <= room:
+            return text
+        self._note(path, room, len(text), text)
+        return text[:room]
+
+    def _members(
+        self,
+        members: Iterable[tuple[object, JsonValue]],
+        path: str,
+        whole: Sequence[JsonValue] | Mapping[str, JsonValue],
+    ) -> Iterator[tuple[str, JsonValue]]:
+        for at, (name, each) in enumerate(members):
+            if self._left <= 0:
+                self._note(path, at, len(whole), whole)
+                return
+            self._left -= len(str(name))
+            yield str(name), self._any(each, f"{path}/{_escape(str(name))}")
+
+    def _note(self, path: str, shown: int, total: int, value: JsonValue) -> None:
+        text = value if isinstance(value, str) else dumps(value)
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
+        self.parts.append(CutPart(path=path, shown=shown, total=total, digest=digest.hexdigest()))
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def value_at(document: JsonValue, pointer: str) -> JsonValue:
+    """The value at that JSON Pointer.
+
+    Raises:
+        LookupError: There is none.
+    """
+    value = document
+    for name in pointer.split("/")[1:]:
+        name = name.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901  # unescaped, RFC 6901
+        if isinstance(value, Mapping):
+            value = value[name]
+        elif isinstance(value, list | tuple) and name.isascii() and name.isdigit():
+            value = value[int(name)]
+        else:
+            raise LookupError(pointer)
+    return value

@@ -1,3 +1,0 @@
-"""The filter `?text=` of lists."""
-
-from __future__ import annotations

@@ -1,0 +1,446 @@
+"""Checks of the tools that steps name, and of the arguments that they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from minions.contracts.tools import Effect, ToolSpec
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, SchemaValidator
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.shapes import Mismatch, Shape, kind_of
+from minions.recipe.checks.sources import KnownShape, Sources
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
+from minions.recipe.expressions.template import has_templates
+from minions.recipe.expressions.terms import Path
+from minions.recipe.expressions.values import path_text
+from minions.recipe.kinds.tool_kind import without_argument
+from minions.recipe.permissions import ALLOW_WRITE, missing_permission
+from minions.recipe.text.nodes import (
+    Entry,
+    MappingNode,
+    Node,
+    Place,
+    ScalarNode,
+    SequenceNode,
+    to_plain,
+)
+from minions.recipe.text.sections import Report, Section, read_texts, suggestion
+
+
+def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    """Report unknown tools, unknown and missing parameters, and constants of the wrong type.
+
+    Also for the arguments of `Step` classes that the operator registered.
+    """
+    validators: dict[str, SchemaValidator] = {}
+    for step in draft.steps:
+        if step.decision is not None:
+            _check_decision(draft, step, step.decision, validators, report)
+        if step.kind in ("goal", "plan"):
+            step.tools = _offered_tools(draft, step, report)
+        elif step.kind == "tool":
+            _check_call(draft, step, validators, report)
+        elif step.kind == "uses":
+            _check_use(step, catalog.steps, validators, report)
+
+
+def _check_use(
+    step: StepDraft,
+    kinds: Mapping[str, JsonSchema],
+    validators: dict[str, SchemaValidator],
+    report: Report,
+) -> None:
+    """Check the arguments (`with`) of a registered `Step` class."""
+    name = step.section.text("uses")
+    if name is None:
+        return
+    place = step.section.place_of("uses")
+    schema = kinds.get(name)
+    if schema is None:
+        report(
+            place.fault(
+                "unknown-step-class",
+                f"unknown Step class '{name:.60}'",
+                label=suggestion(name, tuple(kinds)),
+                help=f"registered are: {', '.join(kinds) or 'none; see --extensions'}",
+            )
+        )
+        return
+    node = step.section.mapping("with")
+    given = {entry.key: entry for entry in node.entries} if node else {}
+    required = schema.get("required")
+    names = [str(each) for each in required] if isinstance(required, list | tuple) else []
+    if missing := [each for each in names if each not in given]:
+        listed = ", ".join(f"'{each}'" for each in missing)
+        report(place.fault("missing-param", f"'{name}' needs {listed}", help="give it under with:"))
+    check_against_schema(schema, given, f"'{name}'", report, validators, f"uses {name}")
+
+
+def _offered_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
+    names: list[str] = []
+    for text in read_texts(step.section.items("tools"), "a tool's name", report):
+        if text.text in draft.tools.prefixes:
+            family = draft.tools.prefixes[text.text]
+            names.extend(name for name in family if draft.tools.specs[name].is_offered)
+        elif text.text in draft.tools.specs:
+            names.append(text.text)
+        else:
+            _report_unknown(draft, text.text, text.node.place, report)
+    return tuple(dict.fromkeys(names))
+
+
+def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:
+    if "tools" in draft.section.refused or (not draft.tools.is_complete and "__" in name):
+        return  # its toolset may be what is faulty, which was reported
+    known = (*draft.tools.specs, *draft.tools.prefixes)
+    report(
+        place.fault(
+            "unknown-tool",
+            f"unknown tool '{name:.60}'",
+            label=suggestion(name, known),
+            help=f"tools are: {', '.join(draft.tools.specs) or 'none; add some under tools:'}",
+        )
+    )
+
+
+def _check_call(
+    draft: RecipeDraft, step: StepDraft, validators: dict[str, SchemaValidator], report: Report
+) -> None:
+    name = step.section.text("tool")
+    if name is None:
+        return
+    place = step.section.place_of("tool")
+    spec = draft.tools.specs.get(name)
+    if spec is None:
+        _report_unknown(draft, name, place, report)
+        return
+    _check_permission(draft, step, spec, place, report)
+    given = given_parameters(step)
+    _check_required(draft, step, spec, given, place, report)
+    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+
+
+def _check_permission(
+    draft: RecipeDraft, step: StepDraft, spec: ToolSpec, place: Place, report: Report
+) -> None:
+    """Report a call that no permission allows: a warning where the run may end well without it, and
+    in plain data.
+    """
+    lacks = missing_permission(draft.permissions, draft.uses, spec)
+    if lacks is None or draft.has_faulty_permissions or "permissions" in draft.section.refused:
+        return
+    is_certain = lacks == ALLOW_WRITE and not draft.has_graph
+    is_certain = is_certain and step.section.entries.keys().isdisjoint(_AVOIDING)
+    what = "changes something" if lacks == ALLOW_WRITE else f"is denied by '{lacks}'"
+    report(
+        place.fault(
+            "write-not-allowed",
+            f"'{spec.name}' {what} and will be refused",
+            help=f"set permissions: {{{lacks}: true}}",
+            is_warning=not (is_certain and draft.is_text),
+        )
+    )
+
+
+_AVOIDING: Final = ("when", "loop", "optional", "on_error")
+"""Keys with which a run may skip a step or continue after its failure."""
+
+
+def _check_decision(
+    draft: RecipeDraft,
+    step: StepDraft,
+    section: Section,
+    validators: dict[str, SchemaValidator],
+    report: Report,
+) -> None:
+    """Check the tool that names the next step: no model fills in missing arguments here."""
+    name = section.text("tool")
+    if name is None:
+        return
+    place = section.place_of("tool")
+    spec = draft.tools.specs.get(name)
+    if spec is None:
+        _report_unknown(draft, name, place, report)
+        return
+    _check_permission(draft, step, spec, place, report)
+    params = section.mapping("params")
+    given = {entry.key: entry for entry in params.entries} if params else {}
+    required = spec.parameters.get("required")
+    names = [str(each) for each in required] if isinstance(required, list | tuple) else []
+    if missing := [f"'{each}'" for each in names if each not in given]:
+        message = f"the tool '{spec.name}' needs {', '.join(missing)}"
+        report(place.fault("missing-param", message, help="write it under params"))
+    check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+
+
+def given_parameters(step: StepDraft) -> dict[str, Entry]:
+    """The arguments as the call will see them: `params_template` over `params`."""
+    given: dict[str, Entry] = {}
+    for section in ("params", "params_template"):
+        node = step.section.mapping(section)
+        given.update({entry.key: entry for entry in node.entries} if node else {})
+    return given
+
+
+def _check_required(
+    draft: RecipeDraft,
+    step: StepDraft,
+    spec: ToolSpec,
+    given: Mapping[str, Entry],
+    place: Place,
+    report: Report,
+) -> None:
+    """Check that each required parameter has an argument, or may be filled in by a model."""
+    properties = spec.parameters.get("properties")
+    known = list(properties) if isinstance(properties, Mapping) else []
+    filled = _check_fill(step, spec, given, known, report)
+    missing = [name for name in without_argument(spec, given) if name not in filled]
+    if not missing:
+        return
+    listed = ", ".join(f"'{name}'" for name in missing)
+    is_filled = draft.is_older or spec.effect is Effect.PURE
+    if is_filled:
+        message = f"the tool '{spec.name}' needs {listed}: a model call will fill that in"
+        ways = "write it under params to save the call"
+    else:
+        message = f"the tool '{spec.name}' needs {listed}: it is not declared pure, so no model "
+        message += "fills that in unasked"
+        ways = f"write it under params, or let a model do so: fill: [{', '.join(missing)}]"
+        if spec.effect is Effect.UNDECLARED:
+            ways += ", or declare the tool's effect"
+    is_error = not is_filled and draft.is_text  # plain data may be a stored run's, and fails there
+    ways += f"; its parameters are: {', '.join(known or missing)}"
+    report(place.fault("missing-param", message, help=ways, is_warning=not is_error))
+
+
+def _check_fill(
+    step: StepDraft,
+    spec: ToolSpec,
+    given: Mapping[str, Entry],
+    known: Sequence[str],
+    report: Report,
+) -> frozenset[str]:
+    """The parameters that `fill` lists; each is one of the tool's, and has no argument."""
+    texts = read_texts(step.section.items("fill"), "a parameter", report)
+    for each in texts:
+        if known and each.text not in known:
+            report(
+                each.node.place.fault(
+                    "unknown-key",
+                    f"the tool '{spec.name}' has no parameter '{each.text:.60}'",
+                    label=suggestion(each.text, tuple(known)),
+                    help=f"it has: {', '.join(known)}",
+                )
+            )
+        elif each.text in given:
+            report(
+                each.node.place.fault(
+                    "bad-value",
+                    f"'{each.text}' has an argument, so no model fills it in",
+                    help="take it out of `fill`, or out of the arguments",
+                )
+            )
+    return frozenset(each.text for each in texts)
+
+
+def check_against_schema(
+    schema: Mapping[str, JsonValue],
+    given: Mapping[str, Entry],
+    owner: str,
+    report: Report,
+    validators: dict[str, SchemaValidator],
+    name: str,
+) -> None:
+    """Report unknown names, and constants that do not fit. Values with templates are skipped.
+
+    Args:
+        validators: Cache of compiled schemas by `name`, shared between calls.
+    """
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    if known and not {"additionalProperties", "patternProperties"}.intersection(schema):
+        # The schema takes any other name, but most say so without meaning it.
+        for key, entry in given.items():
+            if key not in known:
+                report(_unknown_parameter(entry, owner, tuple(known), is_warning=True))
+    if schema.get("additionalProperties") is False:
+        for key, entry in given.items():
+            if key not in known:
+                report(_unknown_parameter(entry, owner, tuple(known)))
+    constants = {
+        key: entry for key, entry in given.items() if key in known and is_constant(entry.value)
+    }
+    if all(_is_plainly_right(entry.value, known[key]) for key, entry in constants.items()):
+        return
+    if name not in validators:
+        validators[name] = SchemaValidator({**schema, "required": []})
+    values = {key: to_plain(entry.value) for key, entry in constants.items()}
+    for error in validators[name].errors(values, limit=20):
+        _report_mismatch(error, constants, owner, report)
+
+
+def is_constant(node: Node) -> bool:
+    """Whether no text below `node` holds a template; broken templates were reported elsewhere."""
+    return not has_templates(to_plain(node))
+
+
+def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
+    """Whether the value obviously fits, without a validator: text where any text is allowed."""
+    if not isinstance(schema, Mapping) or set(schema) - {"type", "description", "title", "default"}:
+        return False
+    return schema.get("type") == "string" and isinstance(to_plain(node), str)
+
+
+def _unknown_parameter(
+    entry: Entry, owner: str, known: tuple[str, ...], *, is_warning: bool = False
+) -> Fault:
+    return entry.key_node.place.fault(
+        "unknown-key",
+        f"{owner} does not know '{entry.key:.60}'",
+        label=suggestion(entry.key, known),
+        help=f"it knows: {', '.join(known) or 'none'}",
+        is_warning=is_warning,
+    )
+
+
+def _leads_through(path: str, key: str) -> bool:
+    """Whether a JSON path such as `$.key[0].a` starts with that key."""
+    for first in (f"$.{key}", f"$['{key}']", f'$["{key}"]'):
+        if path.startswith(first) and path[len(first) : len(first) + 1] in ("", ".", "["):
+            return True
+    return False
+
+
+def _report_mismatch(
+    error: str, constants: Mapping[str, Entry], owner: str, report: Report
+) -> None:
+    path, _, message = error.partition(": ")
+    key = next((key for key in constants if _leads_through(path, key)), None)
+    if key is None:
+        return  # about the whole, such as too few properties: templates may add the rest
+    report(
+        constants[key].value.place.fault("wrong-type", f"'{key}' does not fit {owner}: {message}")
+    )
+
+
+# --- type checks across steps --------------------------------------------------------------------
+
+
+_LIST: Final = Shape.of({"type": "array"})
+
+
+def check_fitting(draft: RecipeDraft, sources: Sources, report: Report) -> None:
+    """Report type mismatches that are certain from the schemas of both sides."""
+    for step in draft.steps:
+        if step.has_loop:
+            _check_loop(step, sources, report)
+        spec = draft.tools.specs.get(step.section.text("tool") or "")
+        if step.kind == "tool" and spec is not None and step.templates:
+            _Consumer(step, f"the tool '{spec.name}'", sources, report).check(spec.parameters)
+
+
+def _check_loop(step: StepDraft, sources: Sources, report: Report) -> None:
+    node = step.section.node("loop")
+    use = next((use for use in step.outer_templates if use.node is node), None)
+    if use is None:
+        return
+    shape = sources.shape_of(use)
+    if (mismatch := shape.mismatch(_LIST)) is None:
+        return
+    known = _known(use, sources, None)
+    report(
+        use.node.place.fault(
+            "type-mismatch",
+            f"'loop' goes over a list, but {_named(use)} is {mismatch.given}",
+            label=_declared(known),
+            help=_lists_in(use, shape),
+        )
+    )
+
+
+def _lists_in(use: TemplateUse, shape: Shape) -> str | None:
+    """A hint that names the value's members that are lists: usually one of them was meant."""
+    if not isinstance(use.term, Path):
+        return None
+    root = path_text(use.term.reference.path)
+    names = [
+        f"'{root}.{name}'" for name in shape.names() if shape.at((name,)).kinds() == _LIST.kinds()
+    ]
+    return f"lists in it: {', '.join(names)}" if names else None
+
+
+class _Consumer(Struct):
+    """A step that passes arguments on."""
+
+    step: StepDraft
+    owner: str
+    sources: Sources
+    report: Report
+
+    def check(self, parameters: JsonSchema) -> None:
+        """Check every argument that holds a template; constants are checked elsewhere."""
+        uses = {id(use.node): use for use in self.step.templates}
+        wanted = Shape.of(parameters)
+        for key, entry in given_parameters(self.step).items():
+            if not is_constant(entry.value):
+                for node, shape, path in _pairs(entry.value, wanted.at((key,)), (key,)):
+                    self._check_node(node, shape, path, uses.get(id(node)))
+
+    def _check_node(
+        self, node: Node, wanted: Shape, path: tuple[str | int, ...], use: TemplateUse | None
+    ) -> None:
+        given = _shape_of(node) if use is None else self.sources.shape_of(use, self.step)
+        if (mismatch := given.mismatch(wanted)) is None:
+            return
+        known = _known(use, self.sources, self.step) if use is not None else None
+        name = path_text((*path, *mismatch.path))
+        self.report(
+            node.place.fault(
+                "type-mismatch",
+                f"'{name}' of {self.owner} takes {mismatch.wanted}, "
+                f"but {_named(use, mismatch)} is {mismatch.given}",
+                label=_declared(known),
+            )
+        )
+
+
+def _pairs(
+    node: Node, wanted: Shape, path: tuple[str | int, ...]
+) -> Iterator[tuple[Node, Shape, tuple[str | int, ...]]]:
+    """Every node with the schema and path of its place."""
+    yield node, wanted, path
+    if isinstance(node, MappingNode):
+        for entry in node.entries:
+            yield from _pairs(entry.value, wanted.at((entry.key,)), (*path, entry.key))
+    elif isinstance(node, SequenceNode):
+        for index, item in enumerate(node.items):
+            yield from _pairs(item, wanted.at((index,)), (*path, index))
+
+
+def _shape_of(node: Node) -> Shape:
+    """The type of what is written there, without its members, which are checked one by one."""
+    if isinstance(node, ScalarNode):
+        return Shape.of({"type": kind_of(node.value)})
+    return Shape.of({"type": "object" if isinstance(node, MappingNode) else "array"})
+
+
+def _known(use: TemplateUse, sources: Sources, reader: StepDraft | None) -> KnownShape | None:
+    return sources.known(use.term.reference, reader) if isinstance(use.term, Path) else None
+
+
+def _named(use: TemplateUse | None, mismatch: Mismatch | None = None) -> str:
+    if use is None:
+        return "this"
+    if not isinstance(use.term, Path):
+        return "this template"
+    inside = mismatch.path if mismatch is not None else ()
+    return f"'{path_text((*use.term.reference.path, *inside))}'"
+
+
+def _declared(known: KnownShape | None) -> str | None:
+    return f"declared at line {known.place.line}" if known is not None else None

@@ -1,0 +1,98 @@
+"""The nested recipes of a recipe: as one JSON value, which is stored with its runs, and as a walk
+through their steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from attrs import frozen
+
+from minions.contracts.steps import Step
+from minions.data.errors import NotFoundError, near_names
+from minions.data.json_values import JsonValue, as_object, as_text
+from minions.recipe.catalog import FoundRecipe
+from minions.recipe.kinds.recipe_kind import RecipeSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+
+
+def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
+    """The nested recipes by name, each as `{document, directory, recipes}`; {} where there are
+    none.
+
+    Recipes made by code have no text: on resume they must be registered again.
+    """
+    bundle: dict[str, JsonValue] = {}
+    for step in recipe.steps:
+        if not isinstance(step, RecipeSpec) or step.recipe.document is None:
+            continue
+        inner = step.recipe
+        bundle[step.name] = {
+            "document": dict(step.recipe.document),
+            "directory": inner.directory,
+            "recipes": bundle_of(inner),
+        }
+    return bundle
+
+
+@frozen
+class BundledRecipes:
+    """Looks up nested recipes in a stored bundle; no file is read."""
+
+    bundle: Mapping[str, JsonValue]
+
+    def __call__(self, name: str, directory: str | None) -> FoundRecipe:
+        """The recipe of that name.
+
+        Raises:
+            NotFoundError: The bundle has none of that name.
+        """
+        found = self.bundle.get(name)
+        if not isinstance(found, Mapping):
+            raise NotFoundError(
+                f"There is no recipe '{name}' in the recipes that are stored with the run.",
+                code="recipe-not-found",
+                suggestions=near_names(name, self.bundle),
+            )
+        return FoundRecipe(
+            identity=name,
+            file=f"<recipe {name}>",
+            document=as_object(found["document"]),
+            directory=None if found["directory"] is None else as_text(found["directory"]),
+            recipes=BundledRecipes(as_object(found["recipes"])),
+        )
+
+
+# --- the steps of a recipe and of all its nested recipes, in one walk ----------------------------
+
+
+class StepWithin(NamedTuple):
+    """A step and its place in the outermost recipe."""
+
+    path: str
+    """`outer/inner`; the id alone for a step of the outermost recipe."""
+    recipe: AgentRecipe
+    """The recipe that the step belongs to."""
+    step: StepSpec | Step[object]
+
+
+def steps_within(recipe: AgentRecipe, prefix: str = "") -> Iterator[StepWithin]:
+    """Each step, followed by the steps of the recipe that it runs.
+
+    Args:
+        prefix: Prepended to every path: `outer/`.
+    """
+    for step in recipe.steps:
+        path = f"{prefix}{step.id}"
+        yield StepWithin(path, recipe, step)
+        if isinstance(step, StepSpec) and step.inner is not None:
+            yield from steps_within(step.inner, f"{path}/")
+
+
+def recipes_within(recipe: AgentRecipe) -> Iterator[AgentRecipe]:
+    """The recipe itself, then its nested recipes, each as often as it is used."""
+    yield recipe
+    for found in steps_within(recipe):
+        if isinstance(found.step, StepSpec) and found.step.inner is not None:
+            yield found.step.inner
