@@ -15,6 +15,7 @@ from typing import Final
 
 from attrs import frozen
 
+from asgi_client import TOKEN, Client
 from benchmarks.clients import GOAL, SYSTEM, executor_of, model_at, recipe_of
 from benchmarks.endpoint import Endpoint
 from benchmarks.structured import Settlement
@@ -33,8 +34,11 @@ from minions import (
     StepScope,
     tool,
 )
+from minions.app.settings.settings import Settings
 from minions.contracts.runtime import SystemClock
 from minions.engine.run.recorded_run import load_recorded_run
+from minions.interfaces.server.app import create_app
+from minions.interfaces.server.server_options import ServerOptions
 from minions.services import InstructorParser
 from patience import counted_work
 
@@ -79,6 +83,9 @@ UNITS: Final[Mapping[str, Unit]] = {
     "loop-item": Unit(words="item of a parallel loop of 200", goal=600),
     "resumed-step": Unit(words="`set` step that a resumed run replays", goal=60),
     "event-per-delta": Unit(words="delta of a streamed answer that somebody watches", goal=60),
+    "post-run": Unit(
+        words="`POST /runs` up to its answer, beside the run that it begins", goal=2_000
+    ),
     "modules": Unit(words="own modules loaded for a one-step `minions run`", goal=220),
     "frames": Unit(words="own frames from `minions run` to the HTTP call", goal=24),
     "frame-modules": Unit(words="modules of these frames", goal=10),
@@ -303,6 +310,29 @@ async def _deltas(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
     yield "event-per-delta", (counts[2_000] - counts[500]) / 1_500
 
 
+async def _requests(_endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = Path(folder) / "adds.yaml"
+        recipe.write_text(
+            "id: adds\ninputs: {a: {type: integer}}\nsteps:\n- {id: sum, set: {n: 1}}\n"
+        )
+        app = create_app(
+            ServerOptions(token=TOKEN),
+            recipes=[Path(folder)],
+            settings=Settings(no_store=True),
+            models=ScriptedModel([]),
+        )
+        client, counts = Client(app), list[int]()
+        for _ in range(8):
+            with counted_work() as work:
+                reply = await client.post("/runs", {"recipe": "adds", "inputs": {"a": 2}})
+            assert reply.status == 202
+            await client.ended(reply.json["run_id"])
+            counts.append(work.calls)
+        await app.aclose()
+    yield "post-run", min(counts)  # the first ones load what the others find
+
+
 _WATCHED_RUN: Final = """
 import atexit, json, os, sys
 import minions
@@ -366,6 +396,7 @@ async def units_measured(endpoint: Endpoint) -> dict[str, float]:
         _chains,
         _loop_items,
         _deltas,
+        _requests,
     )
     found = start_up(endpoint)
     for measure in measures:
