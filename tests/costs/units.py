@@ -84,7 +84,7 @@ UNITS: Final[Mapping[str, Unit]] = {
     "resumed-step": Unit(words="`set` step that a resumed run replays", goal=60),
     "event-per-delta": Unit(words="delta of a streamed answer that somebody watches", goal=60),
     "post-run": Unit(
-        words="`POST /runs` up to its answer, beside the run that it begins", goal=2_000
+        words="`POST /runs` up to its answer, with what its run does meanwhile", goal=2_500
     ),
     "modules": Unit(words="own modules loaded for a one-step `minions run`", goal=220),
     "frames": Unit(words="own frames from `minions run` to the HTTP call", goal=24),
@@ -313,9 +313,7 @@ async def _deltas(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
 async def _requests(_endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "adds.yaml"
-        recipe.write_text(
-            "id: adds\ninputs: {a: {type: integer}}\nsteps:\n- {id: sum, set: {n: 1}}\n"
-        )
+        recipe.write_text("id: adds\ninputs: {a: {type: integer}}\nsteps: [{id: b, set: {n: 1}}]\n")
         app = create_app(
             ServerOptions(token=TOKEN),
             recipes=[Path(folder)],
