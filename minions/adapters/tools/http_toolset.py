@@ -1,7 +1,6 @@
 """The toolset `http`: `get` and `post` to hosts that the recipe lists, within limits.
 
-Which addresses a request may reach is decided in `request_rules`; requests and answers have
-modules of their own.
+Which addresses a request may reach is decided in `request_rules`.
 """
 
 from __future__ import annotations
