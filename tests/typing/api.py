@@ -285,6 +285,20 @@ def run_untyped(recipe: AgentRecipe, model: ChatModel) -> JsonValue:
     return result.unwrap()
 
 
+async def refused_options(app: minions.Minions, recipe: AgentRecipe) -> None:
+    """What is misspelled, or of another type, is refused by every way to run."""
+    minions.run(recipe, modle="openai/x")  # type: ignore[call-overload]  # as it is meant
+    minions.run(recipe, user=1)  # type: ignore[call-overload]  # as it is meant
+    await minions.arun(recipe, session="s")  # type: ignore[call-overload]  # of `Minions.arun`
+    minions.astream(recipe, output_class=Report, notes={})  # type: ignore[call-overload]  # likewise
+    await app.arun(recipe, sesion="s")  # type: ignore[call-overload]  # likewise
+    app.astream(recipe, tools=[Lookup()])  # type: ignore[call-overload]  # of `Minions`
+    app.prepare(recipe, note=1)  # type: ignore[call-overload]  # likewise
+    await app.resume("run_1", decision={})  # type: ignore[call-overload]  # likewise
+    await app.retry("run_1", from_steps="a")  # type: ignore[call-overload]  # likewise
+    await app.decide("run_1", "key", "approve", why="x")  # type: ignore[call-overload]  # likewise
+
+
 def application_with_servers() -> minions.Minions:
     """MCP servers of a program; nothing is started."""
     servers = {"docs": McpSettings(url="https://docs.example.com/mcp", oauth=Grant.BROWSER)}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar, Unpack, overload
 
 from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import shared_application, wait_for
-from minions.app.runs.application_runs import RecipeLike
+from minions.app.runs.application_runs import (
+    GivenInputs,
+    RecipeLike,
+    RunOptions,
+    SingleRunOptions,
+    shows_options,
+)
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
-from minions.contracts.secrets import GivenValue
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
@@ -42,34 +47,26 @@ def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields 
 @overload
 def run(
     work: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[T],
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> AgentResult[T]: ...
 
 
 @overload
 def run(
     work: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: None = None,
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> AgentResult[JsonValue]: ...
 
 
 def run(
     work: RecipeLike | Coroutine[Any, Any, Any],  # Any: see the overloads
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
@@ -94,6 +91,7 @@ def run(
             None: the recipe's own, or the one that a key in the environment stands for.
         user: The label of the user for whom it runs; None: it is for no particular one.
         tools: Your own tools, beside the recipe's toolsets.
+        extensions: Named tools, models, recipes and steps that the recipe may use.
         services: Clock, journal and others; None: real ones, with a journal in memory. The store of
             `saveState` is in the journal's database.
     Raises:
@@ -102,21 +100,19 @@ def run(
     """
     if isinstance(work, Coroutine):
         return wait_for(work)
+    options: RunOptions = {"model": model, "user": user}
     tools = tuple(tools)
     application = None if tools or extensions or services else shared_application()
     if application is not None:
-        return wait_for(
-            application.arun(work, inputs, output_class=output_class, model=model, user=user)
-        )
+        return wait_for(application.arun(work, inputs, output_class=output_class, **options))
     once = arun(
         work,
         inputs,
         output_class=output_class,
-        model=model,
-        user=user,
         tools=tools,
         extensions=extensions,
         services=services,
+        **options,
     )
     return wait_for(once)
 
@@ -124,97 +120,79 @@ def run(
 @overload
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[T],
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> AgentResult[T]: ...
 
 
 @overload
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: None = None,
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> AgentResult[JsonValue]: ...
 
 
+@shows_options(SingleRunOptions)
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
-    model: ChatModel | str | None = None,
-    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
+    **options: Unpack[RunOptions],
 ) -> AgentResult[Any]:
     """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
 
     It takes what `run` takes, and raises what that raises.
     """
     async with _for_one_run(tools, extensions, services) as application:
-        return await application.arun(
-            recipe, inputs, output_class=output_class, model=model, user=user
-        )
+        return await application.arun(recipe, inputs, output_class=output_class, **options)
 
 
 @overload
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[T],
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> RunStream[T]: ...
 
 
 @overload
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: None = None,
-    model: ChatModel | str | None = None,
-    user: str | None = None,
-    tools: Iterable[Tool] = (),
-    extensions: Extensions | None = None,
-    services: Services | None = None,
+    **options: Unpack[SingleRunOptions],
 ) -> RunStream[JsonValue]: ...
 
 
+@shows_options(SingleRunOptions)
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, GivenValue] | None = None,
+    inputs: GivenInputs | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
-    model: ChatModel | str | None = None,
-    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
+    **options: Unpack[RunOptions],
 ) -> RunStream[Any]:
     """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
     It takes what `run` takes, and raises what that raises, before the first event is asked for.
     """
     application = _for_one_run(tools, extensions, services)
-    run = application.prepare(recipe, inputs, output_class=output_class, model=model, user=user)
+    run = application.prepare(recipe, inputs, output_class=output_class, **options)
 
     async def begin() -> AgentRun[Any]:  # Any: as above
         return run

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.app.wiring.models import ModelChoice
@@ -13,8 +14,11 @@ from minions.app.wiring.runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import Priority
+from minions.contracts.secrets import GivenValue
+from minions.contracts.tools import Tool
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.run.agent_executor import AgentExecutor
@@ -24,9 +28,112 @@ from minions.engine.views.run_waits import new_wait
 from minions.recipe.model import AgentRecipe
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever the function takes and gives
 
 RecipeLike: TypeAlias = AgentRecipe | str | Path
 """A recipe, its path, its id under ./recipes, or its YAML text."""
+GivenInputs: TypeAlias = Mapping[str, GivenValue]
+"""Values by name; for a secret its `SecretRef`, or that as text (`env:NAME`)."""
+
+
+class RunOptions(TypedDict, total=False):
+    """What a new run may be given besides its recipe, inputs and class of output."""
+
+    model: ChatModel | str | None
+    """Answers instead of the models that the recipe names; a name is `provider/model`."""
+    user: str | None
+    """The label of the user for whom it runs, whose daily budget it spends from."""
+
+
+class SingleRunOptions(RunOptions, total=False):
+    """What a run without an application object may be given."""
+
+    tools: Iterable[Tool]
+    """Tools of the caller, beside the recipe's toolsets."""
+    extensions: Extensions | None
+    """Named tools, models, recipes and steps that the recipe may use."""
+    services: Services | None
+    """Clock, journal and others."""
+
+
+class SessionRunOptions(RunOptions, total=False):
+    """What a run of an application may be given."""
+
+    session: str | None
+    """The id of the session whose conversation it continues."""
+
+
+class PreparedRunOptions(SessionRunOptions, total=False):
+    """What a run may be given that is prepared first."""
+
+    note: Mapping[str, JsonValue] | None
+    """Recorded with the start of the run, for the application to read."""
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What a resumed run may be given."""
+
+    recipe: RecipeLike | None
+    """Needed for a recipe of Step objects that the application has not run before."""
+    decisions: Mapping[str, str] | None
+    """Several decisions at once, as `AgentExecutor.resume` takes them."""
+
+
+class DecisionOptions(TypedDict, total=False):
+    """What belongs to a decision that a run waits for."""
+
+    arguments: Mapping[str, JsonValue] | None
+    """Of an approval: the tool is called with exactly these instead of those shown."""
+    reason: str | None
+    """Why the decision is made; that of a rejection is told to the model."""
+    recipe: RecipeLike | None
+    """Needed for a recipe of Step objects that the application has not run before."""
+
+
+class RetryOptions(TypedDict, total=False):
+    """What a retried run may be given."""
+
+    recipe: RecipeLike | None
+    """An edited recipe; None: the run's own."""
+    from_step: str | None
+    """This step and all that follow it run again, too."""
+    inputs: GivenInputs | None
+    """Inputs that replace those of the run: steps that read them run again."""
+
+
+def shows_options(options: type) -> Callable[[F], F]:
+    """Let `help`, editors and `inspect` show each of the options that a function hands on.
+
+    Args:
+        options: The `TypedDict` of its keyword arguments. None is the default of each that the
+            function does not name itself.
+    """
+
+    def show(function: F) -> F:
+        signature = inspect.signature(function)
+        known = {
+            name: each
+            for name, each in signature.parameters.items()
+            if each.kind is not each.VAR_KEYWORD
+        }
+        written = options.__annotations__
+        own = [each for name, each in known.items() if name not in written]
+        handed_on = [
+            known.get(name)
+            or inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in written.items()
+        ]
+        shown = signature.replace(parameters=[*own, *handed_on])
+        function.__signature__ = shown  # type: ignore[attr-defined]  # every function takes one
+        return function
+
+    return show
+
 
 _TELLING_S: Final = 10.0
 """Seconds that `aclose` waits for hooks that still tell somebody of a waiting run."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
+from minions.app.runs.application_runs import (
+    ApplicationRuns,
+    GivenInputs,
+    PreparedRunOptions,
+    RecipeLike,
+    SessionRunOptions,
+    shows_options,
+)
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
-from minions.contracts.secrets import GivenValue, plain_inputs
+from minions.contracts.secrets import plain_inputs
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun
@@ -24,35 +31,30 @@ class NewRuns(ApplicationRuns):
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[T],
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> AgentResult[T]: ...
 
     @overload
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: None = None,
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> AgentResult[JsonValue]: ...
 
+    @shows_options(SessionRunOptions)
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> AgentResult[Any]:
         """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
@@ -69,9 +71,7 @@ class NewRuns(ApplicationRuns):
             EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
         """
         run = await match_beside_loop(
-            lambda: self.prepare(
-                recipe, inputs, output_class=output_class, model=model, session=session, user=user
-            )
+            lambda: self.prepare(recipe, inputs, output_class=output_class, **options)
         )
         return await self.execute(run)
 
@@ -79,35 +79,30 @@ class NewRuns(ApplicationRuns):
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[T],
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> RunStream[T]: ...
 
     @overload
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: None = None,
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> RunStream[JsonValue]: ...
 
+    @shows_options(SessionRunOptions)
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
+        **options: Unpack[SessionRunOptions],
     ) -> RunStream[Any]:
         """Run a recipe, and yield its events as they happen; at the end there is `stream.result`.
 
@@ -116,11 +111,7 @@ class NewRuns(ApplicationRuns):
         Raises:
             As `arun`, at once: what is refused is refused before the first event is asked for.
         """
-        return self.stream(
-            self.prepare(
-                recipe, inputs, output_class=output_class, model=model, session=session, user=user
-            )
-        )
+        return self.stream(self.prepare(recipe, inputs, output_class=output_class, **options))
 
     def stream(self, run: AgentRun[T]) -> RunStream[T]:
         """The events of a run that `prepare` made; it begins when the first one is asked for."""
@@ -134,32 +125,26 @@ class NewRuns(ApplicationRuns):
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[T],
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
+        **options: Unpack[PreparedRunOptions],
     ) -> AgentRun[T]: ...
 
     @overload
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: None = None,
-        model: ChatModel | str | None = None,
-        session: str | None = None,
-        user: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
+        **options: Unpack[PreparedRunOptions],
     ) -> AgentRun[JsonValue]: ...
 
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, Unpack, cast, overload
 
-from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
+from minions.app.runs.application_runs import (
+    ApplicationRuns,
+    DecisionOptions,
+    GivenInputs,
+    RecipeLike,
+    ResumeOptions,
+    RetryOptions,
+)
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
 from minions.contracts import decision_words
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.secrets import GivenValue, plain_inputs
+from minions.contracts.secrets import plain_inputs
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
@@ -45,9 +52,7 @@ class RecordedRuns(ApplicationRuns):
         verdict: Verdict | str,
         *,
         output_class: type[T],
-        arguments: Mapping[str, JsonValue] | None = None,
-        reason: str | None = None,
-        recipe: RecipeLike | None = None,
+        **options: Unpack[DecisionOptions],
     ) -> RunStream[T]: ...
 
     @overload
@@ -58,9 +63,7 @@ class RecordedRuns(ApplicationRuns):
         verdict: Verdict | str,
         *,
         output_class: None = None,
-        arguments: Mapping[str, JsonValue] | None = None,
-        reason: str | None = None,
-        recipe: RecipeLike | None = None,
+        **options: Unpack[DecisionOptions],
     ) -> RunStream[JsonValue]: ...
 
     def decide(
@@ -127,22 +130,12 @@ class RecordedRuns(ApplicationRuns):
 
     @overload
     def resume(
-        self,
-        run: str,
-        *,
-        output_class: type[T],
-        recipe: RecipeLike | None = None,
-        decisions: Mapping[str, str] | None = None,
+        self, run: str, *, output_class: type[T], **options: Unpack[ResumeOptions]
     ) -> RunStream[T]: ...
 
     @overload
     def resume(
-        self,
-        run: str,
-        *,
-        output_class: None = None,
-        recipe: RecipeLike | None = None,
-        decisions: Mapping[str, str] | None = None,
+        self, run: str, *, output_class: None = None, **options: Unpack[ResumeOptions]
     ) -> RunStream[JsonValue]: ...
 
     def resume(
@@ -170,24 +163,12 @@ class RecordedRuns(ApplicationRuns):
 
     @overload
     def retry(
-        self,
-        run: str,
-        *,
-        output_class: type[T],
-        recipe: RecipeLike | None = None,
-        from_step: str | None = None,
-        inputs: Mapping[str, GivenValue] | None = None,
+        self, run: str, *, output_class: type[T], **options: Unpack[RetryOptions]
     ) -> RunStream[T]: ...
 
     @overload
     def retry(
-        self,
-        run: str,
-        *,
-        output_class: None = None,
-        recipe: RecipeLike | None = None,
-        from_step: str | None = None,
-        inputs: Mapping[str, GivenValue] | None = None,
+        self, run: str, *, output_class: None = None, **options: Unpack[RetryOptions]
     ) -> RunStream[JsonValue]: ...
 
     def retry(
@@ -197,7 +178,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
-        inputs: Mapping[str, GivenValue] | None = None,
+        inputs: GivenInputs | None = None,
     ) -> RunStream[Any]:
         """Run failed steps again, and those that changed or read an output that changed.
 
