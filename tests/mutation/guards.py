@@ -433,7 +433,11 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
     "contracts/dispatch.py": Guard(tests=("adapters/test_local_dispatch.py",)),
     "app/runs/unexecuted_runs.py": Guard(
-        tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
+        tests=(
+            "interfaces/test_unexecuted_runs.py",
+            "server/test_recovery_rules.py",
+            "interfaces/test_worker_runs.py",
+        )
     ),
     "interfaces/worker/reconciliation.py": Guard(
         tests=_WORKER, places=frozenset({"Reconciliation"})

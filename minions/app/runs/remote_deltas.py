@@ -14,6 +14,7 @@ from minions.contracts.events import StepDeltaEvent
 from minions.contracts.journal.journal import Journal, Lease
 from minions.contracts.runtime import Log
 from minions.data.errors import words_of
+from minions.engine.views.run_states import read_leases
 
 NoteStored: TypeAlias = Callable[[int | None, str | None], None]
 """Called after each stored event was told: with its position, and the address of its step."""
@@ -130,10 +131,9 @@ class FollowedDeltas:
 
     async def _lease(self) -> Lease | None:
         """Of the run that is executed now, if it is followed."""
-        for held in await self._journal.held_leases():
-            if held.lease.session_id == self._session_id and not held.has_expired:
-                return held.lease if self._run_id in (None, held.lease.run_id) else None
-        return None
+        leases = await read_leases(self._journal, lambda _: False)  # of workers on any machine
+        own = [each for each in leases.executed if each.session_id == self._session_id]
+        return own[0] if own and self._run_id in (None, own[0].run_id) else None
 
     async def aclose(self) -> None:
         """End the following, and close its connection."""

@@ -1,6 +1,7 @@
 """Runs without an end that no process executes: which there are, and when one is resumed unasked.
 
 Servers and workers share it. A server resumes what it began itself, a worker what is in a queue.
+Whether somebody executes a run is what `read_leases` says, as for lists and pages.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from typing import Final
 from minions.app.runs.run_policy import QUEUE
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import RunBeginning
-from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.journal import Journal, JournalEntry, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.runtime import IsWorkerGone
 from minions.data.errors import JournalError, MinionsError
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_states import executed_runs, read_leases
+from minions.engine.views.run_summary import RunSummary
 
 _PAGE: Final = 200
 _PAGES: Final = 5
@@ -25,6 +30,51 @@ the run that ends the process."""
 
 _BEGINNINGS: Final = frozenset({"started", "resumed", "in_doubt", "waiting"})
 """States that finish nothing: an execution with only these may have died of what it started."""
+
+
+class UnexecutedRuns:
+    """The runs of a journal that have no end and that nobody executes."""
+
+    def __init__(self, journal: Journal, is_worker_gone: IsWorkerGone) -> None:
+        """Nothing is read yet.
+
+        Args:
+            is_worker_gone: Whether the holder of a lease is known to be dead.
+        """
+        self._journal = journal
+        self._is_worker_gone = is_worker_gone
+
+    async def abandoned(self) -> Sequence[Lease]:
+        """The leases of runs, and of other work, whose workers are gone or late.
+
+        It costs as much as there are leases, however many runs there are.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        return (await read_leases(self._journal, self._is_worker_gone)).abandoned
+
+    async def interrupted(self) -> list[RunSummary]:
+        """All of them that were begun, the oldest first, without those that wait in a queue.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        wanted = RunFilter(statuses={RunState.INTERRUPTED})
+        gone = self._is_worker_gone
+        runs = await list_runs(self._journal, wanted=wanted, is_worker_gone=gone)
+        return [run for run in reversed(runs) if not run.has_ended]
+
+    async def among(self, rows: Sequence[RunRow]) -> list[RunRow]:
+        """Those of these open runs that nobody executes, in their order.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        if not rows:
+            return []
+        executed = await executed_runs(self._journal, self._is_worker_gone)
+        return [row for row in rows if row.run_id not in executed]
 
 
 class RunPages:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.executions import RunState
-from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.journal import Journal, Lease
 from minions.contracts.runtime import IsWorkerGone
 
 if TYPE_CHECKING:
@@ -50,10 +50,33 @@ def _is_open(each: RunSummary | Session) -> bool:
     return each.status == RunState.INTERRUPTED
 
 
+@frozen
+class RunLeases:
+    """The leases that no worker has released, by whether somebody executes their run."""
+
+    executed: tuple[Lease, ...]
+    """Their time is not over, and their worker is not known to be dead."""
+    abandoned: tuple[Lease, ...]
+    """All others: nobody executes these runs."""
+
+
+async def read_leases(journal: Journal, is_worker_gone: IsWorkerGone) -> RunLeases:
+    """Whose runs are executed now, and whose are not any more.
+
+    Args:
+        is_worker_gone: Whether the holder of a lease is known to be dead.
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    executed: list[Lease] = []
+    abandoned: list[Lease] = []
+    for each in await journal.held_leases():
+        is_executed = not each.has_expired and not is_worker_gone(each.lease.worker_id)
+        (executed if is_executed else abandoned).append(each.lease)
+    return RunLeases(tuple(executed), tuple(abandoned))
+
+
 async def executed_runs(journal: Journal, is_worker_gone: IsWorkerGone) -> frozenset[str]:
     """The runs whose lease is held by a worker that is not known to be dead."""
-    return frozenset(
-        each.lease.run_id
-        for each in await journal.held_leases()
-        if not each.has_expired and not is_worker_gone(each.lease.worker_id)
-    )
+    leases = await read_leases(journal, is_worker_gone)
+    return frozenset(each.run_id for each in leases.executed)

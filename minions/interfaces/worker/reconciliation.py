@@ -7,14 +7,13 @@ from typing import Final
 
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import job_of
-from minions.app.runs.unexecuted_runs import RunPages
+from minions.app.runs.unexecuted_runs import RunPages, UnexecutedRuns
 from minions.contracts.dispatch import DispatchEngine, Job
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.runtime import IsWorkerGone, Log
 from minions.engine.services.services import Services
-from minions.engine.views.run_states import executed_runs
 
 _OPEN: Final = (RunState.QUEUED, RunState.INTERRUPTED)
 """States of runs that a worker has to execute; an index finds those of one state in order."""
@@ -32,7 +31,7 @@ class Reconciliation:
         self._journal = services.journal
         self._clock = services.clock
         self._engine = engine
-        self._is_worker_gone = is_worker_gone
+        self._unexecuted = UnexecutedRuns(services.journal, is_worker_gone)
         self._log = log
         self._pages = [RunPages(services.journal, state) for state in _OPEN]
 
@@ -58,8 +57,7 @@ class Reconciliation:
             return 0
         known = {view.job.run_id for view in await self._engine.jobs([row.run_id for row in rows])}
         missing = [row for row in rows if row.run_id not in known]
-        live = await executed_runs(self._journal, self._is_worker_gone) if missing else ()
-        return sum([await self._submit(row) for row in missing if row.run_id not in live])
+        return sum([await self._submit(row) for row in await self._unexecuted.among(missing)])
 
     async def _submit(self, row: RunRow) -> bool:
         newest = await self._journal.entries(

@@ -6,9 +6,12 @@ import asyncio
 from typing import Final
 
 from minions.app.runs.run_policy import RunPolicy
-from minions.app.runs.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
-from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.journal.run_rows import RunFilter
+from minions.app.runs.unexecuted_runs import (
+    MOST_IDLE_EXECUTIONS,
+    UnexecutedRuns,
+    idle_executions,
+    may_pass,
+)
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     LeaseHeldError,
@@ -18,7 +21,6 @@ from minions.data.errors import (
 )
 from minions.data.words import shell_word
 from minions.engine.run.recorded_run import RecordedRun
-from minions.engine.views.lookup import list_runs
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
 
@@ -45,6 +47,7 @@ class Recovery:
         self._run_manager = run_manager
         self._log = log
         self._every_s = every_s
+        self._unexecuted = UnexecutedRuns(runtime.services.journal, runtime.is_worker_gone)
         self._left: set[tuple[str, int]] = set()
         """Run id and lease epoch of runs for which nothing more is to be done here."""
         self._is_lost = False
@@ -66,39 +69,36 @@ class Recovery:
 
     async def look(self) -> None:
         """Resume every run that can be resumed now; others are tried again at the next search."""
-        services = self._runtime.services
+        lost = tuple(self._run_manager.lost.items())
+        for _, worker_id in lost:
+            self._runtime.has_ended(worker_id)
         try:
-            held = await services.journal.held_leases()
+            abandoned = await self._unexecuted.abandoned()
         except MinionsError as error:
             if not self._is_lost:
                 self._log.warning("journal_lost", reason=error.message)
             self._is_lost = True
             return
         self._is_lost = False
-        for run_id, worker_id in tuple(self._run_manager.lost.items()):
-            self._runtime.has_ended(worker_id)
+        for run_id, _ in lost:
             if self._run_manager.find(run_id) is None and await self._resume(run_id, is_own=True):
                 self._run_manager.lost.pop(run_id)
-        for each in held:
-            run_id, worker_id = each.lease.run_id, each.lease.worker_id
-            place = run_id, each.lease.epoch
-            if place in self._left or self._run_manager.find(run_id) is not None:
+        for lease in abandoned:
+            place = lease.run_id, lease.epoch
+            if place in self._left or self._run_manager.find(lease.run_id) is not None:
                 continue
-            is_free = each.has_expired or self._runtime.is_worker_gone(worker_id)
-            if is_free and await self._resume(run_id):
+            if await self._resume(lease.run_id):
                 self._left.add(place)
 
     async def resume_all(self) -> None:
-        """Resume every run without an end, the oldest first."""
+        """Resume every run without an end that nobody executes, the oldest first."""
         try:
-            unended = RunFilter(statuses=OPEN_STATES - {RunState.QUEUED})
-            runs = await list_runs(self._runtime.services.journal, wanted=unended)
+            runs = await self._unexecuted.interrupted()
         except MinionsError as error:
             self._log.warning("nothing_resumed", reason=error.message)
             return
-        for run in reversed(runs):
-            if not run.has_ended:
-                await self._resume(run.run_id, is_own=True)
+        for run in runs:
+            await self._resume(run.run_id, is_own=True)
 
     async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
         """Try to resume a run; whether nothing more is to be done for it here."""
