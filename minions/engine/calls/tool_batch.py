@@ -70,7 +70,7 @@ class ToolBatch:
     _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
     """Executions of agents that calls ran, by the key of the call."""
     _made: dict[str, int] = field(factory=dict, init=False)
-    """Attempts so far, by the key of the call."""
+    """Attempts at calls that were cut off, by their key."""
     _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
     """Answers that calls waited for, by the key of the call."""
 
@@ -214,11 +214,12 @@ class ToolBatch:
             done = self._told(running, unfit) if unfit else await self._attempts(running)
             done = _saying_edited(done) if is_edited else done
         finally:
-            made = self._made.pop(call.key, 0)
-            done = evolve(done, attempts=made, completed_at=services.clock.now())
+            if done.failure is _CUT_OFF:
+                done = evolve(done, attempts=self._made.pop(call.key, 0))
+            done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
-            over = await self._over(done, attempts=made, duration_ms=duration_ms)
+            over = await self._over(done, attempts=done.attempts, duration_ms=duration_ms)
             self._count(done, duration_ms)
             await recorder.record(call.key, over)
 
@@ -308,7 +309,7 @@ class ToolBatch:
 
     def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
         """A call that was not made, as one that failed."""
-        return self._settled(call, Failure(failure))
+        return self._settled(call, Failure(failure), 0)
 
     def _decision(self, call: ToolCall) -> Decision | None:
         """The end of a call in doubt as a person declared it; None: execute the call."""
@@ -358,8 +359,11 @@ class ToolBatch:
         questions = QuestionsOfCall(self.view, running.key, replies)
         view = self.view.for_call(agents, questions)
 
+        made = 0
+
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
-            self._made[running.key] = made = self._made.get(running.key, 0) + 1
+            nonlocal made
+            made += 1
             if made > 1:
                 view.context.scope.services.metrics.retried("tool")
                 view.context.progress.count_retry()
@@ -376,21 +380,29 @@ class ToolBatch:
             agents.check()  # then it has no outcome: the call is made again on resume
             return outcome
 
-        attempted = await with_retries(
-            attempt,
-            most=view.limits.max_tool_call_retries + 1,
-            config=view.retry,
-            services=view.context.scope.services,
-            on_retry=lambda attempt, delay_s, failure: self._tell_retry(
-                running, attempt, delay_s, failure
-            ),
-        )
-        return self._settled(running, attempted.outcome)
+        try:
+            attempted = await with_retries(
+                attempt,
+                most=view.limits.max_tool_call_retries + 1,
+                config=view.retry,
+                services=view.context.scope.services,
+                on_retry=lambda attempt, delay_s, failure: self._tell_retry(
+                    running, attempt, delay_s, failure
+                ),
+            )
+        except BaseException:
+            self._made[running.key] = made
+            raise
+        return self._settled(running, attempted.outcome, made)
 
-    def _settled(self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure]) -> ToolCall:
+    def _settled(
+        self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
+    ) -> ToolCall:
         """A mendable failure, or any under policy `report`, becomes an answer the model reads."""
         if is_successful(outcome):
-            return evolve(call, status=CallStatus.COMPLETED, response=outcome.unwrap())
+            return evolve(
+                call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
+            )
         failure = outcome.failure()
         answers = failure.is_mendable or self.reports_failures
         response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
@@ -399,6 +411,7 @@ class ToolBatch:
             status=CallStatus.COMPLETED if answers else CallStatus.FAILED,
             response=response,
             failure=failure,
+            attempts=attempts,
         )
 
     async def _remember(self, call: ToolCall) -> None:
