@@ -28,8 +28,6 @@ from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFo
 from minions.data.json_values import JsonValue
 from minions.testing.virtual_time import FakeClock
 
-__all__ = ["holding", "row_fact"]
-
 
 @pytest.fixture
 def clock() -> FakeClock:

@@ -186,7 +186,7 @@ def test_a_folder_may_be_deep_and_have_many_entries_up_to_a_limit(tmp_path: Path
 
 
 def test_each_entry_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protected_files, "_MOST_BYTES", 3)
+    monkeypatch.setattr(protected_files, "_MOST_KEPT_BYTES", 3)
     for name in ("tree/a", "tree/b", "tree/c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         fits = name != "tree/c"

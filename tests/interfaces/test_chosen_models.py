@@ -6,7 +6,7 @@ import pytest
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
-from minions.app.wiring.model_profiles import ChosenModels
+from minions.app.wiring.chosen_models import ChosenModels
 from minions.contracts.calls import ModelOptions
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor

@@ -123,7 +123,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("adapters/test_workspace_guard.py", "adapters/test_put_back_files.py"),
         places=frozenset(
             {
-                *("_MOST_KEPT_BYTES", "_DEEPEST", "_READ", "_Entry", "ProtectedFiles", "_write"),
+                *("_MOST_KEPT_BYTES", "_DEEPEST", "ProtectedFiles", "_write"),
                 *("WorkspaceGuard", "mounts_of", "outermost", "_is_same", "_put_aside"),
                 "_parts_of_repository",
             }
@@ -136,8 +136,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
         places=frozenset(
             {
-                *("WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner", "_FOLDER"),
-                *("_NEW", "_RIGHTS", "opened", "opened_in", "status_of", "change_mode", "remove"),
+                *("WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner"),
+                *("_RIGHTS", "opened", "opened_in", "status_of", "change_mode", "remove"),
                 *("_entered", "_emptied", "write_file"),
                 *("_UNTOLD", "DiskSpace", "_tells_free_space"),
             }
@@ -278,7 +278,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 *(
                     "Rarely",
                     "Acceptor",
-                    "_descriptor",
                     "_AT_ONCE",
                     "_REST_S",
                     "_NO_ROOM",
@@ -290,7 +289,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "interfaces/server/live/channels.py": Guard(
         tests=("server/test_stream_places.py",),
-        places=frozenset({"_LEFT", "_SHARE", "StreamPlaces", "no_more_streams"}),
+        places=frozenset({"_LEFT", "_SHARE", "StreamPlaces"}),
     ),
     "interfaces/server/live/recovery.py": Guard(
         tests=(
@@ -310,7 +309,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
         places=frozenset(
             {
-                *("_FOLDER_OPTIONS", "CallerInputs", "_refused", "_is_offered", "_may_name"),
+                *("CallerInputs", "_refused", "_is_offered", "_may_name"),
                 *("_chosen_by_inputs", "_inputs_in", "_composed_folders", "_is_lone"),
                 *("CallerSecrets", "_reference"),
             }
@@ -500,7 +499,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 *("check_untrusted_flows", "_check_recorded_examples", "_check_system_prompt"),
-                *("UntrustedText", "_SAID", "_has_untrusted_input", "_declared"),
+                *("UntrustedText", "_has_untrusted_input", "_declared"),
             }
         ),
     ),

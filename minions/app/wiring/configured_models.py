@@ -98,7 +98,7 @@ class Models:
             choice: None: the recipe's own models, or the configured one.
         """
         chosen = choice or ModelChoice()
-        from minions.app.wiring.model_profiles import ChosenModels
+        from minions.app.wiring.chosen_models import ChosenModels
 
         return ChosenModels(lambda config: self._get(config, recipe, chosen), chosen.override)
 

@@ -18,11 +18,11 @@ from minions.adapters.telemetry.otel_variables import OtlpTarget, check_variable
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
 from minions.app.wiring.built_in_extensions import built_in_extensions, extended
+from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models
 from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
 from minions.app.wiring.databases import make_cache, make_journal, make_state
-from minions.app.wiring.model_profiles import user_profiles
 from minions.contracts.base_url import check_base_url
 from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory

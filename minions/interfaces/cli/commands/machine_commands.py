@@ -20,6 +20,7 @@ from minions.app.settings.folder_trust import FolderTrust, UnreadKeys
 from minions.app.settings.setting_rights import Right, rights_of, server_rights
 from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import McpSettings
+from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_servers import (
     LOCK_NAME,
     Lock,
@@ -29,7 +30,6 @@ from minions.app.wiring.configured_servers import (
     tool_server,
 )
 from minions.app.wiring.databases import database_of, has_database, place_of_journal, postgres_of
-from minions.app.wiring.model_profiles import user_profiles
 from minions.contracts.runtime import SystemClock
 from minions.contracts.sandbox import Sandbox, probe_words
 from minions.contracts.tool_servers import PinnedServer, ToolServer

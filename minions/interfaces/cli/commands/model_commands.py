@@ -11,11 +11,11 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.model_probe import MOST_REQUESTS, ProbeOptions, ProbeOutcome
+from minions.app.wiring.chosen_models import probe_server, user_profiles
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.databases import has_database
 from minions.app.wiring.local_models import weights_store
-from minions.app.wiring.model_profiles import probe_server, user_profiles
 from minions.contracts.calls import ChatModel, ModelFailure
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support

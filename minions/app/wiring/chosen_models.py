@@ -1,5 +1,5 @@
-"""The profiles of models of this user, and the models of one run where a command chose another
-one than the recipe names.
+"""The models of one run where a command chose another one than the recipe names, and the profiles
+of models of this user.
 """
 
 from __future__ import annotations
