@@ -85,9 +85,9 @@ class DecisionOptions(TypedDict, total=False):
     arguments: Mapping[str, JsonValue] | None
     """Of an approval: the tool is called with exactly these instead of those shown."""
     reason: str | None
-    """Why."""
+    """Why the decision is made; that of a rejection is told to the model."""
     recipe: RecipeLike | None
-    """As for `ResumeOptions`."""
+    """Needed for a recipe of Step objects that the application has not run before."""
 
 
 class RetryOptions(TypedDict, total=False):
