@@ -13,7 +13,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -36,9 +36,9 @@ check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; writes benchmarks/crash.md.
-	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
-		-o faulthandler_timeout=1200 tests/crash
+crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL, and plans at every fact; writes benchmarks/crash.md.
+	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_ROLLBACKS=200 MINIONS_CRASH_STRIDE=1 \
+		MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s -o faulthandler_timeout=1200 tests/crash tests/engine/test_plan_steps.py
 
 workers: $(READY)  ## Kill workers 100 times and restart the database twice while they execute 1,000 runs; writes benchmarks/workers.md.
 	MINIONS_WORKER_RUNS=1000 MINIONS_WORKERS=4 MINIONS_WORKER_KILLS=100 MINIONS_WORKER_RESTARTS=2 MINIONS_WORKER_PAGE=benchmarks/workers.md \
@@ -66,6 +66,9 @@ conformance-mcp: $(READY)  ## Run the official conformance suite of MCP; needs n
 FUZZ_SECONDS ?= 10
 fuzz: $(READY)  ## Give readers of strangers' data inputs that nobody thought of; FUZZ_SECONDS=60 for each target.
 	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
+
+search: $(READY)  ## Try 2,000 examples where the suite tries fifty: all tests of what holds for any value.
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=search -o faulthandler_timeout=2400
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +18,9 @@ from hypothesis import HealthCheck, settings
 from postgres import PostgresServer, postgres_server, reason_without_postgres
 
 # What a slow or busy machine takes says nothing about the code: figures are for the benchmarks.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", _PATIENT, max_examples=50)
+settings.register_profile("search", _PATIENT, max_examples=2_000)  # of `make search`
 settings.load_profile("suite")
 
 # Hundreds of tests start programs: without stored bytecode each would compile all of its modules.
@@ -65,9 +68,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage in what tests make only."""
+    """Search for garbage in what tests make only, and not after each seven hundred objects."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 
@@ -80,7 +84,8 @@ def _trust() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_surroundings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = _home(request)
     for name in (
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
@@ -89,11 +94,22 @@ def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "OLLAMA_HOST",
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+def _home(request: pytest.FixtureRequest) -> Path:
+    """The folder of the test; of one that uses none, a place of its own where nothing is yet."""
+    if "tmp_path" in request.fixturenames:
+        return cast("Path", request.getfixturevalue("tmp_path"))
+    factory = cast("pytest.TempPathFactory", request.getfixturevalue("tmp_path_factory"))
+    return factory.getbasetemp() / f"home-{next(_NUMBERS)}"
+
+
+_NUMBERS: Final = itertools.count()
 
 
 @pytest.fixture(scope="session")

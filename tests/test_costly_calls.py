@@ -14,15 +14,13 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
-import minions
 from pattern_growth import growing_loops
-
-ROOT: Final = Path(minions.__file__).parent
+from source_trees import PACKAGE as ROOT
+from source_trees import module_paths, tree_of
 
 PATTERNS: Final = {
     # Constants whose time may grow with the square of the text, with what bounds the text.
@@ -164,10 +162,7 @@ class Use(NamedTuple):
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
-        for path in sorted(ROOT.rglob("*.py"))
-    }
+    return {str(path.relative_to(ROOT)): tree_of(path) for path in module_paths()}
 
 
 @cache

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
-ROOT: Final = Path(__file__).parents[1] / "minions"
+from source_trees import PACKAGE as ROOT
+from source_trees import module_paths, tree_of
 
 _WITHOUT_METHODS: Final = frozenset(
     {"ABC", "Generic", "Protocol", "Struct", "NamedTuple", "StrEnum", "Exception", "ValueError"}
@@ -31,8 +31,8 @@ def _base_name(node: ast.expr) -> str:
 
 
 def _classes() -> Iterator[tuple[str, _Class]]:
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path in module_paths():
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 yield (
                     node.name,

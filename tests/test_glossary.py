@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1] / "minions"
+from source_trees import PACKAGE as ROOT
+from source_trees import module_paths, tree_of
 
 RETIRED: Final[Mapping[str, str]] = {
     "basis": "fingerprint",
@@ -105,7 +106,7 @@ _ALLOWED: Final = frozenset(
 
 def _names(path: Path) -> Iterator[str]:
     yield path.stem
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         elif isinstance(node, ast.arg):
@@ -135,7 +136,7 @@ def _retired_in(path: Path) -> Iterator[str]:
 def test_no_name_has_a_retired_word() -> None:
     found = {
         f"{path.relative_to(ROOT.parent)}: {each}"
-        for path in ROOT.rglob("*.py")
+        for path in module_paths()
         for each in _retired_in(path)
     }
     assert sorted(found) == []
@@ -157,7 +158,7 @@ def _texts(tree: ast.Module) -> Iterator[ast.Constant]:
 
 
 def _swept() -> Iterator[Path]:
-    for path in ROOT.rglob("*.py"):
+    for path in module_paths():
         place = path.relative_to(ROOT).as_posix()
         if not any(place == each or place.startswith(f"{each}/") for each in _NOT_YET):
             yield path
@@ -168,7 +169,7 @@ def test_no_docstring_or_message_has_a_retired_word() -> None:
     found = [
         f"{path.relative_to(ROOT.parent)}:{text.lineno}: {match[0]}: say {PROSE[each]}"
         for path in _swept()
-        for text in _texts(ast.parse(path.read_text("utf-8")))
+        for text in _texts(tree_of(path))
         for pattern, each in retired.items()
         if (match := pattern.search(str(text.value)))
     ]
@@ -194,7 +195,7 @@ def test_no_docstring_needs_its_neighbours_to_be_understood() -> None:
     found = [
         f"{path.relative_to(ROOT.parent)}:{text.lineno}: {text.value}"
         for path in _swept()
-        for text in _docstring_constants(ast.parse(path.read_text("utf-8")))
+        for text in _docstring_constants(tree_of(path))
         if isinstance(text.value, str) and _STUB.fullmatch(text.value.strip())
     ]
     assert found == []

@@ -5,21 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+from source_trees import PACKAGE, module_paths, tree_of
 
 
 def _modules() -> Mapping[str, Path]:
     found: dict[str, Path] = {}
-    for path in (ROOT / "minions").rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    for path in module_paths():
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
 def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for name in node.names:
                 full = f"{node.module}.{name.name}"

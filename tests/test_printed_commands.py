@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-import minions
 from minions.data.words import shell_word
 from minions.engine.calls.pending_decisions import decision_command
+from source_trees import PACKAGE as ROOT
+from source_trees import module_paths, tree_of
 
-ROOT: Final = Path(minions.__file__).parent
 BEGIN: Final = re.compile(
     r"\bminions (?:run|answer|approve|reject|resume|retry|sessions|cancel|fork|batch|chat|mcp|"
     r"learn|eval|tune|schedules|queues|rollback|do|plan|validate|models|trust|worker|graph|explain|"
@@ -52,7 +52,7 @@ def _expressions(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def _unquoted(path: Path) -> Iterator[str]:
     source = path.read_text("utf-8")
-    for line, expression in _expressions(ast.parse(source)):
+    for line, expression in _expressions(tree_of(path)):
         made = re.search(rf"\b{re.escape(expression)} = (?:.* else )?shell_word\(", source)
         several = re.search(rf"\b{re.escape(expression)}, .* = shell_word\(", source)
         if not (
@@ -66,10 +66,10 @@ def _unquoted(path: Path) -> Iterator[str]:
 
 def test_what_stands_in_a_printed_command_is_quoted() -> None:
     """If this fails: `shell_word(…)`, or enter what quotes it (see the top of this file)."""
-    paths = [path for path in ROOT.rglob("*.py") if "testing" not in path.parts]
+    paths = [path for path in module_paths() if "testing" not in path.parts]
     found = [each for path in paths for each in _unquoted(path)]
     assert found == []
-    assert sum(len(list(_expressions(ast.parse(p.read_text("utf-8"))))) for p in paths) > 50
+    assert sum(len(list(_expressions(tree_of(p)))) for p in paths) > 50
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def rolled_back(children: Children, root: Path, database: str, chance: random.Ra
         killed += 1
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MINIONS_CRASH_ROLLBACKS", "30"))))
 def test_a_killed_run_is_taken_back_by_rollbacks_that_are_killed(
     children: Children, tmp_path: Path, seed: int
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from builders import recipe_of, run_of
@@ -45,7 +47,7 @@ async def test_the_results_of_a_loop_are_weighed_together() -> None:
         SetSpec(
             id="each",
             set={"all": "{{ s4 }}"},
-            loop=LoopSpec(over=list(range(1_000))),
+            loop=LoopSpec(over=list(range(50))),
             depends_on=("s4",),
         ),
     ]
@@ -87,6 +89,18 @@ def test_a_value_that_is_small_in_memory_and_large_as_text_is_weighed(expression
     assert caught.value.error_code in ("expression-budget", "template-failed")
 
 
+@pytest.fixture(scope="module")
+def much() -> Mapping[str, JsonValue]:
+    """Values that take longer to make than a test takes."""
+    return {
+        "many": list(range(300_000)),
+        "others": [f"x{n}" for n in range(300_000)],
+        "nested": [[n] for n in range(100_000)],
+        "rows": [{"n": n} for n in range(200_000)],
+        "text": "a b " * 200_000,
+    }
+
+
 @pytest.mark.parametrize(
     "expression",
     [
@@ -104,16 +118,11 @@ def test_a_value_that_is_small_in_memory_and_large_as_text_is_weighed(expression
         " and ".join(["many in nested"] * 100),
     ],
 )
-def test_work_that_would_take_long_is_refused(expression: str) -> None:
-    scope: dict[str, JsonValue] = {
-        "many": list(range(300_000)),
-        "others": [f"x{n}" for n in range(300_000)],
-        "nested": [[n] for n in range(100_000)],
-        "rows": [{"n": n} for n in range(200_000)],
-        "text": "a b " * 200_000,
-    }
+def test_work_that_would_take_long_is_refused(
+    expression: str, much: Mapping[str, JsonValue]
+) -> None:
     with pytest.raises(EvaluationError) as caught:
-        compile_template("{{ " + expression + " }}").render(scope)
+        compile_template("{{ " + expression + " }}").render(much)
     assert caught.value.error_code in ("expression-budget", "template-failed")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,6 +53,10 @@ FILES: Final = {
     "shop/items.py": "class Item:\n    name: str\n",
     "shop/use.py": "from shop.items import Item\n",
 }
+
+
+STRIDE: Final = int(os.environ.get("MINIONS_CRASH_STRIDE", "9"))
+"""How many facts lie between two places at which a run is killed: `make crash` has one."""
 
 
 def text_of(prompt: Prompt) -> str:
@@ -845,7 +850,7 @@ async def test_the_question_about_a_new_plan_outlives_a_kill(tmp_path: Path) -> 
     """What differs is the same before and after, and is recorded once."""
     at, asked = 0, 0
     while True:
-        at += 5
+        at += STRIDE
         (tmp_path / str(at)).mkdir()
         work, world = Work(tmp_path / str(at)), World()
         decider = Decides("yes", "yes")
@@ -871,7 +876,7 @@ async def test_the_question_about_a_new_plan_outlives_a_kill(tmp_path: Path) -> 
 async def test_a_new_plan_that_nobody_is_asked_about_is_recorded_once(tmp_path: Path) -> None:
     at = 0
     while True:
-        at += 7
+        at += STRIDE
         (tmp_path / str(at)).mkdir()
         work, world = Work(tmp_path / str(at)), World()
         work.services = deterministic_services(world.journal)
@@ -930,7 +935,7 @@ async def test_a_plan_that_is_killed_anywhere_is_resumed_without_asking_twice(
     """A-106."""
     at = 0
     while True:
-        at += 3
+        at += STRIDE
         (tmp_path / str(at)).mkdir()
         work, world = Work(tmp_path / str(at)), World()
         work.services = deterministic_services(world.journal)
@@ -987,7 +992,7 @@ async def test_a_plan_that_is_killed_while_it_rolls_back_is_resumed_to_its_end(
     tmp_path: Path,
 ) -> None:
     """A-96."""
-    for at in range(40, 100, 5):
+    for at in range(40, 100, STRIDE):
         (tmp_path / str(at)).mkdir()
         work, world = Work(tmp_path / str(at)), World()
         work.services = deterministic_services(world.journal)

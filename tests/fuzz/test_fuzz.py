@@ -43,7 +43,7 @@ def test_whatever_is_read_is_taken_or_refused_as_its_reader_says(
     target = targets[name]
     with contextlib.ExitStack() as stack:
         stack.callback(target.close)
-        for data in itertools.islice(_sample(target), target.few):
+        for data in itertools.islice(_sample(target), target.few // 2):
             finding = examined(target, data, cpu_s=None)
             assert finding is None, finding.words()
 
@@ -52,7 +52,7 @@ def _sample(target: Target) -> itertools.chain[bytes]:
     """A few of the seeds, so that not all of the inputs are, and changes of them."""
     inputs = inputs_of(target, SEED)
     seeds = list(itertools.islice(inputs, len(target.seeds())))
-    few = random.Random(SEED).sample(seeds, min(len(seeds), target.few // 4))
+    few = random.Random(SEED).sample(seeds, min(len(seeds), target.few // 8))
     return itertools.chain(few, inputs)
 
 

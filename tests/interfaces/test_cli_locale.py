@@ -32,9 +32,7 @@ def answer(prompt):
 echo = ScriptedModel(answer, name="scripted/echo")
 """
 LOCALES: Final = [
-    {"LC_ALL": "C"},
     {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
     {"PYTHONIOENCODING": "ascii:replace"},
 ]

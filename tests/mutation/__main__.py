@@ -43,7 +43,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _judge(copy: Path, arguments: Sequence[str]) -> int:
     paths = os.pathsep.join((str(copy), str(copy / "tests")))
-    surroundings = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    surroundings = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Each child makes a folder for its tests and removes none: they go with the copy.
+        "PYTEST_DEBUG_TEMPROOT": str(copy.parent),
+    }
     command = [sys.executable, "-m", "mutation.session", *arguments]
     process = subprocess.Popen(command, cwd=copy, env=surroundings, start_new_session=True)
     try:

@@ -62,7 +62,10 @@ def own_served(tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def window(browser: Browser) -> Iterator[BrowserContext]:
     """Nothing that is kept from others; at its end no script has failed or been refused."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 800},
+        reduced_motion="reduce",  # what turns is drawn sixty times a second, by the processor
+    )
     context.set_default_timeout(60_000)  # only a page that hangs takes so long
     problems: list[str] = []
 
