@@ -970,7 +970,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/context/run_values.py",
         "RunValues.publish",
-        "if self._secrets and not isinstance(step, PythonStep):",
+        "if self._has_secrets and not isinstance(step, PythonStep):",
         "if (not isinstance(step, PythonStep)):",
         "A short cut: without secrets there is nothing to disarm.",
     ),
@@ -1018,13 +1018,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/run/run_steps.py",
-        "RunSteps._caching",
-        "return None",
-        "pass",
-        "A short cut: with no cache nothing is looked up or kept.",
-    ),
-    Equivalent(
-        "engine/run/run_steps.py",
         "RunSteps._told",
         "if status is StepStatus.FAILED and self.back_edges.plan(step, execution):",
         "if (self.back_edges.plan(step, execution)):",
@@ -1069,13 +1062,13 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         Equivalent(
             "engine/calls/tool_batch.py",
             "ToolBatch._mismatch",
-            "if tool is None or not self.view.context.needs_approval(call.name):",
+            "if tool is None or not self.view.context.needs_approval(call.request.name):",
             after,
             "A short cut: the attempt at the call looks at the arguments in any case.",
         )
         for after in (
-            "if (not self.view.context.needs_approval(call.name)):",
-            "if (tool is None and (not self.view.context.needs_approval(call.name))):",
+            "if (not self.view.context.needs_approval(call.request.name)):",
+            "if (tool is None and (not self.view.context.needs_approval(call.request.name))):",
             "if (tool is None):",
         )
     ),
@@ -1097,8 +1090,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "engine/calls/tool_batch.py",
         "ToolBatch._not_as_decided",
         "if shown is None or consent_digest(shown.tool, shown.arguments) == consent_digest( "
-        "call.name, call.request.arguments ):",
-        "if (consent_digest(shown.tool, shown.arguments) == consent_digest(call.name, "
+        "call.request.name, call.request.arguments ):",
+        "if (consent_digest(shown.tool, shown.arguments) == consent_digest(call.request.name, "
         "call.request.arguments)):",
         "Only what was begun can be decided; the type allows for none.",
     ),

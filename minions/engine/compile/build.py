@@ -111,7 +111,7 @@ class BuiltRecipe:
     document: bytes | None = None
     """The recipe as JSON, as it is stored with its runs; None: it was made by code."""
     recipes_within: bytes | None = None
-    """The recipes of its steps as JSON, likewise; None: it has none."""
+    """The recipes of its steps as JSON, stored with its runs as well; None: it has none."""
     asking: tuple[tuple[str, ModelConfig], ...] = ()
     """Each model configuration that steps use, with the first step that uses it."""
     has_code: bool = False

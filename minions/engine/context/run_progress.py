@@ -77,8 +77,8 @@ class RunProgress:
         return self.read_limits()
 
     def read_limits(self) -> Limits:
-        """As `limits`. Read anew only when the metadata have changed: that costs as much as a small
-        step.
+        """As `limits`. They are read only when the metadata have changed: reading them costs as
+        much as a small step.
         """
         if self._limits_seen != self.metadata:
             self._limits = Limits.from_metadata(self.metadata)

@@ -19,7 +19,7 @@ from minions.recipe.model import AgentRecipe
 
 _LARGEST_FILE: Final = 65_536
 NO_SECRETS: Final = Secrets()
-"""Of a run without secrets."""
+"""Stands for the secrets of a run that has none."""
 
 
 def declared_secrets(

@@ -443,7 +443,7 @@ class CodeWork(StepWork):
 
     @property
     def sandbox_name(self) -> str | None:
-        """As the step says."""
+        """The sandbox that the step itself names."""
         return self._step.sandbox_name
 
     @staticmethod
