@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
+from minions.recipe.checks.shapes import Shape, excesses
 from minions.recipe.text.nodes import MappingNode
 from minions.recipe.text.schemas import TYPES, read_output_schema
 from minions.recipe.text.yaml_reader import read_document
@@ -113,6 +115,38 @@ def test_a_union_of_types_takes_a_value_of_each(names: list[str]) -> None:
     schema = field(" | ".join(names))
     assert isinstance(schema, dict)
     assert all(SchemaValidator(schema).errors(values[each]) == () for each in names)
+
+
+WRITTEN = (
+    *("string", "integer", "number", "boolean", "string | null", "integer | null", "0..10"),
+    *("0.0..1.0", "a | b", "a | b | c", "a | null", "[string]", "[integer]", "[a, b]"),
+    *("[[string]]", "2..5", "3..", "object"),
+    *("{x: string}", "{x: string?}", "{x: integer, y: string}", "{y: string}"),
+)
+NOTHING: Mapping[str, JsonValue] = {}
+TWO: Mapping[str, JsonValue] = {"x": 1, "y": "a"}
+MORE: Mapping[str, JsonValue] = {"x": "a", "z": 1}
+VALUES: tuple[JsonValue, ...] = (
+    *("a", "b", "c", "", None, True, 0, 1, 3, 10, 11, -1, 0.5, 2.5, (), ["a"], ["z"], [1]),
+    *([["a"]], NOTHING, {"x": "a"}, {"x": 1}, TWO, {"y": "a"}, MORE),
+)
+
+
+def test_a_type_without_excess_over_another_has_only_values_of_it() -> None:
+    schemas = {each: field(each) for each in WRITTEN}
+    fits = {
+        name: [SchemaValidator(schema).errors(each) == () for each in VALUES]
+        for name, schema in schemas.items()
+        if isinstance(schema, dict)
+    }
+    for one, other in product(WRITTEN, WRITTEN):
+        given, taken = schemas[one], schemas[other]
+        assert isinstance(given, dict)
+        assert isinstance(taken, dict)
+        found = excesses(Shape.of(given), Shape.of(taken))
+        is_within = all(left <= right for left, right in zip(fits[one], fits[other], strict=True))
+        assert found or is_within, (one, other)
+        assert one != other or not found
 
 
 def test_keywords_that_only_describe_are_left_out_with_a_note() -> None:
