@@ -69,3 +69,14 @@ def test_a_note_of_another_form_never_raises_and_trusts_no_one_more(
     assert read.is_imported is bool(note.get("imported"))
     assert read.is_strangers is bool(note.get("strangers_recipe"))
     assert (read.offer is not None) == ("offer" in note)
+
+
+@pytest.mark.parametrize(
+    ("cost", "read"), [(1, 1), (1.5, 1.5), (0, 0), (True, None), ("1", None), ([1], None)]
+)
+def test_a_cost_is_a_number(cost: JsonValue, read: float | None) -> None:
+    assert StartNote.of({"max_cost_usd": cost}).max_cost_usd == read
+
+
+def test_names_of_extensions_are_texts() -> None:
+    assert StartNote.of({"extensions": ["a", 1, "b"]}).extensions == ("a", "b")
