@@ -7,10 +7,12 @@ from typing import TypedDict
 
 import pytest
 
-from builders import FakeTool, fake_tool, run_recipe, text_step
+from builders import FakeTool, fake_tool, run_of, run_recipe, text_step
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import StepStatus
 from minions.contracts.tools import Effect
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import load_recipe_text
 from minions.testing import tool_request
 
 
@@ -89,3 +91,19 @@ async def test_a_failure_that_the_tool_tells_of_comes_first() -> None:
     look = fake_tool(work=_arguments, returns={"type": "integer"})
     ran = await run_recipe(text_step(tools=["look"]), [tool_request("look"), "I see"], tools=[look])
     assert ran.only.output == "I see"
+
+
+# --- `returns` of a step ---------------------------------------------------------------------
+
+
+async def test_a_result_that_the_recipe_says_otherwise_fails_the_step() -> None:
+    """A-164."""
+    look = fake_tool(work=lambda _: {"rows": [1]})
+    text = "id: r\nsteps:\n  - {id: a, tool: look, returns: {rows: [string]}}\n"
+    recipe = load_recipe_text(text, "r.yaml", Catalog(tools={"look": look.spec}))
+    error = (await run_of(recipe, tools=[look])).result.error
+    assert error is not None
+    assert error.code == "bad-result"
+    for part in ("'look'", "'a'", "$.rows[0]", "1 is not of type 'string'"):
+        assert part in error.message
+    assert len(look.asked) == 1

@@ -21,7 +21,7 @@ from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import (
-    BAD_RESULT,
+    UNFIT_RESULT,
     MinionsError,
     ToolError,
     ToolServerError,
@@ -418,7 +418,7 @@ def _response(
     if declared is not None and (errors := _errors(declared, given, value)):
         return Failure(
             ToolFailure(
-                code=BAD_RESULT,
+                code=UNFIT_RESULT,
                 message=f"The tool '{name}' returned {_described(value)} that does not fit what it "
                 f"declares to return: {'; '.join(errors)}.",
                 is_mendable=tool.spec.effect is Effect.PURE,  # another call changes nothing

@@ -81,6 +81,10 @@ class Shape(Struct, frozen=True):
                 return ANYTHING
         return Shape(nodes[0] if len(nodes) == 1 else {"anyOf": nodes}, self.root)
 
+    def followed(self) -> JsonValue:
+        """The part itself, where it refers to another; None: there is no such part."""
+        return _followed(self.node, self.root)
+
     def kinds(self) -> frozenset[str] | None:
         """The JSON types that the value can have; None: any."""
         alternatives = _alternatives([self.node], self.root, is_whole=True)
