@@ -116,8 +116,8 @@ class _Tool(StepKind):
             ),
             mapping_key(
                 "returns",
-                "JSON Schema of the result, or in short `{field: type}`: a result that does not fit "
-                "fails the step. Default: what the tool declares.",
+                "JSON Schema of the result, or in short `{field: type}`: a result that does "
+                "not fit fails the step. Default: what the tool declares.",
             ),
             CACHE_KEY,
         ),
