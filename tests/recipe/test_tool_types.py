@@ -169,3 +169,33 @@ def test_what_the_recipe_says_does_not_contradict_the_tool(
 def test_a_faulty_schema_is_told_once() -> None:
     ((code, _, _),) = faults("{id: x, tool: look, returns: {type: objekt, properties: {}}}")
     assert code == "bad-schema"
+
+
+# --- what is not known -----------------------------------------------------------------------
+
+
+def unchecked(step: str) -> list[str]:
+    loaded = check_recipe_text(f"{HEAD}  - {step}\n", "r.yaml", CATALOG)
+    assert not loaded.errors
+    return [each.message.split("'")[1] for each in loaded.unchecked]
+
+
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [
+        ("{id: x, set: {v: '{{ free.any }}', w: '{{ free.any.more }}'}}", ["free"]),
+        ("{id: x, set: {v: '{{ free }}', w: '{{ free | length }}'}}", []),
+        ("{id: x, set: {v: '{{ found.owner.name }}', w: '{{ found.rows[0].path }}'}}", []),
+        ("{id: x, loop: '{{ free }}', set: {v: '{{ loop.item.a }}'}}", ["loop.item"]),
+        ("{id: x, loop: '{{ found.rows }}', set: {v: '{{ loop.item.path }}'}}", []),
+    ],
+)
+def test_values_of_unknown_type_of_which_a_field_is_read_are_counted(
+    step: str, names: list[str]
+) -> None:
+    assert unchecked(step) == names
+
+
+def test_what_is_said_of_a_tool_is_checked() -> None:
+    step = "{id: x, tool: unknown, returns: {rows: [string]}}\n"
+    assert unchecked(f"{step}  - {{id: y, set: {{v: '{{{{ x.rows[0] }}}}'}}}}") == []

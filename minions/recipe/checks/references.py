@@ -13,7 +13,7 @@ from minions.contracts.executions import StepStatus
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA
-from minions.recipe.checks.shapes import Shape, find_dead_end
+from minions.recipe.checks.shapes import ANYTHING, Shape, find_dead_end, find_unchecked
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.terms import Comparison, ListTerm, Literal, Path, Term
@@ -192,8 +192,9 @@ class _Checker:
         elif len(reference.path) > 1 and reference.path[1] in ("last", "attempts"):
             return
         elif len(reference.path) > 2 and reference.path[1] == "item":
-            if (item := self._sources.item(reader)) is not None:
-                self._shape(use, reference, item.shape, 2)
+            item = self._sources.item(reader)
+            shape = item.shape if item is not None else ANYTHING
+            self._shape(use, reference, shape, 2, reader)
         elif len(reference.path) > 2:
             self._shape(use, reference, _INDEX, 2)
 
@@ -275,9 +276,19 @@ class _Checker:
             if known is None or (known.reference.is_conditional > reference.is_conditional):
                 readings.needed[producer.index] = RequiredOutput(use, reference)
 
-    def _shape(self, use: TemplateUse, reference: Reference, shape: Shape, start: int) -> None:
+    def _shape(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        shape: Shape,
+        start: int,
+        looping: StepDraft | None = None,
+    ) -> None:
         dead_end = find_dead_end(shape, reference.path[start:])
         if dead_end is None:
+            depth = find_unchecked(shape, reference.path[start:])
+            if depth is not None:
+                self._note_unchecked(use, reference, start + depth, looping)
             return
         depth = start + dead_end.depth
         known = path_text(reference.path[:depth])
@@ -299,6 +310,26 @@ class _Checker:
                 help=help_text,
             )
         )
+
+    def _note_unchecked(
+        self, use: TemplateUse, reference: Reference, depth: int, looping: StepDraft | None
+    ) -> None:
+        """Note that nothing is known of a value of which a field is read."""
+        name = path_text(reference.path[:depth])
+        key = name if looping is None else f"{name} of {looping.id}"
+        producer = self._ids.get(reference.step_name or "")
+        help_text = "say of what it is made what its fields are"
+        if producer is not None and producer.kind == "tool":
+            tool = producer.section.text("tool")
+            help_text = f"write what '{tool}' gives: returns: {{field: type}} in {producer.title}"
+        elif reference.path[0] == "inputs":
+            help_text = "declare the fields of the input"
+        fault = use.place_of(reference).fault(
+            "unknown-type",
+            f"'{name}' has no known type, so '{reference.path[depth]!s:.60}' of it is not checked",
+            help=help_text,
+        )
+        self._draft.unchecked.setdefault(key, fault)
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)

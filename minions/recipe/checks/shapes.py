@@ -162,6 +162,34 @@ def find_dead_end(shape: Shape, path: tuple[PathPart, ...]) -> DeadEnd | None:
     return None
 
 
+def find_unchecked(shape: Shape, path: tuple[PathPart, ...]) -> int | None:
+    """How many parts of `path` lead to a value of which the next one may or may not exist; None:
+    all parts are known.
+    """
+    nodes: list[JsonValue] = [shape.node]
+    for depth, part in enumerate(path):
+        alternatives = _alternatives(nodes, shape.root)
+        if alternatives is None:
+            return depth
+        alternatives = _without_null(alternatives)
+        if not all(_is_told(node, part) for node in alternatives):
+            return depth
+        nodes = [step for node in alternatives if not isinstance(step := _step(node, part), str)]
+    return None
+
+
+def _is_told(node: Mapping[str, JsonValue], part: PathPart) -> bool:
+    """Whether the schema says something about that member."""
+    kinds = _kinds(node)
+    if kinds is None or not kinds - _LEAVES:
+        return kinds is not None
+    if "object" not in kinds:
+        return True
+    properties, others = node.get("properties"), node.get("additionalProperties", True)
+    is_named = isinstance(properties, Mapping) and str(part) in properties
+    return is_named or others not in (True, {})
+
+
 def _alternatives(
     nodes: list[JsonValue], root: JsonSchema, *, is_whole: bool = False
 ) -> tuple[Mapping[str, JsonValue], ...] | None:
