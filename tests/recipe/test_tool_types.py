@@ -199,3 +199,57 @@ def test_values_of_unknown_type_of_which_a_field_is_read_are_counted(
 def test_what_is_said_of_a_tool_is_checked() -> None:
     step = "{id: x, tool: unknown, returns: {rows: [string]}}\n"
     assert unchecked(f"{step}  - {{id: y, set: {{v: '{{{{ x.rows[0] }}}}'}}}}") == []
+
+
+# --- filters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "message", "label"),
+    [
+        ("(found.rows | first).pth", "this value can never have 'pth'", "did you mean 'path'?"),
+        ("(found.rows | sort(attribute='size') | last).sise", "'sise'", "did you mean 'size'?"),
+        ("found.rows | map(attribute='pat') | join(', ')", "'map' reads", "did you mean 'path'?"),
+        ("found.rows | selectattr('sise', 'gt', 3) | list", "'selectattr'", "did you mean 'size'?"),
+        ("found.rows | sort(attribute='paht') | length", "'sort' reads", "did you mean 'path'?"),
+        ("found.rows | sum(attribute='szie')", "'sum' reads", "did you mean 'size'?"),
+        ("(found.rows[:2] | first).pth", "this value", "did you mean 'path'?"),
+        ("(found.rows | map(attribute='path') | first).x", "it is text", None),
+        ("(found if all.total else found).amout", "'amout'", "did you mean 'amount'?"),
+    ],
+)
+def test_filters_know_the_type_of_their_items(read: str, message: str, label: str | None) -> None:
+    """A-164."""
+    ((code, told, suggested),) = faults(f'{{id: x, set: {{v: "{{{{ {read} }}}}"}}}}')
+    assert (code, message in told, suggested) == ("unknown-reference", True, label)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "(found.rows | first).path",
+        "found.rows | map(attribute='path') | map('upper') | unique | join(', ')",
+        "found.rows | selectattr('size', 'gt', 3) | map(attribute='size') | sum",
+        "(free.rows | first).any",
+        "free.rows | map(attribute='any.thing') | list",
+        "(a.text | split(',') | first) ~ (all.files | reverse | first)",
+        "(found.owner | default({'name': 'x'})).name",
+    ],
+)
+def test_what_filters_may_give_is_left_alone(read: str) -> None:
+    assert faults(f'{{id: x, set: {{v: "{{{{ {read} }}}}"}}}}') == []
+
+
+@pytest.mark.parametrize(
+    ("over", "read"),
+    [
+        ("'{{ found.rows | sort(attribute=\"size\") }}'", "pth"),
+        ("[{path: a}, {path: b}]", "pth"),
+        ("'{{ found.rows[1:] }}'", "pth"),
+    ],
+)
+def test_the_item_of_a_loop_over_an_expression_has_a_type(over: str, read: str) -> None:
+    step = f"{{id: x, loop: {over}, set: {{v: '{{{{ loop.item.{read} }}}}'}}}}"
+    ((_, message, label),) = faults(step)
+    assert "'loop.item' can never have 'pth'" in message
+    assert label == "did you mean 'path'?"

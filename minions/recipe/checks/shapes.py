@@ -103,9 +103,16 @@ class Shape(Struct, frozen=True):
         """The shape of each item, if the value is a list."""
         alternatives = _alternatives([self.node], self.root)
         lists = [node for node in alternatives or () if (_kinds(node) or _LIST) >= _LIST]
-        if not lists or any("prefixItems" in node for node in lists):
+        nodes: list[JsonValue] = []
+        for node in lists:
+            first = node.get("prefixItems", ())
+            rest = node.get("items", {})
+            wanted = [*(first if is_list(first) else ()), *([rest] if rest is not False else [])]
+            nodes += [each for each in wanted if each not in nodes]
+            if len(nodes) > _MOST_ALTERNATIVES:
+                return ANYTHING
+        if not nodes:
             return ANYTHING
-        nodes: list[JsonValue] = [node.get("items", {}) for node in lists]
         return Shape(nodes[0] if len(nodes) == 1 else {"anyOf": nodes}, self.root)
 
     def names(self) -> tuple[str, ...]:
