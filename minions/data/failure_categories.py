@@ -62,8 +62,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed too-many-files tool-error tool-failed tool-unsuccessful
-        tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
-        not-text bad-changes http-… too-many-redirects damaged-state decided-failed
+        tool-result-not-json bad-result no-such-file no-such-root not-a-file file-exists
+        no-unique-match not-text bad-changes http-… too-many-redirects damaged-state decided-failed
         mcp-refused mcp-bad-result tool-server
     """,
     FailureCategory.PERMISSION: """
@@ -125,7 +125,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
         bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
         name-clash ambiguous-name
-        unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
+        unknown-reference unknown-type unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-next-step bad-route
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution

@@ -17,17 +17,22 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
+    Binary,
     Choice,
     Comparison,
     DefaultFilter,
     DefinedTest,
+    DictTerm,
     FilterTerm,
+    ListTerm,
     Literal,
     Not,
     Path,
+    Slice,
+    Subscript,
     Term,
 )
-from minions.recipe.expressions.values import Reference, TemplateError
+from minions.recipe.expressions.values import Reference, TemplateError, is_list
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
@@ -100,9 +105,10 @@ class Sources:
         """The shape of a rendered template; `{{ 'text' }}` deliberately avoids the checks."""
         if use.term is None:
             return TEXT
-        return ANYTHING if isinstance(use.term, Literal) else self._shape_of(use.term, reader)
+        return ANYTHING if isinstance(use.term, Literal) else self.shape_of_term(use.term, reader)
 
-    def _shape_of(self, term: Term, reader: StepDraft | None) -> Shape:
+    def shape_of_term(self, term: Term, reader: StepDraft | None = None) -> Shape:
+        """The shape of the value of an expression; any value where it is not known."""
         if isinstance(term, Path):
             found = self.known(term.reference, reader)
             return found.shape if found is not None else ANYTHING
@@ -111,16 +117,48 @@ class Sources:
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
         if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
-            given = TYPES_GIVEN.get(term.name)
-            return _of_kinds(given) if given is not None else ANYTHING
+            return self._of_filter(term, reader)
+        if isinstance(term, Subscript):
+            path = member_path(term)
+            return self.shape_of_term(term.base, reader).at(path) if path else ANYTHING
+        if isinstance(term, Slice):
+            return _as_list(self.shape_of_term(term.base, reader))
+        if isinstance(term, ListTerm):
+            return _of_kinds("array")
+        if isinstance(term, DictTerm):
+            return _of_kinds("object")
+        if isinstance(term, Binary) and not {name for name, _ in term.others} & {"+", "~"}:
+            return _of_kinds("number")
         if isinstance(term, DefaultFilter | Choice):
             sides = (
                 (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)
             )
-            kinds = [self._shape_of(side, reader).kinds() for side in sides]
-            known = [kind for each in kinds if each is not None for kind in each]
-            return ANYTHING if None in kinds else _of_kinds(*known)
+            one, other = (self.shape_of_term(side, reader) for side in sides)
+            if one.kinds() is None or other.kinds() is None:
+                return ANYTHING
+            whole = [self._movable(one), self._movable(other)]
+            if all(whole):
+                return Shape.of({"anyOf": whole})
+            return _of_kinds(*(one.kinds() or ()), *(other.kinds() or ()))
         return ANYTHING
+
+    def _of_filter(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
+        """The shape of what a filter gives, where that of its value says it."""
+        base = self.shape_of_term(term.base, reader)
+        if base.kinds() == _LIST_KIND:
+            if term.name in ("first", "last", "min", "max"):
+                return base.items()
+            if term.name in _KEEPING_ITEMS:
+                return _as_list(base)
+            if term.name == "flatten" and base.items().kinds() == _LIST_KIND:
+                return _list_of(base.items().items())
+            path = member_path(term)
+            if term.name == "map" and path:
+                return _list_of(base.items().at(path))
+        if term.name in ("split", "lines", "keys"):
+            return Shape.of({"type": "array", "items": {"type": "string"}})
+        given = TYPES_GIVEN.get(term.name)
+        return _of_kinds(given) if given is not None else ANYTHING
 
     def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> KnownShape | None:
         """The shape of one item of the step's loop, or of a part of it."""
@@ -128,12 +166,19 @@ class Sources:
         use = (
             next((use for use in step.outer_templates if use.node is node), None) if step else None
         )
-        if use is None or not isinstance(use.term, Path):
+        if step is None or node is None:
             return None
-        found = self.known(use.term.reference)
-        if found is None:
-            return None
-        return KnownShape(shape=found.shape.items().at(path), place=found.place)
+        if use is None or use.term is None:
+            # A list that is written there.
+            shape, place = Shape.of(shape_of_values(node)), node.place
+        elif isinstance(use.term, Path):
+            found = self.known(use.term.reference)
+            if found is None:
+                return None
+            shape, place = found.shape, found.place
+        else:
+            shape, place = self.shape_of_term(use.term), node.place
+        return KnownShape(shape=shape.items().at(path), place=place)
 
     def _input(self, path: tuple[str | int, ...]) -> KnownShape | None:
         name = str(path[1])
@@ -197,7 +242,43 @@ class Sources:
         key, node = id(shape.root), shape.node
         if key not in self._movable_roots:
             self._movable_roots[key] = (shape.root, not _has_references(shape.root))
-        return node if isinstance(node, Mapping) and self._movable_roots[key][1] else {}
+        if not isinstance(node, Mapping):
+            return {}
+        if self._movable_roots[key][1] or not _has_references(node):
+            return node
+        whole = _Inliner(shape.root).inlined(node, ())
+        return whole if isinstance(whole, Mapping) else {}
+
+
+_LIST_KIND: Final = frozenset({"array"})
+_KEEPING_ITEMS: Final = frozenset(
+    ("list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique")
+)
+_BY_ATTRIBUTE: Final = frozenset({"selectattr", "rejectattr"})
+"""Filters whose first argument is the name of a member of each item."""
+
+
+def member_path(term: FilterTerm | Subscript) -> tuple[str | int, ...]:
+    """The constant path that is read: by a filter of lists in each item, or in the value before
+    the brackets; (): none, or a computed one.
+    """
+    if isinstance(term, Subscript):
+        key = term.key.literal if isinstance(term.key, Literal) else None
+        return (key,) if isinstance(key, str | int) and not isinstance(key, bool) else ()
+    named = dict(term.keywords).get("attribute")
+    if named is None and term.name in _BY_ATTRIBUTE and term.arguments:
+        named = term.arguments[0]
+    name = named.literal if isinstance(named, Literal) else None
+    return tuple(name.split(".")) if isinstance(name, str) else ()
+
+
+def _as_list(base: Shape) -> Shape:
+    """A list of the items of that list, in any number and order."""
+    return _list_of(base.items()) if base.kinds() == _LIST_KIND else ANYTHING
+
+
+def _list_of(items: Shape) -> Shape:
+    return Shape({"type": "array", "items": items.node}, items.root)
 
 
 def _of_kinds(*kinds: str) -> Shape:
@@ -223,9 +304,47 @@ def _has_references(schema: JsonValue) -> bool:
     return False
 
 
+class _Inliner:
+    """Puts what references point to in their places; a recursive or very large part is unknown."""
+
+    def __init__(self, root: JsonSchema) -> None:
+        self._root = root
+        self._parts = 0
+
+    def inlined(self, node: JsonValue, trail: tuple[str, ...]) -> JsonValue:
+        """The part without references.
+
+        Args:
+            trail: The references that led to it.
+        """
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            return {}
+        if is_list(node):
+            return [self.inlined(each, trail) for each in node]
+        if not isinstance(node, Mapping):
+            return node
+        if "$dynamicRef" in node:
+            return {}
+        reference = node.get("$ref")
+        if not isinstance(reference, str):
+            return {
+                name: self.inlined(each, trail)
+                for name, each in node.items()
+                if name not in ("$defs", "definitions")
+            }
+        if reference in trail:
+            return {}
+        target = Shape(node, self._root).followed()
+        return self.inlined(target, (*trail, reference)) if target is not None else {}
+
+
+_MOST_PARTS: Final = 2_000
+
+
 def _place(step: StepDraft) -> Place:
     """Where the step declares its output."""
-    for name in ("output", "output_format", "set"):
+    for name in ("output", "output_format", "set", "returns"):
         if (entry := step.section.entries.get(name)) is not None:
             return entry.key_node.place
     return step.place

@@ -68,6 +68,8 @@ class LoadedRecipe:
     """The recipe; None if there is a fault that is more than a warning."""
     faults: tuple[Fault, ...] = ()
     """Faults and warnings, in the order of the file."""
+    unchecked: tuple[Fault, ...] = ()
+    """The values of unknown types of which a field is read, each once, in the order of the file."""
     output: JsonSchema = field(factory=dict)
     """What is known of the run's output, as JSON Schema; {}: nothing."""
     step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
@@ -193,6 +195,7 @@ def _check(
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
     recipe = None
+    unchecked: tuple[Fault, ...] = ()
     output: JsonSchema = {}
     step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
@@ -202,12 +205,14 @@ def _check(
         if not errors:
             recipe = _build(draft, node, file, directory)
             check_untrusted_flows(draft, recipe, catalog, report)
+        unchecked = tuple(draft.unchecked.values())
         output = draft.output
         step_outputs = {step.id: step.output for step in draft.steps if step.is_named}
     ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
     return LoadedRecipe(
         recipe=recipe if not errors else None,
         faults=tuple(ordered),
+        unchecked=tuple(sorted(unchecked, key=lambda fault: (fault.line, fault.column))),
         output=output,
         step_outputs=step_outputs,
     )
@@ -226,6 +231,11 @@ def _checked_draft(
     for step in draft.steps:
         if step.recipe is not None:
             set_output(step, step.recipe.known_output)
+        elif step.kind == "tool" and draft.is_text:
+            # Plain data may be the recipe of a stored run, which has to load as it did.
+            tool = draft.tools.specs.get(step.section.text("tool") or "")
+            if tool is not None and "returns" not in {*step.section.entries, *step.section.refused}:
+                set_output(step, tool.returns or {})
     draft.permissions = _permissions(draft, catalog, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
