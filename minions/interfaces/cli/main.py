@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "explain": "Show what a recipe needs, may do and costs at most.",
     "stubs": "Write a typed Python client of a recipe.",
     "schema": "Print a JSON Schema for editors.",
+    "lsp": "Serve an editor that speaks the Language Server Protocol.",
     "resume": "Resume a run that was killed, stopped or waits.",
     "retry": "Run failed steps again, also with an edited recipe.",
     "rollback": "Restore the files that a run changed.",

@@ -72,6 +72,10 @@ class LoadedRecipe:
     """What is known of the run's output, as JSON Schema; {}: nothing."""
     step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
     """What is known of each step's output, by its id, in the order of the recipe."""
+    draft: RecipeDraft | None = field(default=None, repr=False, eq=False)
+    """What was read of the text, with places, for editors; None: nothing could be, or there were
+    too many faults.
+    """
 
     @property
     def errors(self) -> tuple[Fault, ...]:
@@ -192,7 +196,7 @@ def _check(
             raise _EnoughError
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
-    recipe = None
+    recipe = draft = None
     output: JsonSchema = {}
     step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
@@ -210,6 +214,7 @@ def _check(
         faults=tuple(ordered),
         output=output,
         step_outputs=step_outputs,
+        draft=draft,
     )
 
 

@@ -1,0 +1,282 @@
+"""The language server: messages of the protocol, over the checker. Executes nothing of a recipe.
+
+The newest version of a text is checked in a thread; answers are of the version that is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lsprotocol import types
+from pygls import uris
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
+from pygls.workspace import PositionCodec
+
+from minions import __version__
+from minions.data.errors import Fault, MinionsError
+from minions.interfaces.lsp.checked_text import (
+    CheckedText,
+    ClientPlaces,
+    OpenProject,
+    Project,
+    Spot,
+    Stretch,
+    check_text,
+    fix_of,
+    is_recipe,
+    refused_text,
+)
+
+_T = TypeVar("_T")
+
+
+class _OpenText:
+    """A text that an editor has open."""
+
+    def __init__(self, uri: str, path: Path, text: str, language: str) -> None:
+        self.uri = uri
+        self.path = path
+        self.text = text
+        self.language = language
+        self.version: int | None = None
+        self.checked: CheckedText | None = None
+
+
+class _Protocol(LanguageServerProtocol):
+    """The protocol without pygls' own copy of changed texts: its lines end where those of an editor
+    do not, and it moves the places of changes that lie behind such an end.
+    """
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(
+        self, params: types.DidChangeTextDocumentParams
+    ) -> Iterator[tuple[object, tuple[object, ...], None]]:
+        """Hand the changes on."""
+        handler = self.fm.features.get(types.TEXT_DOCUMENT_DID_CHANGE)
+        if handler is not None:
+            yield handler, (params,), None
+
+
+class RecipeServer:
+    """The texts that one editor has open, and the answers to its requests."""
+
+    def __init__(self, open_project: OpenProject) -> None:
+        """Args: open_project: Called once the folder of the editor is the current one."""
+        self._open_project = open_project
+        self._project: Project | None = None
+        self._texts: dict[str, _OpenText] = {}
+        self._turn = asyncio.Lock()
+        self.server: Final = LanguageServer(
+            "minions", __version__, protocol_cls=_Protocol, converter_factory=default_converter
+        )
+        _register(self)
+
+    # --- texts and their checks --------------------------------------------------------------
+
+    def enter(self, folder: str | None) -> None:
+        """Make the editor's folder the current one: names of recipes count from there."""
+        path = uris.to_fs_path(folder) if folder else None
+        if path is not None and Path(path).is_dir():
+            os.chdir(path)
+
+    def open(self, given: types.TextDocumentItem) -> _OpenText:
+        """Remember a text."""
+        name = uris.to_fs_path(given.uri) if given.uri.startswith("file:") else None
+        path = Path(name) if name else Path.cwd() / "untitled.yaml"
+        text = _OpenText(given.uri, path, given.text, given.language_id)
+        text.version = given.version
+        self._texts[given.uri] = text
+        return text
+
+    def change(self, params: types.DidChangeTextDocumentParams) -> _OpenText | None:
+        """The text after the changes, in their order; None: it is not open."""
+        known = self._texts.get(params.text_document.uri)
+        if known is None:
+            return None
+        for change in params.content_changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):
+                start, end = (
+                    self.places(known.text).offset_of(at.line, at.character)
+                    for at in (change.range.start, change.range.end)
+                )
+                known.text = known.text[:start] + change.text + known.text[max(start, end) :]
+            else:
+                known.text = change.text
+        known.version = params.text_document.version
+        return known
+
+    def close(self, uri: str) -> None:
+        """Forget a text, and what was said of it."""
+        if self._texts.pop(uri, None) is not None:
+            self._publish(uri, None, [])
+
+    async def publish(self, text: _OpenText) -> None:
+        """Show the faults of the newest version; a version that was changed meanwhile is left."""
+        version = text.version
+        checked = await self.checked(text.uri)
+        if self._texts.get(text.uri) is not text or text.version != version:
+            return
+        self._publish(text.uri, version, self.diagnostics(checked) if checked is not None else [])
+
+    async def checked(self, uri: str) -> CheckedText | None:
+        """The newest version of a text, checked; None: it is no recipe, or not open."""
+        async with self._turn:
+            # One check at a time: whoever waited meanwhile for an older version gets this one.
+            text = self._texts.get(uri)
+            if text is None or not is_recipe(text.text, text.path, text.language):
+                return None
+            if text.checked is None or text.checked.text != text.text:
+                newest, before = text.text, text.checked
+                text.checked = await asyncio.to_thread(self._check, newest, text.path, before)
+            return text.checked
+
+    def _check(self, text: str, path: Path, before: CheckedText | None) -> CheckedText:
+        try:
+            if self._project is None:
+                self._project = self._open_project()
+            return check_text(text, path, self._project, before)
+        except MinionsError as error:  # the configuration, which may be right at the next check
+            return refused_text(text, path, error)
+
+    async def reread(self) -> None:
+        """Check all texts anew: the configuration, or a recipe that others name, was saved."""
+        self._project = None
+        for text in tuple(self._texts.values()):
+            text.checked = None
+            await self.publish(text)
+
+    def _publish(self, uri: str, version: int | None, found: list[types.Diagnostic]) -> None:
+        self.server.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri=uri, diagnostics=found, version=version)
+        )
+
+    # --- places ------------------------------------------------------------------------------
+
+    def places(self, text: str) -> ClientPlaces:
+        """Where the editor counts the places of the text."""
+        codec = PositionCodec(self.server.workspace.position_encoding)
+        return ClientPlaces(text, codec.client_num_units)
+
+    def range_of(self, places: ClientPlaces, stretch: Stretch) -> types.Range:
+        """The editor's range of a part of the text."""
+        start = places.to_client(Spot(stretch.line, stretch.column))
+        end = places.to_client(Spot(stretch.line, stretch.column + stretch.length))
+        return types.Range(types.Position(*start), types.Position(*end))
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def diagnostics(self, checked: CheckedText) -> list[types.Diagnostic]:
+        """Every fault of the text; those of another file stand at the beginning."""
+        places = self.places(checked.text)
+        return [self._diagnostic(fault, checked, places) for fault in checked.loaded.faults]
+
+    def _diagnostic(
+        self, fault: Fault, checked: CheckedText, places: ClientPlaces
+    ) -> types.Diagnostic:
+        is_own = fault.file == str(checked.path)
+        words = [fault.message, fault.label, f"help: {fault.help}" if fault.help else None]
+        message = "\n".join(each for each in words if each)
+        level = types.DiagnosticSeverity
+        stretch = Stretch(fault.line - 1, fault.column - 1, fault.length)
+        return types.Diagnostic(
+            range=self.range_of(places, stretch if is_own else Stretch(0, 0, 1)),
+            message=message if is_own else f"{fault.where}: {message}",
+            severity=level.Warning if fault.is_warning else level.Error,
+            code=fault.code,
+            source="minions",
+        )
+
+    def quick_fixes(
+        self, checked: CheckedText, params: types.CodeActionParams
+    ) -> list[types.CodeAction]:
+        """The replacements that faults in the range suggest."""
+        places = self.places(checked.text)
+        actions = []
+        for fault in checked.loaded.faults:
+            fix = fix_of(fault) if fault.file == str(checked.path) else None
+            shown = self._diagnostic(fault, checked, places)
+            if fix is None or not _overlap(shown.range, params.range):
+                continue
+            edit = types.TextEdit(self.range_of(places, fix.stretch), fix.text)
+            actions.append(
+                types.CodeAction(
+                    title=f"Replace by '{fix.text}'",
+                    kind=types.CodeActionKind.QuickFix,
+                    diagnostics=[shown],
+                    edit=types.WorkspaceEdit(changes={params.text_document.uri: [edit]}),
+                    is_preferred=True,
+                )
+            )
+        return actions
+
+    async def answer(
+        self,
+        uri: str,
+        position: types.Position | None,
+        work: Callable[[CheckedText, Spot], _T],
+    ) -> _T | None:
+        """What `work` finds at a place of the newest version, in a thread; None: no recipe."""
+        checked = await self.checked(uri)
+        if checked is None:
+            return None
+        places = self.places(checked.text)
+        spot = Spot(0, 0)
+        if position is not None:
+            spot = places.of_client(position.line, position.character)
+        return await asyncio.to_thread(work, checked, spot)
+
+
+def _overlap(one: types.Range, other: types.Range) -> bool:
+    def key(at: types.Position) -> tuple[int, int]:
+        return (at.line, at.character)
+
+    return key(one.start) <= key(other.end) and key(other.start) <= key(one.end)
+
+
+def _register(recipes: RecipeServer) -> None:
+    """Say which messages are answered, and by what."""
+    server = recipes.server
+
+    @server.feature(types.INITIALIZE)
+    def initialize(params: types.InitializeParams) -> None:
+        folders = params.workspace_folders or []
+        recipes.enter(folders[0].uri if folders else params.root_uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def did_open(params: types.DidOpenTextDocumentParams) -> None:
+        await recipes.publish(recipes.open(params.text_document))
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    async def did_change(params: types.DidChangeTextDocumentParams) -> None:
+        if (text := recipes.change(params)) is not None:
+            await recipes.publish(text)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    async def did_save(_: types.DidSaveTextDocumentParams) -> None:
+        await recipes.reread()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    async def did_change_files(_: types.DidChangeWatchedFilesParams) -> None:
+        await recipes.reread()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def did_close(params: types.DidCloseTextDocumentParams) -> None:
+        recipes.close(params.text_document.uri)
+
+    @server.feature(
+        types.TEXT_DOCUMENT_CODE_ACTION,
+        types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
+    )
+    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+        checked = await recipes.checked(params.text_document.uri)
+        return recipes.quick_fixes(checked, params) if checked is not None else []
+
+
+def serve_editor(open_project: OpenProject) -> None:
+    """Answer an editor on standard input and output, until it ends."""
+    RecipeServer(open_project).server.start_io()
