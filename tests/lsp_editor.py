@@ -92,6 +92,22 @@ class Editor:
             if (found.uri, found.version) == wanted:
                 return list(found.diagnostics)
 
+    async def fixes(
+        self, name: str, fault: types.Diagnostic
+    ) -> list[tuple[str, list[types.TextEdit]]]:
+        """The title and the edits of each change that the fault suggests."""
+        params = types.CodeActionParams(
+            self.document(name), fault.range, types.CodeActionContext(diagnostics=[fault])
+        )
+        found = []
+        for action in await within(self.client.text_document_code_action_async(params)) or ():
+            assert isinstance(action, types.CodeAction)
+            if list(action.diagnostics or ()) == [fault]:
+                assert action.edit is not None
+                edits = (action.edit.changes or {})[self.uri(name)]
+                found.append((action.title, list(edits)))
+        return found
+
     def at(
         self, name: str, text: str, mark: str, *, after: bool = True
     ) -> dict[str, Any]:  # Any: parts of any request

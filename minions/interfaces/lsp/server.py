@@ -31,6 +31,7 @@ from minions.interfaces.lsp.checked_text import (
     is_recipe,
     refused_text,
 )
+from minions.interfaces.lsp.completion import completions_at
 
 _T = TypeVar("_T")
 
@@ -214,6 +215,26 @@ class RecipeServer:
             )
         return actions
 
+    def completion_items(self, checked: CheckedText, spot: Spot) -> list[types.CompletionItem]:
+        """What may be written there."""
+        places = self.places(checked.text)
+        items = []
+        for number, each in enumerate(completions_at(checked, spot)):
+            length = len(each.word)
+            written = self.range_of(places, Stretch(spot.line, spot.column - length, length))
+            items.append(
+                types.CompletionItem(
+                    label=each.label,
+                    kind=_KINDS[each.kind],
+                    detail=each.detail or None,
+                    documentation=each.about or None,
+                    sort_text=f"{number:05}",
+                    filter_text=each.label,
+                    text_edit=types.TextEdit(written, each.text),
+                )
+            )
+        return items
+
     async def answer(
         self,
         uri: str,
@@ -236,6 +257,18 @@ def _overlap(one: types.Range, other: types.Range) -> bool:
         return (at.line, at.character)
 
     return key(one.start) <= key(other.end) and key(other.start) <= key(one.end)
+
+
+_KINDS: Final = {
+    "key": types.CompletionItemKind.Property,
+    "step": types.CompletionItemKind.Function,
+    "input": types.CompletionItemKind.Variable,
+    "field": types.CompletionItemKind.Field,
+    "value": types.CompletionItemKind.Value,
+    "tool": types.CompletionItemKind.Method,
+    "filter": types.CompletionItemKind.Operator,
+    "recipe": types.CompletionItemKind.File,
+}
 
 
 def _register(recipes: RecipeServer) -> None:
@@ -275,6 +308,15 @@ def _register(recipes: RecipeServer) -> None:
     async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
         checked = await recipes.checked(params.text_document.uri)
         return recipes.quick_fixes(checked, params) if checked is not None else []
+
+    @server.feature(
+        types.TEXT_DOCUMENT_COMPLETION,
+        types.CompletionOptions(trigger_characters=[".", "|", "{", "[", " ", "'"]),
+    )
+    async def completion(params: types.CompletionParams) -> list[types.CompletionItem] | None:
+        return await recipes.answer(
+            params.text_document.uri, params.position, recipes.completion_items
+        )
 
 
 def serve_editor(open_project: OpenProject) -> None:
