@@ -14,7 +14,7 @@ from minions.analysis.bounds import KnowModel, nothing_known
 from minions.data.errors import Fault, MinionsError
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.drafts import RecipeDraft
 from minions.recipe.reading.load import LoadedRecipe, check_recipe_text
 from minions.recipe.recipe_files import SUFFIXES
 from minions.recipe.text.nodes import LINE_BREAKS
@@ -84,14 +84,6 @@ class CheckedText:
     def sources(self) -> Sources | None:
         """The values that the recipe's templates can read."""
         return Sources(self.known) if self.known is not None else None
-
-    def step_at(self, line: int) -> StepDraft | None:
-        """The step in whose text that line is."""
-        if self.draft is None:
-            return None
-        before = [step for step in self.draft.steps if step.section.whole.span[0] <= line]
-        step = before[-1] if before else None
-        return step if step is not None and line <= step.section.whole.span[2] else None
 
 
 def check_text(

@@ -218,7 +218,7 @@ def _named(name: str, kind: str, word: str = "", detail: str = "") -> Completion
 def _keys(checked: CheckedText, cursor: Cursor) -> Iterator[Completion]:
     if not cursor.is_key:
         return
-    for name, schema in _known_keys(cursor).items():
+    for name, schema in known_keys(cursor).items():
         if name not in cursor.siblings or name == cursor.word:
             yield _key(name, _words_of(schema), description_of(schema))
     draft = checked.known
@@ -264,7 +264,7 @@ def _inner_inputs(draft: RecipeDraft, recipe: str, written: Iterable[str]) -> It
             return
 
 
-def _known_keys(cursor: Cursor) -> Mapping[str, JsonValue]:
+def known_keys(cursor: Cursor) -> Mapping[str, JsonValue]:
     """The keys of the mapping at the cursor, by the tables that the loader reads it with."""
     root = recipe_schema()
     found: dict[str, JsonValue] = {}

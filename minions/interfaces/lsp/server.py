@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from lsprotocol import types
 from pygls import uris
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 from pygls.workspace import PositionCodec
@@ -32,6 +33,16 @@ from minions.interfaces.lsp.checked_text import (
     refused_text,
 )
 from minions.interfaces.lsp.completion import completions_at
+from minions.interfaces.lsp.hovers import hover_at
+from minions.interfaces.lsp.mentions import (
+    RenameRefusedError,
+    references_of,
+    renamable_at,
+    renamed,
+    targets_of,
+)
+from minions.interfaces.lsp.outline import Part, folds_of, parts_of
+from minions.recipe.text.yaml_reader import read_source
 
 _T = TypeVar("_T")
 
@@ -75,7 +86,9 @@ class RecipeServer:
         self.server: Final = LanguageServer(
             "minions", __version__, protocol_cls=_Protocol, converter_factory=default_converter
         )
-        _register(self)
+        _register_texts(self)
+        _register_answers(self)
+        _register_changes(self)
 
     # --- texts and their checks --------------------------------------------------------------
 
@@ -235,6 +248,80 @@ class RecipeServer:
             )
         return items
 
+    def hover(self, checked: CheckedText, spot: Spot) -> types.Hover | None:
+        """What is known of what is there."""
+        found = hover_at(checked, spot)
+        if found is None:
+            return None
+        content = types.MarkupContent(types.MarkupKind.Markdown, found.text)
+        return types.Hover(content, self.range_of(self.places(checked.text), found.stretch))
+
+    def definition(self, checked: CheckedText, spot: Spot) -> list[types.Location]:
+        """Where it is declared."""
+        return [
+            types.Location(*self._location(checked, path, stretch))
+            for path, stretch in targets_of(checked, spot)
+        ]
+
+    def _location(
+        self, checked: CheckedText, path: Path, stretch: Stretch
+    ) -> tuple[str, types.Range]:
+        if path == checked.path:
+            return self._uri_of(path), self.range_of(self.places(checked.text), stretch)
+        text = read_source(path).decode("utf-8", "replace")
+        uri = uris.from_fs_path(str(path.absolute())) or ""
+        return uri, self.range_of(self.places(text), stretch)
+
+    def _uri_of(self, path: Path) -> str:
+        """What the editor calls an open text."""
+        known = [each.uri for each in self._texts.values() if each.path == path]
+        return known[0] if known else uris.from_fs_path(str(path)) or ""
+
+    def rename(self, checked: CheckedText, spot: Spot, name: str) -> types.WorkspaceEdit:
+        """The changes that give another name.
+
+        Raises:
+            JsonRpcException: It cannot be given.
+        """
+        try:
+            found = renamed(checked, spot, name)
+        except RenameRefusedError as error:
+            code = types.LSPErrorCodes.RequestFailed
+            raise JsonRpcException(str(error), code.value) from error
+        places = self.places(checked.text)
+        edits = [types.TextEdit(self.range_of(places, each), name) for each in found]
+        return types.WorkspaceEdit(changes={self._uri_of(checked.path): edits})
+
+    def symbols(self, checked: CheckedText, _: Spot) -> list[types.DocumentSymbol]:
+        """The outline of the recipe."""
+        places = self.places(checked.text)
+        return [self._symbol(part, checked, places) for part in parts_of(checked)]
+
+    def _symbol(
+        self, part: Part, checked: CheckedText, places: ClientPlaces
+    ) -> types.DocumentSymbol:
+        own = self.range_of(places, part.place)
+        last = len(checked.line(part.last_line))
+        end = places.to_client(Spot(part.last_line, last))
+        return types.DocumentSymbol(
+            name=part.name,
+            detail=part.detail or None,
+            kind=_SYMBOLS[part.kind],
+            range=types.Range(own.start, max(own.end, types.Position(*end))),
+            selection_range=own,
+            children=[self._symbol(each, checked, places) for each in part.inner],
+        )
+
+    def folds(self, checked: CheckedText, _: Spot) -> list[types.FoldingRange]:
+        """What can be folded."""
+        places = self.places(checked.text)
+        return [
+            types.FoldingRange(
+                places.to_client(Spot(first, 0)).line, places.to_client(Spot(last, 0)).line
+            )
+            for first, last in folds_of(checked)
+        ]
+
     async def answer(
         self,
         uri: str,
@@ -271,8 +358,17 @@ _KINDS: Final = {
 }
 
 
-def _register(recipes: RecipeServer) -> None:
-    """Say which messages are answered, and by what."""
+_SYMBOLS: Final = {
+    "section": types.SymbolKind.Namespace,
+    "step": types.SymbolKind.Function,
+    "input": types.SymbolKind.Variable,
+    "template": types.SymbolKind.Class,
+    "test": types.SymbolKind.Event,
+}
+
+
+def _register_texts(recipes: RecipeServer) -> None:
+    """Say what is done when texts are opened, changed and closed."""
     server = recipes.server
 
     @server.feature(types.INITIALIZE)
@@ -301,6 +397,11 @@ def _register(recipes: RecipeServer) -> None:
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         recipes.close(params.text_document.uri)
 
+
+def _register_answers(recipes: RecipeServer) -> None:
+    """Say which requests about one place of a text are answered, and by what."""
+    server = recipes.server
+
     @server.feature(
         types.TEXT_DOCUMENT_CODE_ACTION,
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
@@ -317,6 +418,54 @@ def _register(recipes: RecipeServer) -> None:
         return await recipes.answer(
             params.text_document.uri, params.position, recipes.completion_items
         )
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    async def hover(params: types.HoverParams) -> types.Hover | None:
+        return await recipes.answer(params.text_document.uri, params.position, recipes.hover)
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    async def definition(params: types.DefinitionParams) -> list[types.Location] | None:
+        return await recipes.answer(params.text_document.uri, params.position, recipes.definition)
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    async def references(params: types.ReferenceParams) -> list[types.Location] | None:
+        uri, with_definition = params.text_document.uri, params.context.include_declaration
+
+        def find(checked: CheckedText, spot: Spot) -> list[types.Location]:
+            places = recipes.places(checked.text)
+            found = references_of(checked, spot, with_definition=with_definition)
+            return [types.Location(uri, recipes.range_of(places, each)) for each in found]
+
+        return await recipes.answer(uri, params.position, find)
+
+
+def _register_changes(recipes: RecipeServer) -> None:
+    """Say which requests about a whole text are answered, and by what."""
+    server = recipes.server
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    async def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+        def change(checked: CheckedText, spot: Spot) -> types.WorkspaceEdit:
+            return recipes.rename(checked, spot, params.new_name)
+
+        return await recipes.answer(params.text_document.uri, params.position, change)
+
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    async def prepare_rename(params: types.PrepareRenameParams) -> types.Range | None:
+        def find(checked: CheckedText, spot: Spot) -> types.Range | None:
+            found = renamable_at(checked, spot)
+            places = recipes.places(checked.text)
+            return recipes.range_of(places, found.stretch) if found is not None else None
+
+        return await recipes.answer(params.text_document.uri, params.position, find)
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol] | None:
+        return await recipes.answer(params.text_document.uri, None, recipes.symbols)
+
+    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
+    async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
+        return await recipes.answer(params.text_document.uri, None, recipes.folds)
 
 
 def serve_editor(open_project: OpenProject) -> None:
