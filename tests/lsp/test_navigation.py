@@ -244,3 +244,17 @@ async def test_steps_sections_and_comments_fold(editor: Editor) -> None:
         (1, 2), (3, 4), (6, 27), (7, 12), (10, 11), (13, 18), (16, 18), (19, 22), (23, 25),
         (26, 27), (29, 32), (30, 32),
     ]  # fmt: skip
+
+
+async def test_a_text_is_formatted_as_the_command_does_it(editor: Editor) -> None:
+    """Formatting (A-165)."""
+    text = "steps:\n-   id: one  # 😀  \n    goal: x"
+    await editor.write("wide.yaml", text)
+    params = types.DocumentFormattingParams(
+        editor.document("wide.yaml"), types.FormattingOptions(tab_size=2, insert_spaces=True)
+    )
+    edits = await within(editor.client.text_document_formatting_async(params))
+    after = applied(text, edits or ())
+    assert after == "steps:\n  - id: one  # 😀\n    goal: x\n"
+    await editor.write("wide.yaml", after)
+    assert not await within(editor.client.text_document_formatting_async(params))

@@ -19,7 +19,7 @@ from pygls.protocol import LanguageServerProtocol, default_converter, lsp_method
 from pygls.workspace import PositionCodec
 
 from minions import __version__
-from minions.data.errors import Fault, MinionsError
+from minions.data.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.lsp.checked_text import (
     CheckedText,
     ClientPlaces,
@@ -42,6 +42,7 @@ from minions.interfaces.lsp.mentions import (
     targets_of,
 )
 from minions.interfaces.lsp.outline import Part, folds_of, parts_of
+from minions.recipe.text.recipe_format import formatted
 from minions.recipe.text.yaml_reader import read_source
 
 _T = TypeVar("_T")
@@ -322,6 +323,19 @@ class RecipeServer:
             for first, last in folds_of(checked)
         ]
 
+    def format(self, checked: CheckedText, _: Spot) -> list[types.TextEdit]:
+        """The one change that indents the text in the usual way; none where it is not YAML."""
+        try:
+            text = formatted(checked.text, str(checked.path))
+        except RecipeError:
+            return []
+        if text == checked.text:
+            return []
+        places = self.places(checked.text)
+        end = places.to_client(Spot(len(checked.lines), 0))
+        whole = types.Range(types.Position(0, 0), types.Position(*end))
+        return [types.TextEdit(whole, text)]
+
     async def answer(
         self,
         uri: str,
@@ -466,6 +480,10 @@ def _register_changes(recipes: RecipeServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
     async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
         return await recipes.answer(params.text_document.uri, None, recipes.folds)
+
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    async def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+        return await recipes.answer(params.text_document.uri, None, recipes.format)
 
 
 def serve_editor(open_project: OpenProject) -> None:
