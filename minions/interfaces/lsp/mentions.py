@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from attrs import evolve, frozen
 
-from minions.data.errors import MinionsError, RecipeError
+from minions.data.errors import MinionsError
 from minions.interfaces.lsp.checked_text import CheckedText, Spot, Stretch, check_text
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.syntax import RESERVED_WORDS
@@ -19,7 +19,7 @@ from minions.recipe.reading.sub_recipes import recipe_files
 from minions.recipe.recipe_files import NamedFiles
 from minions.recipe.text.key_types import STEP_PATTERN
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
-from minions.recipe.text.yaml_reader import read_document
+from minions.recipe.text.yaml_reader import read_document, read_source
 
 STEP: Final = "step"
 SAVED: Final = "saved"
@@ -357,8 +357,8 @@ def _in_nested(checked: CheckedText, draft: RecipeDraft, path: Sequence[str]) ->
     if file is None:
         return []
     try:
-        node = read_document(file.read_bytes(), str(file))
-    except (RecipeError, OSError):
+        node = read_document(read_source(file), str(file))
+    except MinionsError:
         return []
     output = node.find("output") if isinstance(node, MappingNode) else None
     if output is None:

@@ -159,7 +159,7 @@ class RecipeServer:
             return refused_text(text, path, error)
 
     async def reread(self) -> None:
-        """Check all texts anew: the configuration, or a recipe that others name, was saved."""
+        """Check all texts again: the configuration, or a recipe that others name, was saved."""
         self._project = None
         for text in tuple(self._texts.values()):
             text.checked = None

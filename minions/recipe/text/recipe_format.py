@@ -200,7 +200,7 @@ def _indent(line: str) -> int:
 
 
 def _stripped(text: str, _: str) -> str:
-    """The text without blanks at the ends of its lines: of a form that is not indented anew."""
+    """The text without blanks at the ends of its lines: of a form whose indentation is left."""
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.replace("\r\n", "\n").split("\n")
     return newline.join(line.rstrip(" \t") for line in lines).rstrip("\r\n") + newline
