@@ -65,6 +65,7 @@ output:
 async def editor(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Editor]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "other.yaml").write_text(OTHER, "utf-8")
+    (folder / "recipe.yaml").write_text(f"# As it was saved.\n{RECIPE}", "utf-8")
     async with started(folder) as started_editor:
         assert await started_editor.write("recipe.yaml", RECIPE) == []
         yield started_editor
@@ -168,6 +169,18 @@ async def test_a_renamed_input_is_renamed_in_templates_and_tests(editor: Editor)
     after = await _renamed(editor, 'with: {name: "{{ inputs.fol', "place")
     expected = RECIPE.replace("folder", "place").replace("Of a place", "Of a folder")
     assert after == expected
+
+
+async def test_an_input_is_renamed_in_the_recipes_that_give_it(editor: Editor) -> None:
+    await editor.write("other.yaml", OTHER)
+    params = types.RenameParams(new_name="label", **editor.at("other.yaml", OTHER, "inputs: {na"))
+    found = await within(editor.client.text_document_rename_async(params))
+    assert found is not None
+    changes = found.changes or {}
+    assert applied(OTHER, changes[editor.uri("other.yaml")]) == OTHER.replace("name:", "label:", 1)
+    # The text as it is open in the editor, which is another one on the disk.
+    after = applied(RECIPE, changes[editor.uri("recipe.yaml")])
+    assert after == RECIPE.replace("with: {name:", "with: {label:")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,8 +15,14 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.syntax import RESERVED_WORDS
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import Reference, TemplateError
+from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.reading.sub_recipes import recipe_files
-from minions.recipe.recipe_files import NamedFiles
+from minions.recipe.recipe_files import (
+    USUAL_FOLDER,
+    NamedFiles,
+    recipe_ids,
+    recipe_ids_beside,
+)
 from minions.recipe.text.key_types import STEP_PATTERN
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.yaml_reader import read_document, read_source
@@ -342,7 +348,7 @@ def targets_of(checked: CheckedText, spot: Spot) -> list[Target]:
     if own or checked.draft is None:
         return own
     if mention.name.kind == RECIPE:
-        path = _file_of(checked, mention.name.path[0])
+        path = _file_of(checked.path, mention.name.path[0])
         return [Target(path, Stretch(0, 0, 0))] if path is not None else []
     if mention.name.kind == FIELD and mention.name.path[0] == STEP:
         return _in_nested(checked, checked.draft, mention.name.path)
@@ -353,7 +359,7 @@ def _in_nested(checked: CheckedText, draft: RecipeDraft, path: Sequence[str]) ->
     """Where the recipe of a recipe step declares a field of its output."""
     step = next((each for each in draft.steps if each.id == path[1]), None)
     name = step.section.text("recipe") if step is not None else None
-    file = _file_of(checked, name) if name is not None else None
+    file = _file_of(checked.path, name) if name is not None else None
     if file is None:
         return []
     try:
@@ -368,9 +374,9 @@ def _in_nested(checked: CheckedText, draft: RecipeDraft, path: Sequence[str]) ->
     return [Target(file, each.stretch) for each in found]
 
 
-def _file_of(checked: CheckedText, name: str) -> Path | None:
-    """The file of a nested recipe; None: it has none, or may not be named from here."""
-    home = checked.path.absolute().parent
+def _file_of(namer: Path, name: str) -> Path | None:
+    """The file of a recipe that another names; None: it has none, or may not be named there."""
+    home = namer.absolute().parent
     try:
         return Path(recipe_files(name, str(home), NamedFiles(home)).file)
     except MinionsError:
@@ -439,3 +445,51 @@ def renamed(checked: CheckedText, spot: Spot, name: str) -> list[Stretch]:
     if len(new) != len(places):
         raise RenameRefusedError(f"'{name:.60}' would be taken for something else.")
     return [each.stretch for each in places]
+
+
+class Caller(NamedTuple):
+    """A recipe of the folder that gives an input to another one."""
+
+    path: Path
+    text: str
+    stretches: tuple[Stretch, ...]
+    """Where it names the input."""
+
+
+def callers_of(
+    checked: CheckedText, name: str, open_text: Callable[[Path], str | None]
+) -> Iterator[Caller]:
+    """The recipes beside this one, or under `recipes`, whose steps give it the input `name`.
+
+    Args:
+        open_text: The text of a file that is open in the editor; None: that of the disk counts.
+    """
+    catalog = checked.project.catalog
+    own = checked.path.resolve()
+    files = NamedFiles(own.parent, catalog.recipe_folders)
+    beside = recipe_ids_beside(own.parent, files.hold)
+    paths = {*beside.values(), *recipe_ids([USUAL_FOLDER], files.hold).values()}
+    for path in sorted({each.resolve() for each in paths} - {own}):
+        try:
+            text = open_text(path)
+            text = read_source(path).decode() if text is None else text
+        except (MinionsError, UnicodeDecodeError):
+            continue
+        if "recipe" not in text or name not in text:
+            continue
+        draft = check_recipe_text(text, str(path), catalog).draft
+        found = [] if draft is None else list(_given(draft, path, own, name))
+        if found:
+            yield Caller(path, text, tuple(found))
+
+
+def _given(draft: RecipeDraft, path: Path, callee: Path, name: str) -> Iterator[Stretch]:
+    for step in draft.steps:
+        recipe, given = step.section.text("recipe"), step.section.mapping("with")
+        entry = given.find(name) if given is not None else None
+        if recipe is None or entry is None:
+            continue
+        file = _file_of(path, recipe)
+        if file is not None and file.resolve() == callee:
+            named = _of_scalar(entry.key_node, Name(INPUT, (name,)))
+            yield from (each.stretch for each in named)

@@ -35,7 +35,9 @@ from minions.interfaces.lsp.checked_text import (
 from minions.interfaces.lsp.completion import completions_at
 from minions.interfaces.lsp.hovers import hover_at
 from minions.interfaces.lsp.mentions import (
+    INPUT,
     RenameRefusedError,
+    callers_of,
     references_of,
     renamable_at,
     renamed,
@@ -275,7 +277,7 @@ class RecipeServer:
 
     def _uri_of(self, path: Path) -> str:
         """What the editor calls an open text."""
-        known = [each.uri for each in self._texts.values() if each.path == path]
+        known = [each.uri for each in tuple(self._texts.values()) if each.path == path]
         return known[0] if known else uris.from_fs_path(str(path)) or ""
 
     def rename(self, checked: CheckedText, spot: Spot, name: str) -> types.WorkspaceEdit:
@@ -291,7 +293,20 @@ class RecipeServer:
             raise JsonRpcException(str(error), code.value) from error
         places = self.places(checked.text)
         edits = [types.TextEdit(self.range_of(places, each), name) for each in found]
-        return types.WorkspaceEdit(changes={self._uri_of(checked.path): edits})
+        changes = {self._uri_of(checked.path): edits}
+        old = renamable_at(checked, spot)
+        if old is not None and old.name.kind == INPUT:
+            for each in callers_of(checked, old.name.path[0], self._open_text):
+                there = self.places(each.text)
+                changes[self._uri_of(each.path)] = [
+                    types.TextEdit(self.range_of(there, stretch), name)
+                    for stretch in each.stretches
+                ]
+        return types.WorkspaceEdit(changes=changes)
+
+    def _open_text(self, path: Path) -> str | None:
+        known = [each.text for each in tuple(self._texts.values()) if each.path.resolve() == path]
+        return known[0] if known else None
 
     def symbols(self, checked: CheckedText, _: Spot) -> list[types.DocumentSymbol]:
         """The outline of the recipe."""
