@@ -271,3 +271,65 @@ async def test_a_text_is_formatted_as_the_command_does_it(editor: Editor) -> Non
     assert after == "steps:\n  - id: one  # 😀\n    goal: x\n"
     await editor.write("wide.yaml", after)
     assert not await within(editor.client.text_document_formatting_async(params))
+
+
+async def test_names_in_templates_are_told_by_what_they_are(editor: Editor) -> None:
+    legend = editor.answer.capabilities.semantic_tokens_provider
+    assert legend is not None
+    kinds = legend.legend.token_types
+    text = (
+        "inputs: {n: string}\nsteps:\n  - id: one\n    goal: '😀 {{ inputs.n }}'\n    save_as: o\n"
+    )
+    text += "    output: {size: number}\noutput: '{{ one.size }} {{ o }}'\n"
+    await editor.write("tokens.yaml", text)
+    found = await within(
+        editor.client.text_document_semantic_tokens_full_async(
+            types.SemanticTokensParams(editor.document("tokens.yaml"))
+        )
+    )
+    assert found is not None
+    shown, line, column = [], 0, 0
+    for at in range(0, len(found.data), 5):
+        lines, columns, length, kind, _ = found.data[at : at + 5]
+        line, column = line + lines, columns + (0 if lines else column)
+        rest = text.split("\n")[line].encode("utf-16-le")[column * 2 : (column + length) * 2]
+        shown.append((rest.decode("utf-16-le"), kinds[kind]))
+    assert shown == [
+        ("n", "parameter"),
+        ("one", "function"),
+        ("size", "property"),
+        ("o", "variable"),
+    ]
+
+
+async def test_a_recipe_of_500_lines_is_served_whole(editor: Editor) -> None:
+    """All of it works on a recipe of 500 lines (A-165); docs/editors.md tells what it takes."""
+    text = "steps:\n" + "".join(
+        f"  - id: s{number}\n"
+        f"    goal: |\n      Say {{{{ s{number - 1}.name }}}}.\n"
+        "    output: {name: string}\n"
+        f"    when: s{number - 1}.name != ''\n"
+        for number in range(1, 100)
+    ).replace("s0.name", "s1x.name").replace(
+        "  - id: s1\n", "  - id: s1x\n    goal: x\n    output: {name: string}\n  - id: s1\n", 1
+    )
+    assert text.count("\n") >= 495
+    assert await editor.write("long.yaml", text) == []
+    place = editor.at("long.yaml", text, "Say {{ s97.na")
+    found = await within(
+        editor.client.text_document_completion_async(types.CompletionParams(**place))
+    )
+    assert isinstance(found, list | tuple)
+    assert [each.label for each in found] == ["name"]
+    places = await within(
+        editor.client.text_document_definition_async(types.DefinitionParams(**place))
+    )
+    assert isinstance(places, list | tuple)
+    assert len(places) == 1
+    edit = await within(
+        editor.client.text_document_rename_async(
+            types.RenameParams(new_name="other", **editor.at("long.yaml", text, "Say {{ s9"))
+        )
+    )
+    assert edit is not None
+    assert len((edit.changes or {})[editor.uri("long.yaml")]) == 3

@@ -35,9 +35,13 @@ from minions.interfaces.lsp.checked_text import (
 from minions.interfaces.lsp.completion import completions_at
 from minions.interfaces.lsp.hovers import hover_at
 from minions.interfaces.lsp.mentions import (
+    FIELD,
     INPUT,
+    SAVED,
+    STEP,
     RenameRefusedError,
     callers_of,
+    mentions_of,
     references_of,
     renamable_at,
     renamed,
@@ -338,6 +342,22 @@ class RecipeServer:
             for first, last in folds_of(checked)
         ]
 
+    def tokens(self, checked: CheckedText, _: Spot) -> types.SemanticTokens:
+        """The names in templates by what they are, each relative to the one before it."""
+        places = self.places(checked.text)
+        data: list[int] = []
+        before = types.Position(0, 0)
+        for each in mentions_of(checked):
+            if each.reference is None:
+                continue
+            at = self.range_of(places, each.stretch)
+            lines = at.start.line - before.line
+            column = at.start.character - (0 if lines else before.character)
+            length = at.end.character - at.start.character
+            data += [lines, column, length, list(_TOKENS).index(each.name.kind), 0]
+            before = at.start
+        return types.SemanticTokens(data=data)
+
     def format(self, checked: CheckedText, _: Spot) -> list[types.TextEdit]:
         """The one change that indents the text in the usual way; none where it is not YAML."""
         try:
@@ -387,6 +407,13 @@ _KINDS: Final = {
 }
 
 
+_TOKENS: Final = {
+    STEP: types.SemanticTokenTypes.Function,
+    SAVED: types.SemanticTokenTypes.Variable,
+    INPUT: types.SemanticTokenTypes.Parameter,
+    FIELD: types.SemanticTokenTypes.Property,
+}
+"""What an editor shows the kinds of names in templates as."""
 _SYMBOLS: Final = {
     "section": types.SymbolKind.Namespace,
     "step": types.SymbolKind.Function,
@@ -495,6 +522,15 @@ def _register_changes(recipes: RecipeServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
     async def folds(params: types.FoldingRangeParams) -> list[types.FoldingRange] | None:
         return await recipes.answer(params.text_document.uri, None, recipes.folds)
+
+    @server.feature(
+        types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL,
+        types.SemanticTokensLegend(
+            token_types=[each.value for each in _TOKENS.values()], token_modifiers=[]
+        ),
+    )
+    async def tokens(params: types.SemanticTokensParams) -> types.SemanticTokens | None:
+        return await recipes.answer(params.text_document.uri, None, recipes.tokens)
 
     @server.feature(types.TEXT_DOCUMENT_FORMATTING)
     async def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
