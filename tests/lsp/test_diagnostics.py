@@ -93,6 +93,22 @@ async def test_the_newest_of_many_versions_is_shown(editor: Editor) -> None:
     assert _shown(found) == [("unknown-key", 4, 1)]
 
 
+async def test_no_version_is_shown_with_the_faults_of_another(editor: Editor) -> None:
+    long = GOOD + "".join(f"  - id: s{number}\n    goal: x\n" for number in range(300))
+    await editor.write("turns.yaml", long)
+    for number in range(2, 42):
+        editor.next_version("turns.yaml")
+        text = long + ("goel: x\n" if number % 2 else "")
+        editor.change("turns.yaml", types.TextDocumentContentChangeWholeDocument(text))
+    while True:
+        shown = await within(editor.shown.get())
+        if shown.uri == editor.uri("turns.yaml"):
+            assert shown.version is not None
+            assert len(shown.diagnostics) == shown.version % 2
+            if shown.version == 41:
+                break
+
+
 async def test_parts_of_a_text_are_changed_where_the_editor_counts(editor: Editor) -> None:
     text = (
         "# 😀\u2028# x\nsteps:\n  - id: one\n    goal: 'Say 😀 {{ inputs.nme }}.'\n"

@@ -201,6 +201,23 @@ async def test_a_name_that_would_break_the_recipe_is_refused(
         await _renamed(editor, "- id: fou", name)
 
 
+@pytest.mark.parametrize("name", ["run", "loop", "feedback", "env"])
+async def test_a_name_that_means_something_else_is_refused(editor: Editor, name: str) -> None:
+    text = "steps:\n  - id: one\n    goal: x\n    optional: true\n"
+    text += "output: \"{{ one | default('') }}\"\n"
+    await editor.write("names.yaml", text)
+    params = types.RenameParams(new_name=name, **editor.at("names.yaml", text, "- id: on"))
+    try:
+        found = await within(editor.client.text_document_rename_async(params))
+    except JsonRpcException:
+        return
+    assert found is not None
+    after = applied(text, (found.changes or {})[editor.uri("names.yaml")])
+    assert name not in ("run", "loop")
+    assert await editor.write("names.yaml", after) == []
+    await editor.write("names.yaml", text)
+
+
 async def test_a_step_that_a_graph_and_a_route_name_is_renamed(editor: Editor) -> None:
     text = (
         "steps:\n  - id: one\n    goal: x\n    output: {ok: boolean}\n"
