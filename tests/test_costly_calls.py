@@ -29,6 +29,11 @@ PATTERNS: Final = {
     "adapters/tools/confined_paths.py::_CLASS": "1,000 characters (_LONGEST)",
     "data/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
     "engine/compile/dry_run.py::_EXPRESSION": "compiled before: each '{{' is closed",
+    "interfaces/lsp/checked_text.py::_MEANT": "2,000 characters (_LONGEST_MESSAGE)",
+    "interfaces/lsp/completion.py::_MEMBER": "500 characters (_LONGEST)",
+    "interfaces/lsp/completion.py::_WORD": "500 characters (_LONGEST)",
+    "interfaces/lsp/cursor.py::_FLOW_SIGN": "a word is read from its begin, possessively",
+    "recipe/text/recipe_format.py::_DASHES": "a line without blanks at its end: the first try fits",
     "app/settings/settings.py::_KEYS": "the loop behind 'PRIVATE KEY' ends at the end of the text",
     # Patterns that are made while the program runs.
     "adapters/tools/confined_paths.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
@@ -37,6 +42,8 @@ PATTERNS: Final = {
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/views/run_search.py::hits_in": "escaped words with blanks between them, of one "
     "query; the texts are those of one run",
+    "interfaces/lsp/checked_text.py::_word_at": "escaped texts alone: no loops",
+    "interfaces/lsp/mentions.py::renamed": "STEP_PATTERN: one loop, from the beginning",
     "interfaces/server/router.py::_pattern": "our own paths",
     "recipe/recipe_files.py::slug_of": "NAME_PATTERN: one loop, from the beginning",
     "recipe/text/sections.py::_check_text": "patterns of our keys: one loop each",
@@ -94,6 +101,7 @@ CODECS: Final[dict[str, str]] = {
     "engine/step/model_loop.py::_answer_text": "JSON, arguments of a call, of one answer",
     "interfaces/cli/shell_completion.py::_table": "JSON, our own file",
     "interfaces/cli/commands/batch_command.py::_is_result": "JSON, a file named in a command",
+    "interfaces/lsp/checked_text.py::likeness": "60 characters (_CUT)",
     "app/pages/run_page.py::_laid_out": "JSON, one value of a run that is exported",
     "interfaces/server/openapi.py::_document": "JSON, our own document",
     "app/wiring/webhook.py::_key": "a setting",

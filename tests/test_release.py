@@ -56,9 +56,9 @@ def test_production_installs_the_versions_that_are_tested() -> None:
 
 
 def test_production_installs_all_that_the_project_asks_for() -> None:
-    """But the extras that have an environment of their own."""
+    """But the extras that have an environment of their own, and that of editors."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    apart = {"local", "litellm"}
+    apart = {"local", "litellm", "lsp"}
     extras = {k: v for k, v in project["optional-dependencies"].items() if k not in apart}
     wanted = [*project["dependencies"], *(each for extra in extras.values() for each in extra)]
     names = {re.split(r"[\s\[<>=!~;]", each)[0].lower().replace("_", "-") for each in wanted}

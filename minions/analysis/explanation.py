@@ -219,6 +219,37 @@ def explain(
     )
 
 
+@frozen(kw_only=True)
+class StepCost:
+    """What one step of a run uses at most, all its items, attempts and visits together."""
+
+    bound: StepBound
+    spending: Spending
+
+
+def explain_steps(
+    recipe: AgentRecipe,
+    know: KnowModel,
+    tools_of: Callable[[AgentRecipe], Mapping[str, ToolSpec]],
+) -> Mapping[str, StepCost]:
+    """The same bounds of each step by its id, for steps that are specs.
+
+    Args:
+        know: Looks up context length and price of a model.
+        tools_of: Looks up the tools that the recipe, or one nested in it, can call.
+    """
+    place = Place.of_run(recipe, tools_of, {})
+    bound = recipe_bound(place)
+
+    def asked(step: AnyStep, own: StepBound) -> AskingRecipe:
+        return AskingRecipe(parts=tuple(_parts_of(place, step, own)), limits=place.limits)
+
+    return {
+        own.id: StepCost(bound=own, spending=spending(asked(step, own), know))
+        for step, own in zip(recipe.steps, bound.steps, strict=True)
+    }
+
+
 def _steps(places: Sequence[Place]) -> Iterator[tuple[Place, AnyStep]]:
     for place in places:
         for step in place.recipe.steps:
@@ -380,21 +411,26 @@ def _asking_recipe(
 
 def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
     for step, own in zip(place.recipe.steps, bound.steps, strict=True):
-        width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
-        inside = place.inside(step)
-        if inside is not None and own.inner is not None:
-            yield _asking_recipe(inside, own.inner, own, width)
-            if not place.asks_where_to_go(step):
-                continue
-        calls = own.model_calls if inside is None else _routing_calls(own)
-        is_code = place.asks(step) and place.is_code(step)
-        yield Asking(
-            config=_model_of(place, step),
-            calls=calls.known if not calls.unbounded else None,
-            unbounded=calls.unbounded,
-            at_once=None if is_code else width,
-            attempts=place.retry_of(step).max_attempts,
-        )
+        yield from _parts_of(place, step, own)
+
+
+def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | AskingRecipe]:
+    """The model calls of one step."""
+    width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
+    inside = place.inside(step)
+    if inside is not None and own.inner is not None:
+        yield _asking_recipe(inside, own.inner, own, width)
+        if not place.asks_where_to_go(step):
+            return
+    calls = own.model_calls if inside is None else _routing_calls(own)
+    is_code = place.asks(step) and place.is_code(step)
+    yield Asking(
+        config=_model_of(place, step),
+        calls=calls.known if not calls.unbounded else None,
+        unbounded=calls.unbounded,
+        at_once=None if is_code else width,
+        attempts=place.retry_of(step).max_attempts,
+    )
 
 
 def _routing_calls(own: StepBound) -> Bound:

@@ -99,6 +99,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
         no-store no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
+        not-comparable
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
         mcp-server-failed bad-mcp-lock
     """,

@@ -41,6 +41,7 @@ BREAKING = [
 def test_what_breaks_a_caller_is_major(
     cli: Cli, write: Write, before: str, after: str, said: str
 ) -> None:
+    """A-166."""
     write("old.yaml", OLD)
     changed = OLD.replace("{{ inputs.topic }}", "it").replace(before, after)
     write("new.yaml", changed.replace("kind: bug?", "kind: string?"))
@@ -66,7 +67,7 @@ def test_what_lets_callers_go_on_is_minor(
     write("old.yaml", OLD)
     write("new.yaml", OLD.replace(before, after))
     done = cli("check", "new.yaml", "--against", "old.yaml")
-    assert (done.code, "callers go on (minor)" in done.out) == (0, True), done.out + done.err
+    assert (done.code, "no caller breaks (minor)" in done.out) == (0, True), done.out + done.err
     assert f"minor: {said}" in done.out
 
 

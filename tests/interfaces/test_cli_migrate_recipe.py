@@ -15,7 +15,7 @@ inputs: {topic: string, tags: [string]}
 steps:
   - id: draft   # first
     prompt: Write about {{ inputs.topic }}.  # short!
-    output: {text: str, score: float}
+    output: {text: string, score: number}
   - "name": each
     needs: [draft]
     for_each: "{{ inputs.tags }}"
@@ -49,7 +49,7 @@ def test_words_of_other_tools_are_mended_and_comments_stay(
     assert (here / "morning.yaml").read_text("utf-8") == MENDED
     assert "-    prompt: Write about {{ inputs.topic }}.  # short!\n" in done.out
     assert "+    goal: Write about {{ inputs.topic }}.  # short!\n" in done.out
-    assert "Mended 9 words: morning.yaml" in done.err
+    assert "Mended 7 words: morning.yaml" in done.err
     assert cli("validate", "morning.yaml").code == 0
     assert "it is valid. Nothing to do." in cli("migrate", "morning.yaml").err
 
@@ -85,7 +85,7 @@ def test_a_dry_run_shows_the_change_and_writes_nothing(cli: Cli, write: Write, h
     write("morning.yaml", FOREIGN)
     done = cli("migrate", "morning.yaml", "--dry-run")
     assert "+    loop:" in done.out
-    assert "9 words can be mended; nothing was written." in done.err
+    assert "7 words can be mended; nothing was written." in done.err
     assert (here / "morning.yaml").read_text("utf-8") == FOREIGN
 
 

@@ -74,6 +74,10 @@ class LoadedRecipe:
     """What is known of the run's output, as JSON Schema; {}: nothing."""
     step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
     """What is known of each step's output, by its id, in the order of the recipe."""
+    draft: RecipeDraft | None = field(default=None, repr=False, eq=False)
+    """What was read of the text, with places, for editors; None: nothing could be, or there were
+    too many faults.
+    """
 
     @property
     def errors(self) -> tuple[Fault, ...]:
@@ -194,7 +198,7 @@ def _check(
             raise _EnoughError
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
-    recipe = None
+    recipe = draft = None
     unchecked: tuple[Fault, ...] = ()
     output: JsonSchema = {}
     step_outputs: Mapping[str, JsonSchema] = {}
@@ -215,6 +219,7 @@ def _check(
         unchecked=tuple(sorted(unchecked, key=lambda fault: (fault.line, fault.column))),
         output=output,
         step_outputs=step_outputs,
+        draft=draft,
     )
 
 

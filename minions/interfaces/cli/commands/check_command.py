@@ -197,7 +197,7 @@ def _may_name(other: Path, file: Path, recipe: AgentRecipe) -> bool:
 def _print(checked: _Checked) -> None:
     words = {
         ChangeLevel.MAJOR: "breaks callers (major)",
-        ChangeLevel.MINOR: "callers go on (minor)",
+        ChangeLevel.MINOR: "no caller breaks (minor)",
         ChangeLevel.PATCH: "no caller sees a change (patch)",
     }
     say(f"{checked.name}: {words[checked.level]}")
