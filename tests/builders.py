@@ -30,8 +30,10 @@ from minions.contracts.messages import (
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
+from minions.data.codec import encode
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.memory import ConversationMemory
@@ -194,13 +196,26 @@ def fake_tool(
     *,
     effect: Effect = Effect.UNDECLARED,
     parameters: Mapping[str, JsonValue] | None = None,
+    returns: Mapping[str, JsonValue] | None = None,
     timeout_s: float | None = None,
 ) -> FakeTool:
     """A tool that gives `seen`, or what `work` gives (awaited where it can be)."""
     spec = ToolSpec(
-        name=name, effect=effect, parameters=parameters or {"type": "object"}, timeout_s=timeout_s
+        name=name,
+        effect=effect,
+        parameters=parameters or {"type": "object"},
+        returns=returns,
+        timeout_s=timeout_s,
     )
     return FakeTool(spec, work or (lambda arguments: "seen"))
+
+
+async def result_of(tool: Tool, arguments: Mapping[str, JsonValue], scope: ToolScope) -> JsonValue:
+    """What the tool gives, as JSON, which fits what it declares to return."""
+    result = encode(await tool.invoke(arguments, scope))
+    if tool.spec.returns is not None:
+        assert SchemaValidator(tool.spec.returns).errors(result) == ()
+    return result
 
 
 def flaky_tool(

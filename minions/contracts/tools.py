@@ -62,6 +62,8 @@ class ToolSpec:
     description: str = ""
     parameters: JsonSchema = field(factory=_any_object)
     """JSON Schema of the arguments, of type object."""
+    returns: JsonSchema | None = None
+    """JSON Schema of the results: a result that does not fit fails its call. None: unknown."""
     effect: Effect = Effect.UNDECLARED
     timeout_s: float | None = None
     """Seconds per attempt; None: the step's `tool_timeout_s`."""
@@ -173,7 +175,7 @@ class Tool(ABC):
         """Execute the tool. `arguments` fit `spec.parameters`.
 
         Returns:
-            JSON, or attrs values that are converted to JSON.
+            JSON, or attrs values that are converted to JSON; as such it fits `spec.returns`.
         Raises:
             ToolError: The model can correct the call; it reads the message.
             Exception: Anything else is retried as `spec.effect` allows, then fails the call.

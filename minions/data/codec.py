@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import attrs
 
 from minions.data.constraint import Constraint
-from minions.data.hint_schemas import is_pydantic_model
+from minions.data.hint_schemas import is_msgspec_struct, is_pydantic_model
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def _converter() -> Converter:
     converter.register_unstructure_hook_func(
         is_pydantic_model, lambda value: parse_json(value.model_dump_json())
     )
+    converter.register_structure_hook_func(is_msgspec_struct, _as_struct)
+    converter.register_unstructure_hook_func(is_msgspec_struct, _of_struct)
     converter.register_structure_hook_func(
         lambda hint: getattr(hint, "__origin__", None) is collections.abc.Iterable,
         lambda value, hint: converter.structure(value, _list_of(hint)),
@@ -165,6 +167,21 @@ def _converter() -> Converter:
         _is_mixed_union, lambda value, hint: _first_that_fits(converter, value, hint)
     )
     return converter
+
+
+def _as_struct(value: object, hint: type[T]) -> T:
+    import msgspec
+
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"expected {error}") from error
+
+
+def _of_struct(value: object) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(value)
 
 
 def _list_of(hint: object) -> type[list[object]]:

@@ -62,8 +62,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed too-many-files tool-error tool-failed tool-unsuccessful
-        tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
-        not-text bad-changes http-… too-many-redirects damaged-state decided-failed
+        tool-result-not-json bad-result no-such-file no-such-root not-a-file file-exists
+        no-unique-match not-text bad-changes http-… too-many-redirects damaged-state decided-failed
         mcp-refused mcp-bad-result tool-server
     """,
     FailureCategory.PERMISSION: """

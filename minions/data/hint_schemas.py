@@ -10,7 +10,7 @@ import inspect
 import pathlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -43,7 +43,10 @@ def schema_of(hint: object) -> dict[str, JsonValue]:
     Raises:
         SchemaError: JSON cannot express the hint; the message names it.
     """
-    definitions = _Definitions()
+    return _whole(hint, _Definitions())
+
+
+def _whole(hint: object, definitions: _Definitions) -> dict[str, JsonValue]:
     schema = _of(hint, definitions)
     if (name := _sole_reference(schema)) is not None:
         body = typing.cast("dict[str, JsonValue]", definitions[name])
@@ -55,12 +58,28 @@ def schema_of(hint: object) -> dict[str, JsonValue]:
     return schema
 
 
+def result_schema_of(hint: object) -> dict[str, JsonValue] | None:
+    """The JSON Schema of what `codec.encode` makes of the values of a type hint: all fields of a
+    class are there, also those with a default.
+
+    Returns:
+        None: nothing is known of them, as of `object`, or of a type that JSON cannot express.
+    """
+    try:
+        schema = _whole(hint, _Definitions(of_results=True))
+    except (SchemaError, NameError, AttributeError, TypeError, RecursionError):
+        return None  # a class whose fields cannot be read says nothing; values are still encoded
+    return schema or None
+
+
 class _Definitions(dict[str, JsonValue]):
     """The `$defs` that are being built, with the class that each name stands for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_results: bool = False) -> None:
         super().__init__()
         self.classes: dict[str, type[object]] = {}
+        self.of_results = of_results
+        """Whether it is of what values become, rather than of what they are made of."""
 
 
 def _sole_reference(schema: Mapping[str, JsonValue]) -> str | None:
@@ -75,6 +94,8 @@ def _of(hint: object, definitions: _Definitions) -> dict[str, JsonValue]:
         return dict(_PLAIN[hint])
     if isinstance(hint, typing.TypeVar | str | typing.ForwardRef):
         return {}  # recursive aliases such as JsonValue: any JSON
+    if isinstance(hint, typing.NewType):
+        return _of(hint.__supertype__, definitions)
     if origin is typing.Annotated:
         return _annotated(arguments, definitions)
     if origin is typing.Literal:
@@ -99,7 +120,13 @@ def _of_class(hint: type[object], definitions: _Definitions) -> dict[str, JsonVa
         return _object(hint, definitions)
     if is_pydantic_model(hint):
         return _pydantic(typing.cast("_PydanticClass", hint), definitions)
-    return _typed_dict(hint, definitions) if typing.is_typeddict(hint) else None
+    if is_msgspec_struct(hint):
+        return _msgspec(hint, definitions)
+    if not typing.is_typeddict(hint):
+        return None
+    if not definitions.of_results:
+        return _typed_dict(hint, definitions)
+    return _named(hint, definitions, _typed_dict)
 
 
 def _annotated(arguments: tuple[object, ...], definitions: _Definitions) -> dict[str, JsonValue]:
@@ -157,6 +184,15 @@ def _container(
 
 
 def _object(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
+    return _named(hint, definitions, _object_body)
+
+
+def _named(
+    hint: type[object],
+    definitions: _Definitions,
+    make: Callable[[type[object], _Definitions], dict[str, JsonValue]],
+) -> dict[str, JsonValue]:
+    """A reference to the schema of the class, which `make` makes once."""
     name = hint.__name__
     if definitions.classes.setdefault(name, hint) is not hint:
         raise SchemaError(
@@ -166,7 +202,7 @@ def _object(hint: type[object], definitions: _Definitions) -> dict[str, JsonValu
         )
     if name not in definitions:
         definitions[name] = {}  # reserved first: a field may point back here
-        definitions[name] = _object_body(hint, definitions)
+        definitions[name] = make(hint, definitions)
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -180,7 +216,7 @@ def _object_body(hint: type[object], definitions: _Definitions) -> dict[str, Jso
         if isinstance(description := metadata.get("description"), str):
             schema["description"] = description
         properties[name] = schema
-        if not has_default:
+        if definitions.of_results or not has_default:
             required.append(name)
     body: dict[str, JsonValue] = {"type": "object", "properties": properties}
     if required:
@@ -201,8 +237,11 @@ def own_docstring(hint: type[object]) -> str | None:
 
 class _PydanticClass(typing.Protocol):
     __name__: str
+    model_config: Mapping[str, object]
 
-    def model_json_schema(self) -> dict[str, JsonValue]: ...
+    def model_json_schema(
+        self, *, by_alias: bool = True, mode: str = "validation"
+    ) -> dict[str, JsonValue]: ...
 
 
 def is_pydantic_model(hint: object) -> bool:
@@ -219,7 +258,12 @@ def _pydantic(hint: _PydanticClass, definitions: _Definitions) -> dict[str, Json
     Raises:
         SchemaError: Two different classes have the same name.
     """
-    body = hint.model_json_schema()
+    if definitions.of_results:
+        by_alias = bool(hint.model_config.get("serialize_by_alias"))
+        body = hint.model_json_schema(mode="serialization", by_alias=by_alias)
+        _close(body)
+    else:
+        body = hint.model_json_schema()
     within = body.pop("$defs", {})
     named = dict(within) if isinstance(within, Mapping) else {}
     named.setdefault(hint.__name__, body)  # else it is recursive, and stands there
@@ -227,6 +271,44 @@ def _pydantic(hint: _PydanticClass, definitions: _Definitions) -> dict[str, Json
         if definitions.setdefault(name, schema) != schema:
             raise SchemaError(f"Two different classes in one schema are called '{name}'.")
     return {"$ref": f"#/$defs/{hint.__name__}"}
+
+
+def _close(node: JsonValue) -> None:
+    """Say of all objects with named members that they have no others, where nothing else is said:
+    so it is when a class is written as JSON.
+    """
+    if isinstance(node, dict):
+        if isinstance(node.get("properties"), Mapping) and node.get("type") == "object":
+            node.setdefault("additionalProperties", False)
+        for value in node.values():
+            _close(value)
+    elif isinstance(node, list):
+        for value in node:
+            _close(value)
+
+
+def is_msgspec_struct(hint: object) -> bool:
+    """Whether it is a class of msgspec's, by what it offers."""
+    return isinstance(hint, type) and hasattr(hint, "__struct_config__")
+
+
+def _msgspec(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
+    """Its own schema; what that refers to stands beside the others.
+
+    Raises:
+        SchemaError: It is none of JSON; or two different classes have the same name.
+    """
+    import msgspec
+
+    try:
+        (body,), named = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
+    except (TypeError, NameError) as error:
+        raise SchemaError(f"No JSON Schema for the type {hint!r}: {error}.") from error
+    for name, schema in named.items():
+        _close(schema)  # JSON is taken without unknown members here, and written without any
+        if definitions.setdefault(name, schema) != schema:
+            raise SchemaError(f"Two different classes in one schema are called '{name}'.")
+    return dict(body)
 
 
 def _fields(hint: type[object]) -> Iterator[tuple[str, Mapping[str, object], bool]]:
@@ -246,10 +328,18 @@ def _fields(hint: type[object]) -> Iterator[tuple[str, Mapping[str, object], boo
 
 def _typed_dict(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
     hints = typing.get_type_hints(hint, include_extras=True)
-    required: frozenset[str] = getattr(hint, "__required_keys__", frozenset())
+    required = set(getattr(hint, "__required_keys__", frozenset()))
+    properties: dict[str, JsonValue] = {}
+    for name, value in hints.items():
+        # With hints as texts, Python does not know which keys these words are about.
+        inner: object = value
+        while (word := typing.get_origin(inner)) in (typing.Required, typing.NotRequired):
+            required = required | {name} if word is typing.Required else required - {name}
+            inner = typing.get_args(inner)[0]
+        properties[name] = _of(inner, definitions)
     return {
         "type": "object",
-        "properties": {name: _of(value, definitions) for name, value in hints.items()},
+        "properties": properties,
         "required": sorted(required),
         "additionalProperties": False,
     }

@@ -235,6 +235,16 @@ class CheckRecipe(Tool):
                 "required": ["text"],
                 "additionalProperties": False,
             },
+            returns={
+                "type": "object",
+                "properties": {
+                    "ok": {"type": "boolean"},
+                    "text": {"type": "string"},
+                    "faults": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["ok", "text", "faults"],
+                "additionalProperties": False,
+            },
             effect=Effect.PURE,
         )
 

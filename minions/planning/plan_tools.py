@@ -15,6 +15,7 @@ from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.contracts.protected_files import is_secret
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.planning.plan_checks import (
     MOST_NAMED,
     MOST_STEPS,
@@ -68,6 +69,23 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
 }
 
 
+_TEXTS: Final[JsonSchema] = {"type": "array", "items": {"type": "string"}}
+_RETURNS: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "ok": {"type": "boolean"},
+        "plan": {"type": "object"},
+        "text": {"type": "string"},
+        "recipe": {"type": "string"},
+        "faults": _TEXTS,
+        "notes": _TEXTS,
+        "is_fallback": {"type": "boolean"},
+    },
+    "required": ["ok", "plan", "text", "recipe", "faults", "notes", "is_fallback"],
+    "additionalProperties": False,
+}
+
+
 def plans_toolset(catalog: Callable[[], Catalog]) -> Toolset:
     """The tool `check` (pure).
 
@@ -100,6 +118,7 @@ class _CheckPlan(Tool):
             name=self.name,
             description="Check a plan and give its recipe, or its faults.",
             parameters=_PARAMETERS,
+            returns=_RETURNS,
             effect=Effect.PURE,
             reads=Reads.TRUSTED,
             is_offered=False,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import result_of
 from minions.adapters.tools.data_toolset import (
     CsvTable,
     data_toolset,
@@ -14,7 +15,6 @@ from minions.adapters.tools.data_toolset import (
     to_csv,
 )
 from minions.contracts.tools import Effect, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -36,8 +36,8 @@ def test_the_tools_are_pure_and_have_no_options() -> None:
 
 async def test_a_recipe_calls_them_under_the_toolsets_name() -> None:
     tools = {tool.spec.name: tool for tool in data_toolset().open({}, "data")}
-    table = await tools["data__parse_csv"].invoke({"text": "a,b\n1,2\n"}, SCOPE)
-    assert encode(table) == {"rows": [{"a": "1", "b": "2"}], "columns": ["a", "b"], "count": 1}
+    table = await result_of(tools["data__parse_csv"], {"text": "a,b\n1,2\n"}, SCOPE)
+    assert table == {"rows": [{"a": "1", "b": "2"}], "columns": ["a", "b"], "count": 1}
     failed = {"text": '{"success": false}'}
     assert await tools["data__parse_json"].invoke(failed, SCOPE) == {"success": False}
     assert tools["data__parse_json"].spec.success_key is False

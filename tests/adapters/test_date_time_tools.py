@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from builders import result_of
 from minions.adapters.tools.default_tools import date_time_tools
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.errors import ToolError
@@ -19,7 +20,7 @@ SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key
 async def ask(name: str, clock: FakeClock | None = None, **arguments: JsonValue) -> object:
     tools = {tool.spec.name: tool for tool in date_time_tools((clock or FakeClock()).now)}
     assert SchemaValidator(tools[name].spec.parameters).errors(arguments) == ()
-    return await tools[name].invoke(arguments, SCOPE)
+    return await result_of(tools[name], arguments, SCOPE)
 
 
 def shown(unix: int, iso: str, timezone: str, weekday: str) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import result_of
 from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import GlobPattern
 from minions.adapters.tools.documents_toolset import (
@@ -27,7 +28,6 @@ from minions.adapters.tools.documents_toolset import (
     passages_of,
 )
 from minions.contracts.tools import Effect, Reads, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -72,7 +72,7 @@ class Documents:
         self._tools = {made.spec.name: made for made in opened}
 
     async def __call__(self, name: str, **arguments: JsonValue) -> Mapping[str, JsonValue]:
-        result = encode(await self._tools[f"d__{name}"].invoke(arguments, SCOPE))
+        result = await result_of(self._tools[f"d__{name}"], arguments, SCOPE)
         return cast("Mapping[str, JsonValue]", result)
 
     async def places(self, query: str) -> list[str]:
@@ -402,10 +402,10 @@ async def test_the_indexes_of_a_process_are_few(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "a.md").write_text(f"word{number}\n")
         search, _ = toolset.open({"root": str(folder)}, "d")
-        found = encode(await search.invoke({"query": f"word{number}"}, SCOPE))
+        found = await result_of(search, {"query": f"word{number}"}, SCOPE)
         assert "a.md" in str(found)
     search, _ = toolset.open({"root": str(tmp_path / "0")}, "d")
-    assert "a.md" in str(encode(await search.invoke({"query": "word0"}, SCOPE)))
+    assert "a.md" in str(await result_of(search, {"query": "word0"}, SCOPE))
 
 
 # --- as recipes see it ------------------------------------------------------------------------

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import result_of
 from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import GlobPattern, Place, _has_choice
 from minions.adapters.tools.files_toolset import LineMatcher, files_toolset
 from minions.contracts.protected_files import CONFIGURES, SECRETS
 from minions.contracts.tools import Effect, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -49,7 +49,7 @@ class Files:
         self._tools = {made.spec.name: made for made in opened}
 
     async def __call__(self, name: str, **arguments: JsonValue) -> JsonValue:
-        return encode(await self._tools[f"fs__{name}"].invoke(arguments, SCOPE))
+        return await result_of(self._tools[f"fs__{name}"], arguments, SCOPE)
 
     async def refusal(self, name: str, **arguments: JsonValue) -> ToolError:
         with pytest.raises(ToolError) as caught:

@@ -79,6 +79,7 @@ def test_signature_and_docstring_become_the_spec() -> None:
             "required": ["city"],
             "additionalProperties": False,
         },
+        returns={"type": "string"},
         effect=Effect.UNDECLARED,
     )
     check_schema(weather.spec.parameters)
@@ -111,6 +112,7 @@ def test_the_decorator_takes_arguments() -> None:
             "required": ["path"],
             "additionalProperties": False,
         },
+        returns={"type": "null"},
         effect=Effect.IDEMPOTENT,
         timeout_s=5,
         success_key=False,

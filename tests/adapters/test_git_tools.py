@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from builders import result_of
 from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
 from minions.adapters.tools.workspace_toolsets import git_toolset
 from minions.contracts.sandbox import CommandSandbox, probe_words
 from minions.contracts.tools import Effect, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -47,7 +47,7 @@ class Git:
         self._tools = {each.spec.name: each for each in opened}
 
     async def __call__(self, name: str, **given: JsonValue) -> str:
-        done = encode(await self._tools[f"git__{name}"].invoke(given, SCOPE))
+        done = await result_of(self._tools[f"git__{name}"], given, SCOPE)
         assert isinstance(done, dict)
         return str(done["output"])
 
@@ -279,7 +279,7 @@ async def test_a_secret_is_opened_by_its_name(sandbox: CommandSandbox, root: Pat
         {"root": str(root), "allow_secrets": ["id_rsa"]}, "git"
     )
     diff = next(each for each in opened if each.spec.name == "git__diff")
-    done = encode(await diff.invoke({}, SCOPE))
+    done = await result_of(diff, {}, SCOPE)
     assert isinstance(done, dict)
     assert "id_rsa" in str(done["output"])
     assert ".env" not in str(done["output"])

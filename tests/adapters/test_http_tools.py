@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 import minions as m
+from builders import result_of
 from minions.adapters.http.request_rules import (
     AllowedHost,
     Resolve,
@@ -27,7 +28,6 @@ from minions.adapters.tools.http_toolset import (
     http_toolset,
 )
 from minions.contracts.tools import Effect, Tool, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -104,7 +104,7 @@ async def ask(
     url = server if isinstance(server, str) else server.url(path)
     hosts = allow or ([] if isinstance(server, str) else [f"127.0.0.1:{server.port}"])
     known = tools(*hosts, resolve=resolve, **{"allow_private": True, **(options or {})})
-    result = encode(await known[name].invoke({"url": url, **arguments}, SCOPE))
+    result = await result_of(known[name], {"url": url, **arguments}, SCOPE)
     assert isinstance(result, Mapping)
     return result
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import result_of
 from minions.adapters.tools.files_toolset import files_toolset
 from minions.adapters.tools.many_files import imported_files, outline_of
 from minions.contracts.tools import ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 
@@ -74,7 +74,7 @@ class Files:
         self._tools = {made.spec.name: made for made in opened}
 
     async def __call__(self, name: str, **arguments: JsonValue) -> dict[str, JsonValue]:
-        done = encode(await self._tools[f"fs__{name}"].invoke(arguments, SCOPE))
+        done = await result_of(self._tools[f"fs__{name}"], arguments, SCOPE)
         assert isinstance(done, dict)
         return done
 

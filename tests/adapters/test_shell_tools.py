@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import result_of
 from minions.adapters.sandboxes.workspaces import (
     BubblewrapSandbox,
     LandlockSandbox,
@@ -23,7 +24,6 @@ from minions.contracts.sandbox import (
     probe_words,
 )
 from minions.contracts.tools import Effect, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -72,7 +72,7 @@ async def call(
 ) -> JsonValue:
     tools = shell_toolset(lambda: sandbox).open({"root": str(root), **options}, "sh")
     (tool,) = (each for each in tools if each.spec.name == f"sh__{name}")
-    return encode(await tool.invoke(given, SCOPE))
+    return await result_of(tool, given, SCOPE)
 
 
 def test_both_tools_are_writes_that_are_never_repeated() -> None:
@@ -180,7 +180,7 @@ async def test_space_is_limited_for_all_commands_of_a_run_together(
     run = next(each for each in opened if each.spec.name == "sh__run")
 
     async def stopped(command: str) -> str | None:
-        done = encode(await run.invoke({"command": command}, SCOPE))
+        done = await result_of(run, {"command": command}, SCOPE)
         assert isinstance(done, dict)
         return str(done["stopped"]) if done["stopped"] is not None else None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import draft_of
+from builders import draft_of, result_of
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
@@ -44,8 +44,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def ask(store: StateStore, name: str, **arguments: JsonValue) -> JsonValue:
     tools = {tool.spec.name: tool for tool in state_tools(store)}
     assert SchemaValidator(tools[name].spec.parameters).errors(arguments) == ()
-    result: JsonValue = await tools[name].invoke(arguments, SCOPE)  # type: ignore[assignment]  # these give JSON
-    return result
+    return await result_of(tools[name], arguments, SCOPE)
 
 
 async def test_saving_is_an_idempotent_write_and_the_others_are_pure() -> None:

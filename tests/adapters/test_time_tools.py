@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from builders import result_of
 from minions.adapters.tools.time_toolset import time_toolset
 from minions.contracts.tools import Effect, ToolScope
-from minions.data.codec import encode
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
@@ -21,7 +21,7 @@ async def ask(name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
     tools = {made.spec.name: made for made in time_toolset(FakeClock().now).open({}, "time")}
     made = tools[f"time__{name}"]
     assert SchemaValidator(made.spec.parameters).errors(arguments) == ()
-    return encode(await made.invoke(arguments, SCOPE))
+    return await result_of(made, arguments, SCOPE)
 
 
 def shown(iso: str, unix: float, timezone: str, weekday: str) -> JsonValue:

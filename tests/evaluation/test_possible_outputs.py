@@ -133,7 +133,7 @@ def test_a_scorer_of_a_path_that_no_output_has_is_named(scorer: Scorer, told: st
     """A-138."""
     assert told in str(why_unreadable(OUTPUT, scorer))
     assert why_unreadable({}, scorer) is None
-    assert why_unreadable({"anyOf": [OUTPUT, {"type": "string"}]}, scorer) is None
+    assert why_unreadable({"anyOf": [OUTPUT, {"type": "object"}]}, scorer) is None
     assert (
         why_unreadable({**OUTPUT, "properties": {}, "additionalProperties": True}, scorer) is None
     )

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 import pytest
 
+from builders import result_of
 from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.contracts.tools import ToolScope
 from minions.data.json_values import JsonValue
@@ -22,7 +23,7 @@ async def checked(steps: list[JsonValue], **arguments: JsonValue) -> dict[str, J
     catalog = Catalog(toolsets=built_in_toolsets())
     [check] = plans_toolset(lambda: catalog).open({}, "")
     answer: JsonValue = {"name": "P", "steps": steps}
-    found = await check.invoke({"answer": answer, "task": "T", **arguments}, SCOPE)
+    found = await result_of(check, {"answer": answer, "task": "T", **arguments}, SCOPE)
     assert isinstance(found, dict)
     return found
 

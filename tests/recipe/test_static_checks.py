@@ -238,6 +238,10 @@ def misfits(params: str) -> list[str]:
             "'query' of the tool 'search' takes a mapping, but 'who.tags' is a list",
         ),
         (
+            "either: '{{ who.tags }}'",
+            "'either' of the tool 'search' takes text or a whole number, but 'who.tags' is a list",
+        ),
+        (
             "query: {most: \"{{ who.name | default('') }}\"}",
             "'query.most' of the tool 'search' takes a whole number, but this template is text",
         ),
@@ -253,7 +257,7 @@ def test_a_parameter_is_compared_down_to_its_members(params: str, message: str) 
         "query: {most: '{{ who.years }}', words: '{{ who.tags }}'}",
         "query: {most: '{{ who.tags | length }}', words: ['{{ who.age }}']}",
         "query: {most: '{{ who.years + 1 }}'}",
-        "any: '{{ who }}', either: '{{ who.tags }}'",
+        "any: '{{ who }}', either: '{{ who.age }}'",
         "query: {most: '{{ who.name | first }}'}",
         "query: {most: '{{ who.name if who.tags else 1 }}'}",
         "query: {most: \"{{ 'three' }}\"}",
@@ -272,6 +276,6 @@ def test_what_set_copies_has_the_shape_of_what_was_copied() -> None:
         "  - {id: bad, set: {x: '{{ firsts.first.name }}', y: '{{ kept.all[0][0].z }}'}}\n"
     )
     assert [fault.message for fault in check(text).faults] == [
-        "'firsts.first' can never have 'name': it is a list, whose items have numbers",
+        "'firsts.first' can never have 'name': it is a list of text, whose items have numbers",
         "'kept.all[0][0]' can never have 'z': it is text, which has no members",
     ]

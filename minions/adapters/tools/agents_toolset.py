@@ -32,6 +32,26 @@ _LIST: Final = ToolSpec(
     name="list_agents",
     description="The agents that can be given work by name, each with what it does and takes.",
     parameters={"type": "object", "properties": {}, "additionalProperties": False},
+    returns={
+        "type": "object",
+        "properties": {
+            "agents": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string"},
+                        "description": {"type": "string"},
+                        "inputs": {"type": "object"},
+                    },
+                    "required": ["name", "description", "inputs"],
+                    "additionalProperties": False,
+                },
+            }
+        },
+        "required": ["agents"],
+        "additionalProperties": False,
+    },
     effect=Effect.PURE,
     reads=Reads.TRUSTED,
 )

@@ -15,6 +15,7 @@ from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, as_text, parse_json
+from minions.data.schema import JsonSchema
 
 _KEY: Final[Mapping[str, JsonValue]] = {
     "type": "string",
@@ -23,6 +24,19 @@ _KEY: Final[Mapping[str, JsonValue]] = {
     "description": "Its name.",
 }
 
+
+def _object(**members: JsonSchema) -> JsonSchema:
+    """The schema of a result with just these members."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+_TEXT: Final[JsonSchema] = {"type": "string"}
+_YES: Final[JsonSchema] = {"type": "boolean"}
 _SAVE: Final = ToolSpec(
     name="saveState",
     description="Keep a value under a key, for later runs. What the key held before is replaced.",
@@ -32,6 +46,7 @@ _SAVE: Final = ToolSpec(
         "required": ["key", "value"],
         "additionalProperties": False,
     },
+    returns=_object(success=_YES, key=_TEXT, message=_TEXT),
     effect=Effect.IDEMPOTENT,
     is_contained=True,  # loadState brings it back as untrusted
 )
@@ -47,6 +62,7 @@ _LOAD: Final = ToolSpec(
         "required": ["key"],
         "additionalProperties": False,
     },
+    returns=_object(success=_YES, key=_TEXT, value={}, found=_YES),
     effect=Effect.PURE,
     reads=Reads.PRIVATE,
 )
@@ -54,6 +70,9 @@ _LIST: Final = ToolSpec(
     name="listStateKeys",
     description="The keys under which values are kept, sorted.",
     parameters={"type": "object", "properties": {}, "additionalProperties": False},
+    returns=_object(
+        success=_YES, keys={"type": "array", "items": _TEXT}, count={"type": "integer"}
+    ),
     effect=Effect.PURE,
     reads=Reads.PRIVATE,
 )
@@ -162,6 +181,9 @@ _ZONE: Final[Mapping[str, JsonValue]] = {
     "description": "IANA name such as 'Europe/Zurich', or 'UTC'.",
     "default": "UTC",
 }
+_MOMENT: Final = _object(
+    datetime=_object(unix_timestamp={"type": "integer"}, iso=_TEXT, timezone=_TEXT, weekday=_TEXT)
+)
 _NOW: Final = ToolSpec(
     name="getCurrentDateTime",
     description="Tell the time of day in a time zone.",
@@ -170,6 +192,7 @@ _NOW: Final = ToolSpec(
         "properties": {"timezone": _ZONE},
         "additionalProperties": False,
     },
+    returns=_MOMENT,
     effect=Effect.PURE,
     reads=Reads.TRUSTED,
 )
@@ -185,6 +208,7 @@ _HOURS_AGO: Final = ToolSpec(
         "required": ["hours"],
         "additionalProperties": False,
     },
+    returns=_MOMENT,
     effect=Effect.PURE,
     reads=Reads.TRUSTED,
 )

@@ -4,6 +4,7 @@ arguments; here they get their types.
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import functools
 import inspect
@@ -18,8 +19,9 @@ from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.codec import decode, encode
 from minions.data.errors import SchemaError, ToolError, UsageError, near_names
-from minions.data.hint_schemas import schema_of
+from minions.data.hint_schemas import result_schema_of, schema_of
 from minions.data.json_values import JsonValue, as_object
+from minions.data.schema import JsonSchema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,7 +147,8 @@ def tool(
 
     Its parameters become the schema; `Annotated[int, "text"]` or the docstring's `Args` describes
     them, `Annotated[int, {"minimum": 1}]` adds keywords. A parameter of type `ToolScope` receives
-    the scope and is not shown to the model.
+    the scope and is not shown to the model. The return annotation is the type of the results:
+    recipes are checked by it, and a result that does not fit fails its call.
 
     Args:
         name: The tool's name for the model; None: the function's name.
@@ -169,6 +172,7 @@ def tool(
             name=tool_name,
             description=docs.summary if description is None else description,
             parameters=_schema(parameters, tool_name),
+            returns=_result_schema(function),
             effect=_effect(effect, tool_name),
             timeout_s=timeout_s,
             success_key=success_key,
@@ -300,6 +304,18 @@ def _hints(
             "where the module can see them, not inside a function or TYPE_CHECKING.",
             code="bad-tool",
         ) from error
+
+
+def _result_schema(function: Callable[..., object]) -> JsonSchema | None:
+    """What the return annotation says of the results; None: it says nothing."""
+    owner = getattr(function, "__qualname__", repr(function))
+    hint = _hints(function, owner, include_extras=True).get("return", object)
+    while typing.get_origin(hint) in _AWAITED:
+        hint = typing.get_args(hint)[-1]
+    return result_schema_of(hint)
+
+
+_AWAITED: Final = (collections.abc.Awaitable, collections.abc.Coroutine)
 
 
 def _parameter(

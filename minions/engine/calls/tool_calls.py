@@ -21,6 +21,7 @@ from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import (
+    UNFIT_RESULT,
     MinionsError,
     ToolError,
     ToolServerError,
@@ -89,7 +90,9 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         )
         if not isinstance(values, Success):
             return Failure(values.failure())
-        outcome = await _invoke(tool, values.unwrap(), call, context)
+        returns = tool.spec.returns
+        declared = self._validator(returns) if returns is not None else None
+        outcome = await _invoke(tool, values.unwrap(), call, context, declared)
         return outcome if isinstance(outcome, Success) else _hidden(outcome, context.secrets)
 
     def mismatch(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
@@ -107,7 +110,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         written = arguments.unwrap()
         is_own = call.origin is CallOrigin.STEP  # a model's marker of a secret stays a text
         values = _revealed(written, context.secrets) if is_own else written
-        if errors := _errors(self._validator(tool), values, written):
+        if errors := _errors(self._validator(tool.spec.parameters), values, written):
             return Failure(_mismatch(tool, errors, written))
         return Success(values)
 
@@ -129,19 +132,18 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             )
         )
 
-    def _validator(self, tool: Tool) -> SchemaValidator:
+    def _validator(self, schema: JsonSchema) -> SchemaValidator:
         """One per schema: tools need no hash, and each run opens new ones."""
-        parameters = tool.spec.parameters
-        place = id(parameters)
+        place = id(schema)
         if place in self._known:
             return self._known[place][1]
-        text = dumps(parameters)
+        text = dumps(schema)
         validator = self._validators.get(text)
         if validator is None:
-            validator = self._validators[text] = SchemaValidator(parameters)
+            validator = self._validators[text] = SchemaValidator(schema)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[place] = (parameters, validator)
+        self._known[place] = (schema, validator)
         return validator
 
 
@@ -150,10 +152,10 @@ def _revealed(written: Mapping[str, JsonValue], secrets: Secrets) -> Mapping[str
     return cast("Mapping[str, JsonValue]", secrets.reveal(written))
 
 
-def _errors(
-    validator: SchemaValidator, values: Mapping[str, JsonValue], written: Mapping[str, JsonValue]
-) -> Sequence[str]:
-    """The schema mismatches of the arguments as written: the text of a secret is never quoted."""
+def _errors(validator: SchemaValidator, values: JsonValue, written: JsonValue) -> Sequence[str]:
+    """The schema mismatches of values, told as they are shown: the text of a secret is
+    never quoted.
+    """
     errors = validator.errors(values)
     if not errors or values == written:
         return errors
@@ -217,7 +219,11 @@ def _no_arguments(
 
 
 async def _invoke(
-    tool: Tool, arguments: Mapping[str, JsonValue], call: ToolCall, context: RunContext
+    tool: Tool,
+    arguments: Mapping[str, JsonValue],
+    call: ToolCall,
+    context: RunContext,
+    declared: SchemaValidator | None,
 ) -> Result[ToolCallResponse, ToolFailure]:
     spec = tool.spec
     timeout_s = spec.timeout_s or context.limits.tool_timeout_s
@@ -265,9 +271,15 @@ async def _invoke(
     finally:
         if changes is not None:
             changes.close()
-    if is_large(result, _LONG):
-        return await beside(context.beside, True, lambda: _response(tool, result, context))
-    return _response(tool, result, context)
+    is_long = is_large(result, _LONG)
+    if is_long or declared is not None:
+        return await beside(
+            context.beside,
+            is_long,
+            lambda: _response(tool, result, context, declared),
+            matches=declared is not None,
+        )
+    return _response(tool, result, context, None)
 
 
 @frozen
@@ -363,11 +375,17 @@ def _raised(tool: Tool, error: BaseException, context: RunContext) -> ToolFailur
 
 
 def _response(
-    tool: Tool, result: object, context: RunContext
+    tool: Tool, result: object, context: RunContext, declared: SchemaValidator | None
 ) -> Result[ToolCallResponse, ToolFailure]:
+    """The result as JSON, without secrets.
+
+    Args:
+        declared: Of what the tool declares to return; None: it declares nothing.
+    """
     name, most_bytes = tool.spec.name, context.limits.max_tool_result_bytes
     try:
-        value = context.secrets.clean(encode(result))
+        given = encode(result)
+        value = context.secrets.clean(given)
         write = dumps_in_parts if is_large(value, _LONG) else dumps
         content = value if isinstance(value, str) else write(value)
         size = len(content.encode("utf-8", "surrogatepass"))
@@ -397,4 +415,18 @@ def _response(
                 is_mendable=True,
             )
         )
+    if declared is not None and (errors := _errors(declared, given, value)):
+        return Failure(
+            ToolFailure(
+                code=UNFIT_RESULT,
+                message=f"The tool '{name}' returned {_described(value)} that does not fit what it "
+                f"declares to return: {'; '.join(errors)}.",
+                is_mendable=tool.spec.effect is Effect.PURE,  # another call changes nothing
+            )
+        )
     return Success(ToolCallResponse(content=content, value=value))
+
+
+def _described(value: JsonValue) -> str:
+    kind = json_type(value)
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -17,7 +17,7 @@ from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.terms import Comparison, ListTerm, Literal, Path, Term
-from minions.recipe.expressions.values import Reference, path_text
+from minions.recipe.expressions.values import Reference, nearest, path_text
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
 from minions.recipe.text.nodes import Place, ScalarNode
@@ -294,7 +294,8 @@ class _Checker:
             use.place_of(reference).fault(
                 "unknown-reference",
                 f"'{known}' can never have '{wanted:.60}': {dead_end.reason}",
-                label=suggestion(wanted, dead_end.names),
+                label=suggestion(wanted, dead_end.names)
+                or _deeper(known, wanted, shape.at(reference.path[start:depth])),
                 help=help_text,
             )
         )
@@ -350,6 +351,22 @@ class _Checker:
                 help=f"name one of them: {', '.join(f'steps.{step.id}' for step in producers)}",
             )
         )
+
+
+def _deeper(known: str, wanted: str, shape: Shape) -> str | None:
+    """Where the name is found one level below what was read: in the items of a list, or in a
+    member.
+    """
+    found = nearest(wanted, shape.items().names())
+    if found is not None:
+        return f"did you mean '{known}[0].{found}'?"
+    for name in shape.names():
+        inner = shape.at((name,))
+        if wanted in inner.names():
+            return f"did you mean '{known}.{name}.{wanted}'?"
+        if wanted in inner.items().names():
+            return f"did you mean '{known}.{name}[0].{wanted}'?"
+    return None
 
 
 # --- checks of comparisons with a step's status, which is one of a few words ---------------------

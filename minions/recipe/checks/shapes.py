@@ -15,7 +15,10 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.values import PathPart, is_list
 
-_OPEN_KEYWORDS = ("anyOf", "oneOf", "allOf", "if", "not", "$dynamicRef", "patternProperties")
+_OPEN_KEYWORDS: Final = ("allOf", "if", "not", "$dynamicRef", "patternProperties")
+_CHOICES: Final = ("anyOf", "oneOf")
+_STRUCTURE: Final = frozenset({"type", "properties", "items", "prefixItems", "enum", "const"})
+_MOST_ALTERNATIVES: Final = 60
 _LEAVES = frozenset({"string", "number", "integer", "boolean", "null"})
 _NAMES: Final = {
     "array": "a list",
@@ -27,6 +30,11 @@ _NAMES: Final = {
     "null": "null",
 }
 _MOST_LEVELS: Final = 20
+_MOST_NAMES: Final = 6
+_LIST: Final = frozenset({"array"})
+_NULL: Final = frozenset({"null"})
+_NUMBERED: Final = "whose items have numbers"
+_A_LIST: Final = f"it is a list, {_NUMBERED}"
 
 
 class DeadEnd(Struct, frozen=True, kw_only=True):
@@ -62,21 +70,28 @@ class Shape(Struct, frozen=True):
 
     def at(self, path: tuple[PathPart, ...]) -> Shape:
         """The shape of what the path leads to; any value where it is not known."""
-        node = self.node
+        nodes: list[JsonValue] = [self.node]
         for part in path:
-            node = _followed(node, self.root)
-            if not isinstance(node, Mapping) or _is_open(node):
+            alternatives = _alternatives(nodes, self.root)
+            if alternatives is None:
                 return ANYTHING
-            step = _step(node, part)
-            if isinstance(step, str):
+            steps = (_step(node, part) for node in _without_null(alternatives))
+            nodes = [step for step in steps if not isinstance(step, str)]
+            if not nodes:
                 return ANYTHING
-            node = step
-        return Shape(node, self.root)
+        return Shape(nodes[0] if len(nodes) == 1 else {"anyOf": nodes}, self.root)
+
+    def followed(self) -> JsonValue:
+        """The part itself, where it refers to another; None: there is no such part."""
+        return _followed(self.node, self.root)
 
     def kinds(self) -> frozenset[str] | None:
         """The JSON types that the value can have; None: any."""
-        node = _followed(self.node, self.root)
-        return _kinds(node) if isinstance(node, Mapping) else None
+        alternatives = _alternatives([self.node], self.root, is_whole=True)
+        if not alternatives:
+            return None
+        known = [_kinds(node) for node in alternatives]
+        return None if None in known else frozenset[str]().union(*filter(None, known))
 
     def choices(self) -> tuple[JsonValue, ...] | None:
         """The values of which it is one; None: it may be another."""
@@ -86,16 +101,27 @@ class Shape(Struct, frozen=True):
 
     def items(self) -> Shape:
         """The shape of each item, if the value is a list."""
-        node = _followed(self.node, self.root)
-        if not isinstance(node, Mapping) or "prefixItems" in node or _is_open(node):
+        alternatives = _alternatives([self.node], self.root)
+        lists = [node for node in alternatives or () if (_kinds(node) or _LIST) >= _LIST]
+        if not lists or any("prefixItems" in node for node in lists):
             return ANYTHING
-        return Shape(node.get("items", {}), self.root)
+        nodes: list[JsonValue] = [node.get("items", {}) for node in lists]
+        return Shape(nodes[0] if len(nodes) == 1 else {"anyOf": nodes}, self.root)
 
     def names(self) -> tuple[str, ...]:
         """The keys that the value is known to have."""
-        node = _followed(self.node, self.root)
-        known = node.get("properties") if isinstance(node, Mapping) else None
-        return tuple(known) if isinstance(known, Mapping) else ()
+        return _names_of(_alternatives([self.node], self.root) or ())
+
+    def in_words(self) -> str:
+        """The type for messages: "a list of {path, size}"."""
+        if names := self.names():
+            more = ", …" if len(names) > _MOST_NAMES else ""
+            return f"{{{', '.join(names[:_MOST_NAMES])}{more}}}"
+        kinds = self.kinds()
+        if kinds != _LIST:
+            return kind_names(kinds) if kinds is not None else "any value"
+        items = self.items()
+        return f"a list of {items.in_words()}" if items.kinds() not in (None, _LIST) else "a list"
 
     def mismatch(self, wanted: Shape) -> Mismatch | None:
         """Why no value of this shape can be of the `wanted` one; None where one might."""
@@ -114,22 +140,67 @@ def find_dead_end(shape: Shape, path: tuple[PathPart, ...]) -> DeadEnd | None:
     """The first part of `path` that can never exist in a value of that
     shape; None: all parts may exist.
     """
-    node = shape.node
+    nodes: list[JsonValue] = [shape.node]
     for depth, part in enumerate(path):
-        node = _followed(node, shape.root)
-        if not isinstance(node, Mapping) or _is_open(node):
+        alternatives = _alternatives(nodes, shape.root)
+        if alternatives is None:
             return None
-        step = _step(node, part)
-        if isinstance(step, str):
-            properties = node.get("properties")
-            names = tuple(properties) if isinstance(properties, Mapping) else ()
-            return DeadEnd(depth=depth, reason=step, names=names)
-        node = step
+        alternatives = _without_null(alternatives)
+        steps = [_step(node, part) for node in alternatives]
+        nodes = [step for step in steps if not isinstance(step, str)]
+        if not nodes:
+            here = Shape({"anyOf": list(alternatives)}, shape.root)
+            reasons = dict.fromkeys(step for step in steps if isinstance(step, str))
+            reason = ", or ".join(reasons)
+            if _A_LIST in reasons:
+                reason = reason.replace(_A_LIST, f"it is {here.in_words()}, {_NUMBERED}")
+            return DeadEnd(
+                depth=depth,
+                reason=reason,
+                names=here.names(),
+            )
     return None
 
 
-def _is_open(node: Mapping[str, JsonValue]) -> bool:
-    return any(key in node for key in _OPEN_KEYWORDS)
+def _alternatives(
+    nodes: list[JsonValue], root: JsonSchema, *, is_whole: bool = False
+) -> tuple[Mapping[str, JsonValue], ...] | None:
+    """The schemas of which one holds, with references followed; None: everything is possible.
+
+    Args:
+        is_whole: Only the types of the value are wanted, not what is in it.
+    """
+    pending, found = list(nodes), list[Mapping[str, JsonValue]]()
+    for _ in range(_MOST_ALTERNATIVES):
+        if not pending:
+            return tuple(found)
+        node = _followed(pending.pop(0), root)
+        if not isinstance(node, Mapping):
+            return None
+        if not is_whole and any(key in node for key in _OPEN_KEYWORDS):
+            return None
+        choice = next((node[key] for key in _CHOICES if key in node), None)
+        if choice is None or not _STRUCTURE.isdisjoint(node):
+            found.append(node)  # what stands beside a choice holds whatever is chosen
+        elif is_list(choice):
+            pending.extend(choice)
+        else:
+            return None
+    return None
+
+
+def _without_null(
+    nodes: tuple[Mapping[str, JsonValue], ...],
+) -> tuple[Mapping[str, JsonValue], ...]:
+    """Those that may have members, where there are such: a value may be missing."""
+    return tuple(node for node in nodes if _kinds(node) != _NULL) or nodes
+
+
+def _names_of(nodes: tuple[Mapping[str, JsonValue], ...]) -> tuple[str, ...]:
+    known = (node.get("properties") for node in nodes)
+    return tuple(
+        dict.fromkeys(name for each in known if isinstance(each, Mapping) for name in each)
+    )
 
 
 def _followed(node: JsonValue, root: JsonSchema) -> JsonValue:
@@ -169,7 +240,7 @@ def _index(part: PathPart) -> int | None:
 def _item(node: Mapping[str, JsonValue], part: PathPart) -> JsonValue:
     index = _index(part)
     if index is None:
-        return "it is a list, whose items have numbers"
+        return _A_LIST
     first = node.get("prefixItems", ())
     count = len(first) if is_list(first) else 0
     if 0 <= index < count and is_list(first):

@@ -27,7 +27,7 @@ from minions.recipe.expressions.terms import (
     Path,
     Term,
 )
-from minions.recipe.expressions.values import Reference, TemplateError
+from minions.recipe.expressions.values import Reference, TemplateError, is_list
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
@@ -197,7 +197,12 @@ class Sources:
         key, node = id(shape.root), shape.node
         if key not in self._movable_roots:
             self._movable_roots[key] = (shape.root, not _has_references(shape.root))
-        return node if isinstance(node, Mapping) and self._movable_roots[key][1] else {}
+        if not isinstance(node, Mapping):
+            return {}
+        if self._movable_roots[key][1] or not _has_references(node):
+            return node
+        whole = _Inliner(shape.root).inlined(node, ())
+        return whole if isinstance(whole, Mapping) else {}
 
 
 def _of_kinds(*kinds: str) -> Shape:
@@ -223,9 +228,47 @@ def _has_references(schema: JsonValue) -> bool:
     return False
 
 
+class _Inliner:
+    """Puts what references point to in their places; a recursive or very large part is unknown."""
+
+    def __init__(self, root: JsonSchema) -> None:
+        self._root = root
+        self._parts = 0
+
+    def inlined(self, node: JsonValue, trail: tuple[str, ...]) -> JsonValue:
+        """The part without references.
+
+        Args:
+            trail: The references that led to it.
+        """
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            return {}
+        if is_list(node):
+            return [self.inlined(each, trail) for each in node]
+        if not isinstance(node, Mapping):
+            return node
+        if "$dynamicRef" in node:
+            return {}
+        reference = node.get("$ref")
+        if not isinstance(reference, str):
+            return {
+                name: self.inlined(each, trail)
+                for name, each in node.items()
+                if name not in ("$defs", "definitions")
+            }
+        if reference in trail:
+            return {}
+        target = Shape(node, self._root).followed()
+        return self.inlined(target, (*trail, reference)) if target is not None else {}
+
+
+_MOST_PARTS: Final = 2_000
+
+
 def _place(step: StepDraft) -> Place:
     """Where the step declares its output."""
-    for name in ("output", "output_format", "set"):
+    for name in ("output", "output_format", "set", "returns"):
         if (entry := step.section.entries.get(name)) is not None:
             return entry.key_node.place
     return step.place

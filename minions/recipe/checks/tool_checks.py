@@ -12,7 +12,7 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.shapes import Mismatch, Shape, kind_of
+from minions.recipe.checks.shapes import Mismatch, Shape, find_dead_end, kind_of
 from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
@@ -123,6 +123,33 @@ def _check_call(
     given = given_parameters(step)
     _check_required(draft, step, spec, given, place, report)
     check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
+    if step.goal.schema is not None and spec.returns is not None:
+        _check_returns(step, spec, step.goal.schema, Shape.of(spec.returns), report)
+
+
+def _check_returns(
+    step: StepDraft, spec: ToolSpec, said: JsonSchema, declared: Shape, report: Report
+) -> None:
+    """Report a `returns` that no result of the tool fits, as the tool declares them."""
+    place = step.section.place_of("returns")
+    wanted = Shape.of(said)
+    told = f"the tool '{spec.name}' returns {declared.in_words()}"
+    if (mismatch := declared.mismatch(wanted)) is not None:
+        where = f" at '{path_text(mismatch.path)}'" if mismatch.path else ""
+        message = f"'returns' says {mismatch.wanted}{where}, but it is {mismatch.given}: {told}"
+        report(place.fault("type-mismatch", message))
+        return
+    node = step.section.mapping("returns")
+    for name in wanted.names():
+        if find_dead_end(declared, (name,)) is not None:
+            entry = node.find(name) if node is not None else None
+            report(
+                (entry.key_node.place if entry is not None else place).fault(
+                    "type-mismatch",
+                    f"'returns' says '{name:.60}', which no result has: {told}",
+                    label=suggestion(name, declared.names()),
+                )
+            )
 
 
 def _check_permission(

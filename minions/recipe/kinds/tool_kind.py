@@ -9,13 +9,15 @@ from attrs import field, frozen
 
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
-from minions.recipe.drafts import StepDraft
+from minions.data.schema import JsonSchema
+from minions.recipe.drafts import GoalParts, StepDraft
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.expressions.values import Reference
-from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import CACHE_KEY, TEXTS, Key, Table, mapping_key
 from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.schemas import read_output_schema
 
 
 @frozen(kw_only=True)
@@ -33,6 +35,8 @@ class ToolSpecStep(StepSpec):
     """Templates that are merged over `params`."""
     fill: tuple[str, ...] = ()
     """Parameters without an argument that a model may fill in, whatever the tool changes."""
+    returns: JsonSchema | None = None
+    """What the result has to fit, besides what the tool declares; None: nothing more."""
     is_older: bool = False
     """Whether the recipe is of the older format, in which a model fills in every required parameter
     without an argument, and every one whose template has no value."""
@@ -110,11 +114,23 @@ class _Tool(StepKind):
                 types=("array",),
                 shape=TEXTS,
             ),
+            mapping_key(
+                "returns",
+                "JSON Schema of the result, or in short `{field: type}`: a result that does not fit "
+                "fails the step. Default: what the tool declares.",
+            ),
             CACHE_KEY,
         ),
     )
     templates = ("params", "params_template")
     look = Look(light="#0369a1", dark="#38bdf8", outline="#0284c7", brackets=("[", "]"))
+
+    def read(self, step: StepDraft, reader: KindReader) -> None:
+        """What `returns` says is the output; else it is known when the tool is."""
+        returns = step.section.mapping("returns")
+        if returns is not None and (schema := read_output_schema(returns, reader.report)):
+            step.goal = GoalParts(schema=schema)
+            step.output = schema
 
     def build(self, step: StepDraft, common: CommonKeys) -> ToolSpecStep:
         section = step.section
@@ -123,6 +139,7 @@ class _Tool(StepKind):
             tool=section.text("tool") or "",
             params=given_mapping(section, "params"),
             params_template=given_mapping(section, "params_template"),
+            returns=step.goal.schema,
             fill=tuple(str(to_plain(each)) for each in section.items("fill")),
         )
 

@@ -226,6 +226,11 @@ def _checked_draft(
     for step in draft.steps:
         if step.recipe is not None:
             set_output(step, step.recipe.known_output)
+        elif step.kind == "tool" and draft.is_text:
+            # Plain data may be the recipe of a stored run, which has to load as it did.
+            tool = draft.tools.specs.get(step.section.text("tool") or "")
+            if tool is not None and "returns" not in {*step.section.entries, *step.section.refused}:
+                set_output(step, tool.returns or {})
     draft.permissions = _permissions(draft, catalog, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)

@@ -14,9 +14,9 @@ from minions.contracts.attachments import media_type_of
 from minions.contracts.tool_servers import OWN_SERVER, SERVER, PinnedServer, PinnedTool, ToolServer
 from minions.contracts.tools import Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.patterns import match_beside_loop
-from minions.data.schema import SchemaValidator
+from minions.data.schema import JsonSchema, SchemaValidator
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -203,10 +203,52 @@ def _spec(tool: PinnedTool, prefix: str | None) -> ToolSpec:
         name=tool.shown_as if prefix is None else f"{prefix}__{tool.shown_as}",
         description=tool.description,
         parameters=tool.parameters,
+        # An open tool checks its results itself, beside the event loop: the schema is a stranger's.
+        returns=returned_by(tool.output) if prefix is None else None,
         effect=tool.effect,
         reads=Reads.UNTRUSTED,
         success_key=False,  # the protocol has a way of its own to say so
     )
+
+
+def returned_by(declared: JsonSchema | None) -> JsonSchema | None:
+    """What `ResultReader.value_of` makes of results of that schema: the value, or a mapping with it
+    where there are images or resources, too. None: unknown.
+    """
+    if declared is None or not _can_be_moved(declared):
+        return None
+    contents: JsonSchema = {"type": "array", "items": {"type": "object"}}
+    with_media: JsonSchema = {
+        "type": "object",
+        "properties": {
+            "value": {"$ref": "#/$defs/minions.value"},
+            "images": contents,
+            "resources": contents,
+        },
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    named = {name: declared[name] for name in ("$defs", "definitions") if name in declared}
+    value = {name: each for name, each in declared.items() if name not in named}
+    definitions = {**as_object(named.get("$defs", {})), "minions.value": value}
+    either: JsonSchema = {"anyOf": [{"$ref": "#/$defs/minions.value"}, with_media]}
+    return {**either, **named, "$defs": definitions}
+
+
+_TIED: Final = frozenset({"$dynamicRef", "$dynamicAnchor", "$anchor", "$id"})
+_DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
+
+
+def _can_be_moved(node: JsonValue) -> bool:
+    """Whether the schema means the same as a part of another that has its definitions."""
+    if isinstance(node, list | tuple):
+        return all(map(_can_be_moved, node))
+    if not isinstance(node, Mapping):
+        return True
+    reference = node.get("$ref")
+    if isinstance(reference, str) and not reference.startswith(_DEFINITIONS):
+        return False
+    return _TIED.isdisjoint(node) and all(map(_can_be_moved, node.values()))
 
 
 def _make_unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:

@@ -19,8 +19,10 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, ToolSpec
-from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.errors import UNFIT_RESULT, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
@@ -33,7 +35,7 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import Template
-from minions.recipe.expressions.values import MissingValueError, Reference
+from minions.recipe.expressions.values import MissingValueError, Reference, type_name
 from minions.recipe.kinds.tool_kind import ToolSpecStep, without_argument
 
 
@@ -50,6 +52,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
     """Whether these outputs may hold text that a stranger wrote."""
     asks_model: bool = False
     """Whether a parameter is left out that a model fills in."""
+    returns: SchemaValidator | None = None
+    """Of what `returns` says; None: the step says nothing."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -62,7 +66,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         Raises:
             MissingValueError: A template reads a value that does not exist.
             StepFailedError: `missing-param`: a parameter that no model may fill in has no argument;
-                or the model's answer lacks one. The tool was not called.
+                or the model's answer lacks one. The tool was not called. `bad-result`: the result
+                does not fit what the step says of it.
         """
         arguments, missing = await render_beside(
             scope, self.references, lambda: self._rendered(scope.context)
@@ -78,10 +83,20 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             filled = tuple(name for name in found if name not in arguments)
             arguments = {**found, **arguments}  # what is known wins
         if filled:
-            return await cast(EngineScope, scope).call_filled_tool(
+            result = await cast(EngineScope, scope).call_filled_tool(
                 self.spec.tool, arguments, filled
             )
-        return await scope.call_tool(self.spec.tool, arguments)
+        else:
+            result = await scope.call_tool(self.spec.tool, arguments)
+        if (declared := self.returns) is not None:
+            errors = await match_beside_loop(lambda: declared.errors(result))
+            if errors:
+                message = (
+                    f"The tool '{self.spec.tool}' returned {type_name(result)} that does not fit "
+                    f"what `returns` of the step '{self.id}' says: {'; '.join(errors)}."
+                )
+                raise StepFailedError(FailureInfo(code=UNFIT_RESULT, message=message))
+        return result
 
     def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
         """The parameters that are known, and the names of those that a model has to fill in."""
@@ -181,6 +196,7 @@ def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
         shown=shown,
         has_untrusted_data=any(map(parts.untrusted.is_of, spec.depends_on)),
         asks_model=bool(spec.filled_in(tool)),
+        returns=SchemaValidator(spec.returns) if spec.returns is not None else None,
     )
 
 
