@@ -22,9 +22,12 @@ from minions.recipe.expressions.terms import (
     DefaultFilter,
     DefinedTest,
     FilterTerm,
+    ListTerm,
     Literal,
     Not,
     Path,
+    Slice,
+    Subscript,
     Term,
 )
 from minions.recipe.expressions.values import Reference, TemplateError, is_list
@@ -60,7 +63,7 @@ class Sources:
         self._movable_roots: dict[int, tuple[JsonSchema, bool]] = {}
         """By id of a root schema: a self-contained form of it, and whether it has no references."""
         for step in draft.steps:
-            if step.kind == "set" and not step.has_loop:
+            if step.kind == "set":
                 self._see_through(step)
 
     @property
@@ -100,9 +103,10 @@ class Sources:
         """The shape of a rendered template; `{{ 'text' }}` deliberately avoids the checks."""
         if use.term is None:
             return TEXT
-        return ANYTHING if isinstance(use.term, Literal) else self._shape_of(use.term, reader)
+        return ANYTHING if isinstance(use.term, Literal) else self.shape_of_term(use.term, reader)
 
-    def _shape_of(self, term: Term, reader: StepDraft | None) -> Shape:
+    def shape_of_term(self, term: Term, reader: StepDraft | None) -> Shape:
+        """The shape of an expression's value."""
         if isinstance(term, Path):
             found = self.known(term.reference, reader)
             return found.shape if found is not None else ANYTHING
@@ -111,16 +115,44 @@ class Sources:
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
         if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
-            given = TYPES_GIVEN.get(term.name)
-            return _of_kinds(given) if given is not None else ANYTHING
+            return self._filtered(term, reader)
+        if isinstance(term, Subscript):
+            return self._part(term, reader)
+        if isinstance(term, Slice):
+            base = self.shape_of_term(term.base, reader)
+            return _list_of(base.items()) if base.kinds() == {"array"} else ANYTHING
+        if isinstance(term, ListTerm):
+            return _of_kinds("array")
         if isinstance(term, DefaultFilter | Choice):
             sides = (
                 (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)
             )
-            kinds = [self._shape_of(side, reader).kinds() for side in sides]
+            kinds = [self.shape_of_term(side, reader).kinds() for side in sides]
             known = [kind for each in kinds if each is not None for kind in each]
             return ANYTHING if None in kinds else _of_kinds(*known)
         return ANYTHING
+
+    def _part(self, term: Subscript, reader: StepDraft | None) -> Shape:
+        base = self.shape_of_term(term.base, reader)
+        if isinstance(term.key, Literal):
+            key = term.key.literal
+            return base.at((key,)) if isinstance(key, str | int) else ANYTHING
+        return base.items() if base.kinds() == {"array"} else ANYTHING
+
+    def _filtered(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
+        if term.name in _OF_SAME_ITEMS or term.name in _OF_ONE_ITEM or term.name == "map":
+            base = self.shape_of_term(term.base, reader)
+            if base.kinds() == {"array"}:
+                items = base.items()
+                if term.name == "map":
+                    path = attribute_of(term)
+                    return _list_of(items.at(path)) if path is not None else _of_kinds("array")
+                return items if term.name in _OF_ONE_ITEM else _list_of(items)
+        if term.name == "flatten":
+            inner = self.shape_of_term(term.base, reader).items()
+            return _list_of(inner.items()) if inner.kinds() == {"array"} else _of_kinds("array")
+        given = TYPES_GIVEN.get(term.name)
+        return _of_kinds(given) if given is not None else ANYTHING
 
     def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> KnownShape | None:
         """The shape of one item of the step's loop, or of a part of it."""
@@ -128,12 +160,12 @@ class Sources:
         use = (
             next((use for use in step.outer_templates if use.node is node), None) if step else None
         )
-        if use is None or not isinstance(use.term, Path):
+        if use is None or use.term is None:
             return None
-        found = self.known(use.term.reference)
-        if found is None:
-            return None
-        return KnownShape(shape=found.shape.items().at(path), place=found.place)
+        found = self.known(use.term.reference) if isinstance(use.term, Path) else None
+        shape = found.shape if found is not None else self.shape_of_term(use.term, None)
+        place = found.place if found is not None else use.node.place
+        return KnownShape(shape=shape.items().at(path), place=place)
 
     def _input(self, path: tuple[str | int, ...]) -> KnownShape | None:
         name = str(path[1])
@@ -186,7 +218,11 @@ class Sources:
             use = uses.get(id(node))
             return self._movable(self.shape_of(use, step)) if use is not None else {}
 
-        step.output = shape_of_values(values, schema_of)
+        copied = shape_of_values(values, schema_of)
+        if step.has_loop:
+            step.output = _with_items(step.output, copied)
+            return
+        step.output = copied
         self._movable_roots[id(step.output)] = (
             step.output,
             True,
@@ -203,6 +239,40 @@ class Sources:
             return node
         whole = _Inliner(shape.root).inlined(node, ())
         return whole if isinstance(whole, Mapping) else {}
+
+
+_OF_SAME_ITEMS: Final = frozenset(
+    {"list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique"}
+)
+"""Filters whose result is a list of items of the one that they are given."""
+_OF_ONE_ITEM: Final = frozenset({"first", "last", "max", "min"})
+
+
+def attribute_of(term: FilterTerm) -> tuple[str, ...] | None:
+    """The path in each item that a filter with a constant `attribute` reads; None: it has none."""
+    given = dict(term.keywords).get("attribute")
+    first = {"selectattr": 0, "rejectattr": 0, "map": 1, "max": 0, "min": 0, "sum": 0}.get(term.name)
+    if given is None and first is not None and len(term.arguments) > first:
+        given = term.arguments[first]
+    value = given.literal if isinstance(given, Literal) else None
+    return tuple(value.split(".")) if isinstance(value, str) else None
+
+
+def _list_of(items: Shape) -> Shape:
+    return Shape({"type": "array", "items": items.node}, items.root)
+
+
+def _with_items(output: JsonSchema, item: JsonSchema) -> JsonSchema:
+    """The output of a loop, with what is now known of each of its items."""
+    if output.get("type") == "array":
+        known = output.get("items")
+        has_gaps = isinstance(known, Mapping) and "anyOf" in known
+        return {**output, "items": {"anyOf": [item, {"type": "null"}]} if has_gaps else item}
+    members = output.get("properties")
+    results = members.get("results") if isinstance(members, Mapping) else None
+    if not isinstance(results, Mapping) or not isinstance(members, Mapping):
+        return output
+    return {**output, "properties": {**members, "results": _with_items(results, item)}}
 
 
 def _of_kinds(*kinds: str) -> Shape:

@@ -1,0 +1,183 @@
+"""Checks inside of expressions: what filters and subscripts read of values whose shape is known,
+the names of tests, and constants that stand for one of a few values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from attrs import frozen
+
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
+from minions.recipe.checks.shapes import Shape, find_dead_end
+from minions.recipe.checks.sources import Sources, attribute_of
+from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
+from minions.recipe.expressions.filters import FILTERS, TESTS
+from minions.recipe.expressions.terms import (
+    Comparison,
+    DictTerm,
+    FilterTerm,
+    ListTerm,
+    Literal,
+    Path,
+    Subscript,
+    Term,
+)
+from minions.recipe.expressions.values import TemplateError, path_text
+from minions.recipe.text.nodes import Place
+from minions.recipe.text.sections import Report, suggestion
+
+_EQUAL: Final = ("==", "!=", "in", "not in")
+_TESTS_OF_EQUAL: Final = frozenset({"eq", "equalto", "ne", "in"})
+_WITH_TESTS: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
+"""Filters that take the name of a test, and which of their arguments it is."""
+
+
+def check_terms(draft: RecipeDraft, sources: Sources, report: Report) -> None:
+    """Report what no expression of the recipe can find, and what nothing can equal."""
+    for step in draft.steps:
+        for use in step.all_templates:
+            _Uses(sources, use, step, report).check()
+    for use in draft.output_templates:
+        _Uses(sources, use, None, report).check()
+
+
+@frozen
+class _Uses:
+    sources: Sources
+    use: TemplateUse
+    reader: StepDraft | None
+    report: Report
+
+    def check(self) -> None:
+        if self.use.term is not None:
+            self._check(self.use.term)
+            return
+        try:
+            terms = list(self.sources.templates.compile(self.use.node.value).terms())
+        except TemplateError:  # reported where the recipe was read
+            return
+        for term in terms:
+            self._check(term)
+
+    def _check(self, term: Term) -> None:
+        if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
+            self._check_filter(term)
+        elif isinstance(term, FilterTerm) and term.name in _TESTS_OF_EQUAL and term.arguments:
+            self._check_choice(term.base, term.arguments[0])
+        elif isinstance(term, Subscript):
+            self._check_subscript(term)
+        elif isinstance(term, Comparison):
+            sides = (term.first, *(side for _, side in term.others))
+            for (left, right), (name, _) in zip(pairwise(sides), term.others, strict=True):
+                if name in _EQUAL:
+                    self._check_choice(left, right)
+                    self._check_choice(right, left)
+        for part in term.parts():
+            self._check(part)
+
+    def _check_filter(self, term: FilterTerm) -> None:
+        path = attribute_of(term)
+        items: Shape | None = None
+        if path is not None:
+            items = self._shape(term.base).items()
+            if (end := find_dead_end(items, path)) is not None:
+                self._no_member(
+                    f"'{term.name}'", path[end.depth], end.names, end.reason, path[: end.depth]
+                )
+        at = _WITH_TESTS.get(term.name)
+        name = term.arguments[at] if at is not None and len(term.arguments) > at else None
+        if not isinstance(name, Literal) or not isinstance(name.literal, str):
+            return
+        if name.literal not in TESTS:
+            names = tuple(sorted(TESTS))
+            self.report(
+                self._place(name.literal).fault(
+                    "bad-template",
+                    f"there is no test '{name.literal:.40}'",
+                    label=suggestion(name.literal, names),
+                    help=f"tests are: {', '.join(names)}",
+                )
+            )
+        elif name.literal in _TESTS_OF_EQUAL and at == 1 and len(term.arguments) > 2:
+            if items is not None and path is not None:
+                self._compare(items.at(path), term.arguments[2], f"'{'.'.join(path)}'")
+
+    def _check_subscript(self, term: Subscript) -> None:
+        if isinstance(term.base, DictTerm):
+            choices = self._shape(term.key).choices()
+            for key, _ in term.base.entries if choices is not None else ():
+                if choices is not None and key not in choices:
+                    self._no_choice(key, choices, "the key of this mapping")
+            return
+        key = term.key.literal if isinstance(term.key, Literal) else None
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            return
+        if (end := find_dead_end(self._shape(term.base), (key,))) is not None:
+            self._no_member(_named(term.base), key, end.names, end.reason)
+
+    def _no_member(
+        self,
+        owner: str,
+        wanted: str | int,
+        names: tuple[str, ...],
+        reason: str,
+        inside: tuple[str, ...] = (),
+    ) -> None:
+        what = f"{owner} reads '{wanted!s:.60}'" if not inside else f"'{'.'.join(inside)}'"
+        fault = self._place(str(wanted)).fault(
+            "unknown-reference",
+            f"{what} can never find '{wanted!s:.60}': {reason}",
+            label=suggestion(str(wanted), names),
+            help=f"there are: {', '.join(names)}" if names else None,
+        )
+        self.report(fault)
+
+    def _check_choice(self, value: Term, other: Term) -> None:
+        if not isinstance(other, Literal | ListTerm) or isinstance(value, Literal | ListTerm):
+            return
+        self._compare(self._shape(value), other, _named(value))
+
+    def _compare(self, shape: Shape, other: Term, owner: str) -> None:
+        choices = shape.choices()
+        if choices is None:
+            return
+        for each in other.items if isinstance(other, ListTerm) else (other,):
+            if isinstance(each, Literal) and each.literal not in choices:
+                self._no_choice(each.literal, choices, owner)
+
+    def _no_choice(self, wrong: JsonValue, choices: tuple[JsonValue, ...], owner: str) -> None:
+        if not isinstance(wrong, str):
+            return
+        texts = tuple(each for each in choices if isinstance(each, str))
+        fault = self._place(wrong).fault(
+            "bad-value",
+            f"{owner} is never '{wrong:.60}'",
+            label=suggestion(wrong, texts),
+            help=f"choices are: {', '.join(texts)}",
+        )
+        self.report(fault)
+
+    def _shape(self, term: Term) -> Shape:
+        return self.sources.shape_of_term(term, self.reader)
+
+    def _place(self, word: str) -> Place:
+        """Where the word stands in the text: terms do not know it."""
+        text = f"{self.use.node.value}"
+        for quoted in _spellings(word):
+            if (at := text.find(quoted)) >= 0:
+                return self.use.node.part(at + quoted.find(word), len(word))
+        return self.use.node.place
+
+
+def _spellings(word: str) -> Iterator[str]:
+    yield from (f"'{word}'", f'"{word}"', f".{word}", word)
+
+
+def _named(term: Term) -> str:
+    if isinstance(term, Path):
+        return f"'{path_text(term.reference.path)}'"
+    return "this value"
