@@ -145,7 +145,8 @@ class _Checker:
             elif root == "run":
                 self._run(use, reference)
             else:
-                self._unknown(use, reference, "only 'inputs' and 'run' can be read here", ())
+                message = "only 'inputs' and 'run' can be read here"
+                self._unknown(use, reference, message, ("inputs", "run"), str(root))
 
     # --- roots ---------------------------------------------------------------------------
 
@@ -302,7 +303,8 @@ class _Checker:
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)
-        label = suggestion(root, (*names, "inputs", "steps", "run"))
+        iterates = any(step.has_loop or step.has_while for step in self._draft.steps)
+        label = suggestion(root, (*names, "inputs", "steps", "run", *(["loop"] * iterates)))
         if root == "loop":
             label = "'loop' is known in steps that have one, in every key but 'loop' and 'when'"
         dashed = [name for name in self._ids if "-" in name and name.split("-")[0] == root]
