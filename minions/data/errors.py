@@ -319,7 +319,7 @@ def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[st
     by_folded = {option.casefold(): option for option in _comparable(name, options)}
     wanted = name.casefold()
     close = difflib.get_close_matches(wanted, by_folded, n=limit + _MORE, cutoff=0.6)
-    edits = [option for option in by_folded if _is_one_edit(wanted, option)]
+    edits = [option for option in by_folded if is_one_edit(wanted, option)]
     letters = sorted(wanted)
     first = sorted(edits, key=lambda option: sorted(option) != letters)  # swapped letters
     ranked = dict.fromkeys((*(each for each in first if each in close), *first, *close))
@@ -330,7 +330,7 @@ _MORE: Final = 3
 """Similar names beyond those that are wanted, of which one edit apart come first."""
 
 
-def _is_one_edit(one: str, other: str) -> bool:
+def is_one_edit(one: str, other: str) -> bool:
     """Whether a letter was dropped, added, replaced or swapped with its neighbour."""
     if abs(len(one) - len(other)) > 1 or min(len(one), len(other)) < 1 or one == other:
         return False

@@ -73,6 +73,8 @@ class _Walk:
         self._root = read_document(text)
         plain = to_plain(self._root)
         steps = plain.get("steps") if isinstance(plain, dict) else None
+        self._loop_root = ""
+        self._names: list[str] = []
         self._tool_steps: set[str] = set()
         self._steps: set[str] = set()
         for step in steps if isinstance(steps, list) else ():
@@ -91,7 +93,10 @@ class _Walk:
 
     def _mapping(self, node: MappingNode, path: tuple[str, ...]) -> Iterator[Site]:
         loop = node.find("loop") if path[-1:] == ("steps",) else None
-        before, self._loop_root = getattr(self, "_loop_root", ""), ""
+        before, self._loop_root = self._loop_root, ""
+        if path[-1:] == ("steps",):
+            names = (node.find("id"), node.find("save_as"))
+            self._names = [str(to_plain(each.value)) for each in names if each is not None]
         if loop is not None and isinstance(loop.value, ScalarNode):
             found = _NAME.search(str(loop.value.value))
             self._loop_root = found[0] if found else ""
@@ -133,7 +138,7 @@ class _Walk:
             if inner[:1] in (("params",), ("params_template",), ("with",)):
                 return "parameters" if len(inner) == 1 else None
             if inner[:1] in (("set",), ("output_format",)):
-                return "declared fields" if self._is_read(key) else None
+                return "declared fields" if self._is_read_of_step(key) else None
             if inner[:1] in (("output",), ("returns",)):
                 return self._kind_in_schema(key, inner)
             if inner[:1] == ("input",):
@@ -150,7 +155,8 @@ class _Walk:
             path[-1] == "properties" or not self._is_in_full(key)
         ):
             needed = re.search(rf"required: \[[^\]]*\b{re.escape(key)}\b", self._text)
-            return "declared fields" if needed or self._is_read(key) else None
+            is_read = needed is not None or self._is_read_of_step(key)
+            return "declared fields" if is_read else None
         return "schema keywords" if path[-1] != "required" else None
 
     def _is_in_full(self, key: str) -> bool:
@@ -159,9 +165,16 @@ class _Walk:
     def _is_used(self, word: str, pattern: str) -> bool:
         return re.search(pattern, self._text) is not None
 
-    def _is_read(self, key: str) -> bool:
+    def _is_read_of_step(self, key: str) -> bool:
+        """Whether something reads that member of the step whose keys are walked."""
         name = re.escape(key)
-        return self._is_used(key, rf"[\w\]]\.{name}\b") or self._is_used(key, rf"[=(]'{name}'")
+        for step in self._names:
+            if self._is_used(key, rf"\b{re.escape(step)}\b[^\n}}]*(\.{name}\b|[=(]'{name}')"):
+                return True
+            loops = rf"loop: \"?[^\n]*\b{re.escape(step)}\b(?:(?!\n  - )[\s\S])*loop\.item\.{name}\b"
+            if self._is_used(key, loops):
+                return True
+        return False
 
     def _scalar(self, node: ScalarNode, value: str, path: tuple[str, ...]) -> Iterator[Site]:
         key = path[-1]

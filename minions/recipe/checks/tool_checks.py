@@ -75,7 +75,7 @@ def _check_use(
     given = {entry.key: entry for entry in node.entries} if node else {}
     required = schema.get("required")
     names = [str(each) for each in required] if isinstance(required, list | tuple) else []
-    misspelt = _misspelt(schema, given)
+    misspelt = names_misspelt(schema, given)
     if missing := [each for each in names if each not in given and each not in misspelt]:
         listed = ", ".join(f"'{each}'" for each in missing)
         report(place.fault("missing-param", f"'{name}' needs {listed}", help="give it under with:"))
@@ -200,7 +200,7 @@ def _check_decision(
     given = {entry.key: entry for entry in params.entries} if params else {}
     required = spec.parameters.get("required")
     names = [str(each) for each in required] if isinstance(required, list | tuple) else []
-    misspelt = _misspelt(spec.parameters, given)
+    misspelt = names_misspelt(spec.parameters, given)
     if missing := [f"'{each}'" for each in names if each not in given and each not in misspelt]:
         message = f"the tool '{spec.name}' needs {', '.join(missing)}"
         report(place.fault("missing-param", message, help="write it under params"))
@@ -228,7 +228,7 @@ def _check_required(
     properties = spec.parameters.get("properties")
     known = list(properties) if isinstance(properties, Mapping) else []
     filled = _check_fill(step, spec, given, known, report)
-    misspelt = _misspelt(spec.parameters, given) if draft.is_text else ()
+    misspelt = names_misspelt(spec.parameters, given) if draft.is_text else ()
     missing = [name for name in without_argument(spec, given) if name not in filled]
     missing = [name for name in missing if name not in misspelt]
     if not missing or not {"params", "params_template"}.isdisjoint(step.section.refused):
@@ -286,25 +286,27 @@ def check_against_schema(
     report: Report,
     validators: dict[str, SchemaValidator],
     name: str,
+    more: tuple[str, ...] = (),
 ) -> None:
     """Report unknown names, and constants that do not fit. Values with templates are skipped.
 
     Args:
         validators: Cache of compiled schemas by `name`, shared between calls.
+        more: Names that the schema does not know and that may be meant.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     if known and not {"additionalProperties", "patternProperties"}.intersection(schema):
         # The schema takes any other name, but most say so without meaning it.
-        instead = _misspelt(schema, given).values()
+        instead = names_misspelt(schema, given).values()
         for key, entry in given.items():
             if key not in known:
                 is_warning = key not in instead or not entry.key_node.source.lines
-                report(_unknown_parameter(entry, owner, tuple(known), is_warning=is_warning))
+                report(_unknown_parameter(entry, owner, (*known, *more), is_warning=is_warning))
     if schema.get("additionalProperties") is False:
         for key, entry in given.items():
             if key not in known:
-                report(_unknown_parameter(entry, owner, tuple(known)))
+                report(_unknown_parameter(entry, owner, (*more, *known)))
     constants = {
         key: entry for key, entry in given.items() if key in known and is_constant(entry.value)
     }
@@ -317,7 +319,7 @@ def check_against_schema(
         _report_mismatch(error, constants, owner, report)
 
 
-def _misspelt(schema: Mapping[str, JsonValue], given: Mapping[str, Entry]) -> Mapping[str, str]:
+def names_misspelt(schema: Mapping[str, JsonValue], given: Mapping[str, Entry]) -> Mapping[str, str]:
     """Required parameters without an argument, each with the unknown name that was written for it:
     one mistake, which is reported where the name stands.
     """
