@@ -143,7 +143,7 @@ def typos_of(recipes: Iterable[RecipeText]) -> Iterator[Typo]:
     for recipe in recipes:
         words = set(re.findall(r"\w+", recipe.text))
         for site in sites_of(recipe.text):
-            by_chance = random.Random(f"{_SEED} {recipe.name} {site.offset} {site.word}")  # noqa: S311
+            by_chance = random.Random(f"{_SEED} {recipe.name} {site.offset} {site.word}")
             yield Typo(recipe=recipe, site=site, misspelt=_misspelt(site.word, words, by_chance))
 
 

@@ -7,13 +7,13 @@ of them is another recipe, not a mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from attrs import evolve, frozen
 
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
-from minions.recipe.text.schemas import TYPES
+from minions.recipe.text.schemas import KEYWORDS, TYPES
 from minions.recipe.text.yaml_reader import read_document
 
 Kind: TypeAlias = Literal[
@@ -48,7 +48,9 @@ class Site:
 def sites_of(text: str) -> tuple[Site, ...]:
     """Every name in the recipe `text`, in its order, each place once."""
     found = {site.offset: site for site in _Walk(text).sites() if len(site.word) > 1}
-    return tuple(found[offset] for offset in sorted(found))
+    read = {site.word for site in found.values() if site.kind == "references"}
+    sites = (found[offset] for offset in sorted(found))
+    return tuple(site for site in sites if site.kind != "ids" or site.word in read)
 
 
 _CONDITIONS: Final = frozenset({"when", "unless", "assert", "while", "until", "stop_when", "holds"})
@@ -57,10 +59,36 @@ _WORDS: Final = frozenset(
     | {"effect", "on_failure", "kind"}
 )
 """Keys whose value is one of a few words."""
-_REFERRING: Final = frozenset({"depends_on", "next", "then", "else", "otherwise", "start", "always"})
-_KEYWORDS: Final = frozenset("and or not in is if else true false none null True False None".split())
-_TOKEN: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_]\w*|\d[\w.]*|[=!<>]=|\S")
+_REFERRING: Final = frozenset(
+    {"depends_on", "next", "then", "else", "otherwise", "start", "always"}
+)
+_KEYWORDS: Final = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "in",
+        "is",
+        "if",
+        "else",
+        "true",
+        "false",
+        "none",
+        "null",
+        "True",
+        "False",
+        "None",
+    ]
+)
+_TOKEN: Final = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_]\w*|\d[\w.]*|[=!<>]=|\S"
+)
 _NAME: Final = re.compile(r"[A-Za-z_][\w-]*")
+_OF_TESTS: Final[Mapping[str, Kind]] = {
+    "inputs": "inputs",
+    "arguments": "parameters",
+    "decisions": "references",
+}
 _OF_ATTRIBUTES: Final = frozenset({"selectattr", "rejectattr"})
 
 
@@ -119,20 +147,15 @@ class _Walk:
     def _kind_of_key(self, key: str, path: tuple[str, ...]) -> Kind | None:
         if path[:1] == ("inputs",):
             if len(path) == 1:
-                return "inputs" if self._is_used(key, rf"inputs\.{key}\b") else None
+                return "inputs" if self._is_used(rf"inputs\.{key}\b") else None
             return self._kind_in_schema(key, path[1:])
         if path[:1] == ("metadata",) or "examples" in path or "default" in path:
             return None
         if path[:1] == ("tests",):
-            if path[-1] == "inputs":
-                return "inputs"
-            if path[-1] == "arguments":
-                return "parameters"
-            if path[-1] == "decisions":
-                return "references"
-            if "json" in path:
-                return "fields"
-            return "keys" if set(path) <= {"tests", "answers", "tool_calls", "expect"} else None
+            if path[-1] in _OF_TESTS:
+                return _OF_TESTS[path[-1]]
+            is_key = set(path) <= {"tests", "answers", "tool_calls", "expect"}
+            return "fields" if "json" in path else "keys" if is_key else None
         if path[:1] == ("steps",):
             inner = path[1:]
             if inner[:1] in (("params",), ("params_template",), ("with",)):
@@ -151,28 +174,25 @@ class _Walk:
         return "keys" if len(path) <= 1 or path[0] in ("limits", "permissions") else None
 
     def _kind_in_schema(self, key: str, path: tuple[str, ...]) -> Kind | None:
-        if path[-1] in ("properties", "output", "returns") and (
-            path[-1] == "properties" or not self._is_in_full(key)
-        ):
+        if path[-1] == "properties" or key not in (*KEYWORDS, "secret", "untrusted"):
             needed = re.search(rf"required: \[[^\]]*\b{re.escape(key)}\b", self._text)
             is_read = needed is not None or self._is_read_of_step(key)
             return "declared fields" if is_read else None
         return "schema keywords" if path[-1] != "required" else None
 
-    def _is_in_full(self, key: str) -> bool:
-        return key in ("type", "properties", "required", "additionalProperties", "items", "enum")
-
-    def _is_used(self, word: str, pattern: str) -> bool:
+    def _is_used(self, pattern: str) -> bool:
         return re.search(pattern, self._text) is not None
 
     def _is_read_of_step(self, key: str) -> bool:
         """Whether something reads that member of the step whose keys are walked."""
         name = re.escape(key)
         for step in self._names:
-            if self._is_used(key, rf"\b{re.escape(step)}\b[^\n}}]*(\.{name}\b|[=(]'{name}')"):
+            if self._is_used(rf"\b{re.escape(step)}\b[^\n}}]*(\.{name}\b|[=(]'{name}')"):
                 return True
-            loops = rf"loop: \"?[^\n]*\b{re.escape(step)}\b(?:(?!\n  - )[\s\S])*loop\.item\.{name}\b"
-            if self._is_used(key, loops):
+            loops = (
+                rf"loop: \"?[^\n]*\b{re.escape(step)}\b(?:(?!\n  - )[\s\S])*loop\.item\.{name}\b"
+            )
+            if self._is_used(loops):
                 return True
         return False
 
@@ -206,7 +226,7 @@ class _Walk:
             if key == "format":
                 return "formats"
             if key == "enum":
-                return "enum values" if self._is_used(value, rf"'{re.escape(value)}'") else None
+                return "enum values" if self._is_used(rf"'{re.escape(value)}'") else None
             if key == "default":
                 return "enum values" if value in self._enums else None
             return "types" if value in TYPES else None
@@ -241,13 +261,13 @@ class _Walk:
                 site = Site(kind="enum values", word=word[1:-1], offset=offset + 1)
                 if not _NAME.fullmatch(site.word):
                     continue
-                if before == "=" and words[number - 2] == "attribute":
+                if (before == "=" and words[number - 2] == "attribute") or (
+                    before == "(" and function in _OF_ATTRIBUTES
+                ):
                     yield evolve(site, kind=_field(is_of_tool))
-                elif before == "(" and function in _OF_ATTRIBUTES:
-                    yield evolve(site, kind=_field(is_of_tool))
-                elif before == "," and function in _OF_ATTRIBUTES and words[number - 3] == "(":
-                    yield evolve(site, kind="filters")
-                elif before == "(" and function in ("select", "reject"):
+                elif (
+                    before == "," and function in _OF_ATTRIBUTES and words[number - 3] == "("
+                ) or (before == "(" and function in ("select", "reject")):
                     yield evolve(site, kind="filters")
                 elif site.word in self._enums or site.word in ("completed", "failed", "skipped"):
                     yield site

@@ -120,7 +120,7 @@ class Sources:
             return self._part(term, reader)
         if isinstance(term, Slice):
             base = self.shape_of_term(term.base, reader)
-            return _list_of(base.items()) if base.kinds() == {"array"} else ANYTHING
+            return _list_of(base.items()) if base.kinds() == _A_LIST else ANYTHING
         if isinstance(term, ListTerm):
             return _of_kinds("array")
         if isinstance(term, DefaultFilter | Choice):
@@ -137,12 +137,12 @@ class Sources:
         if isinstance(term.key, Literal):
             key = term.key.literal
             return base.at((key,)) if isinstance(key, str | int) else ANYTHING
-        return base.items() if base.kinds() == {"array"} else ANYTHING
+        return base.items() if base.kinds() == _A_LIST else ANYTHING
 
     def _filtered(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
         if term.name in _OF_SAME_ITEMS or term.name in _OF_ONE_ITEM or term.name == "map":
             base = self.shape_of_term(term.base, reader)
-            if base.kinds() == {"array"}:
+            if base.kinds() == _A_LIST:
                 items = base.items()
                 if term.name == "map":
                     path = attribute_of(term)
@@ -150,7 +150,7 @@ class Sources:
                 return items if term.name in _OF_ONE_ITEM else _list_of(items)
         if term.name == "flatten":
             inner = self.shape_of_term(term.base, reader).items()
-            return _list_of(inner.items()) if inner.kinds() == {"array"} else _of_kinds("array")
+            return _list_of(inner.items()) if inner.kinds() == _A_LIST else _of_kinds("array")
         given = TYPES_GIVEN.get(term.name)
         return _of_kinds(given) if given is not None else ANYTHING
 
@@ -241,6 +241,7 @@ class Sources:
         return whole if isinstance(whole, Mapping) else {}
 
 
+_A_LIST: Final = frozenset({"array"})
 _OF_SAME_ITEMS: Final = frozenset(
     {"list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique"}
 )
@@ -251,7 +252,9 @@ _OF_ONE_ITEM: Final = frozenset({"first", "last", "max", "min"})
 def attribute_of(term: FilterTerm) -> tuple[str, ...] | None:
     """The path in each item that a filter with a constant `attribute` reads; None: it has none."""
     given = dict(term.keywords).get("attribute")
-    first = {"selectattr": 0, "rejectattr": 0, "map": 1, "max": 0, "min": 0, "sum": 0}.get(term.name)
+    first = {"selectattr": 0, "rejectattr": 0, "map": 1, "max": 0, "min": 0, "sum": 0}.get(
+        term.name
+    )
     if given is None and first is not None and len(term.arguments) > first:
         given = term.arguments[first]
     value = given.literal if isinstance(given, Literal) else None

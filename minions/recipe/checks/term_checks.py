@@ -10,7 +10,6 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources, attribute_of
@@ -102,16 +101,16 @@ class _Uses:
                     help=f"tests are: {', '.join(names)}",
                 )
             )
-        elif name.literal in _TESTS_OF_EQUAL and at == 1 and len(term.arguments) > 2:
-            if items is not None and path is not None:
-                self._compare(items.at(path), term.arguments[2], f"'{'.'.join(path)}'")
+        elif name.literal in _TESTS_OF_EQUAL and items is not None and path is not None:
+            for other in term.arguments[2:3]:
+                self._compare(items.at(path), other, f"'{'.'.join(path)}'")
 
     def _check_subscript(self, term: Subscript) -> None:
         if isinstance(term.base, DictTerm):
             choices = self._shape(term.key).choices()
-            for key, _ in term.base.entries if choices is not None else ():
-                if choices is not None and key not in choices:
-                    self._no_choice(key, choices, "the key of this mapping")
+            for name, _ in term.base.entries if choices is not None else ():
+                if choices is not None and name not in choices:
+                    self._no_choice(name, choices, "the key of this mapping")
             return
         key = term.key.literal if isinstance(term.key, Literal) else None
         if not isinstance(key, str | int) or isinstance(key, bool):

@@ -319,7 +319,9 @@ def check_against_schema(
         _report_mismatch(error, constants, owner, report)
 
 
-def names_misspelt(schema: Mapping[str, JsonValue], given: Mapping[str, Entry]) -> Mapping[str, str]:
+def names_misspelt(
+    schema: Mapping[str, JsonValue], given: Mapping[str, Entry]
+) -> Mapping[str, str]:
     """Required parameters without an argument, each with the unknown name that was written for it:
     one mistake, which is reported where the name stands.
     """

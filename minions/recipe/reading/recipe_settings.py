@@ -139,14 +139,26 @@ def _read_open(node: MappingNode, report: Report) -> InputSpec:
 
 
 _WORDS_LIKE_TYPES: Final = frozenset(
-    "strong strung sting strings lumber numbers integers booleans objects abject arrays".split()
+    [
+        "strong",
+        "strung",
+        "sting",
+        "strings",
+        "lumber",
+        "numbers",
+        "integers",
+        "booleans",
+        "objects",
+        "abject",
+        "arrays",
+    ]
 )
 """Words that may well be defaults, though they are one letter away from a type."""
 _UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
 
 
 def _report_foreign_type(node: ScalarNode, report: Report) -> None:
-    """Report a default that is nearly a type; warn of one that is the name of another language's."""
+    """Report a default that is nearly a type, and warn of one that is another language's."""
     word = node.value if isinstance(node.value, str) else ""
     near = next((each for each in TYPES if each != "null" and is_one_edit(word, each)), None)
     if near is not None and word not in _WORDS_LIKE_TYPES and node.source.lines:

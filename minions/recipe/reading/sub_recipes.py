@@ -278,7 +278,8 @@ def _check_missing(
         for name, spec in recipe.inputs.items()
         if name not in given and (spec.is_secret or not spec.has_default)
     ]
-    schema: JsonSchema = {"properties": dict.fromkeys(recipe.inputs, {}), "required": [*missing]}
+    properties: dict[str, JsonValue] = {name: {} for name in recipe.inputs}
+    schema: JsonSchema = {"properties": properties, "required": [*missing]}
     misspelt = names_misspelt(schema, given)
     missing = [name for name in missing if name not in misspelt]
     if missing:

@@ -16,8 +16,8 @@ from minions.data.json_values import JsonValue, texts_in
 from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tool_checks import check_against_schema, names_misspelt
-from minions.recipe.expressions.values import nearest
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
+from minions.recipe.expressions.values import nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import ToolsetUse
 from minions.recipe.text.key_types import STEP_PATTERN, Key
