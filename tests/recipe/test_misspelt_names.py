@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from minions.data.errors import near_names
+from minions.data.json_values import JsonValue
 from recipe.sample_catalog import check
 
-KINDS = "{type: object, properties: {kind: {enum: [bug, wish]}, n: {type: number}}, required: [kind, n], additionalProperties: false}"
+KINDS = (
+    "{type: object, properties: {kind: {enum: [bug, wish]}, n: {type: number}}, "
+    "required: [kind, n], additionalProperties: false}"
+)
 
 
 def errors(text: str) -> list[tuple[str, str | None]]:
@@ -125,7 +129,8 @@ def test_a_misspelt_format_of_an_input_is_refused() -> None:
 
 
 def test_a_misspelt_parameter_is_one_fault_that_says_which_was_meant() -> None:
-    text = "tools: [files]\npermissions: {allow_write: true}\nsteps:\n  - {id: s, tool: files__write, params: {pth: a, text: b}}"
+    step = "{id: s, tool: files__write, params: {pth: a, text: b}}"
+    text = f"tools: [files]\npermissions: {{allow_write: true}}\nsteps: [{step}]"
     assert errors(text) == [("the tool 'files__write' does not know 'pth'", "did you mean 'path'?")]
     text = "tools: [add]\nsteps: [{id: s, tool: add, params: {a: 1, bb: 2}}]"
     assert errors(text) == [("the tool 'add' does not know 'bb'", "did you mean 'b'?")]
@@ -166,6 +171,10 @@ def test_plain_data_of_a_stored_run_loads_as_it_did() -> None:
     from minions.recipe.reading.load import recipe_from_document
     from recipe.sample_catalog import CATALOG
 
-    output = {"type": "object", "properties": {"a": {"format": "odd"}}, "required": ["b"]}
-    document = {"steps": [{"id": "s", "goal": "x", "output": output}]}
+    output: JsonValue = {
+        "type": "object",
+        "properties": {"a": {"format": "odd"}},
+        "required": ["b"],
+    }
+    document: dict[str, JsonValue] = {"steps": [{"id": "s", "goal": "x", "output": output}]}
     assert len(recipe_from_document(document, CATALOG).steps) == 1
