@@ -138,6 +138,7 @@ def _read_open(node: MappingNode, report: Report) -> InputSpec:
     )
 
 
+_MISSPELT: Final = tuple(each for each in TYPES if each != "null")
 _WORDS_LIKE_TYPES: Final = frozenset(
     [
         "strong",
@@ -160,7 +161,9 @@ _UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
 def _report_foreign_type(node: ScalarNode, report: Report) -> None:
     """Report a default that is nearly a type, and warn of one that is another language's."""
     word = node.value if isinstance(node.value, str) else ""
-    near = next((each for each in TYPES if each != "null" and is_one_edit(word, each)), None)
+    near = None
+    if word.isalpha() and word not in TYPE_WORDS:
+        near = next((each for each in _MISSPELT if is_one_edit(word, each)), None)
     if near is not None and word not in _WORDS_LIKE_TYPES and node.source.lines:
         report(
             node.place.fault(
