@@ -336,7 +336,8 @@ class _Checker:
         if dead_end is None:
             depth = find_unchecked(shape, reference.path[start:])
             if depth is not None:
-                self._note_unchecked(use, reference, start + depth, looping)
+                here = shape.at(reference.path[start : start + depth])
+                self._note_unchecked(use, reference, start + depth, looping, here)
             return
         depth = start + dead_end.depth
         known = path_text(reference.path[:depth])
@@ -360,7 +361,12 @@ class _Checker:
         )
 
     def _note_unchecked(
-        self, use: TemplateUse, reference: Reference, depth: int, looping: StepDraft | None
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        depth: int,
+        looping: StepDraft | None,
+        shape: Shape,
     ) -> None:
         """Note that nothing is known of a value of which a field is read."""
         name = path_text(reference.path[:depth])
@@ -381,6 +387,21 @@ class _Checker:
             f"'{name}' has no known type, so '{reference.path[depth]!s:.60}' of it is not checked",
             help=help_text,
         )
+        names = shape.open_names()
+        if producer is not None and producer.kind == "tool" and names:
+            # The type of the result allows any other name, but most say so without meaning it.
+            wanted = str(reference.path[depth])
+            if wanted in names:
+                return  # another of the types that the value may have names it
+            fault = use.place_of(reference).fault(
+                "unknown-reference",
+                f"'{name}' may have no '{wanted:.60}': its type does not name that",
+                label=suggestion(wanted, names),
+                help=f"it names: {', '.join(names)}",
+                is_warning=True,
+            )
+            self._report(fault)
+            return
         self._draft.unchecked.setdefault(key, fault)
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
