@@ -125,7 +125,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
         bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
         name-clash ambiguous-name
-        unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
+        unknown-reference unknown-type unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-next-step bad-route
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution

@@ -186,6 +186,8 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     tests: tuple[RecipeTest, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
+    unchecked: dict[str, Fault] = field(default_factory=dict)
+    """Values of unknown types of which a field is read, by their names."""
     output: JsonSchema = field(default_factory=dict)
     """What is known of the run's output, as JSON Schema; {}: nothing."""
     paths: GraphPaths | None = None

@@ -8,15 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import sqlite3
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from benchmarks.endpoint import Endpoint
-from costs.units import UNITS, units_measured
+from costs.units import ONE, UNITS, seen_statements, units_measured
+from minions import AgentExecutor, ScriptedModel, Services, SqliteJournal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import SystemClock
 
 FIGURES: Final = Path(__file__).with_name("figures.json")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "design" / "costs.md"
@@ -90,6 +96,33 @@ def test_each_unit_of_work_costs_what_is_stored(measured: dict[str, float]) -> N
     assert not wrong, (
         "`make update-expected` stores the new figures, if that is what they should be"
     )
+
+
+GROWING: Final = re.compile(r"SCAN (entries|e|sessions|s|runs|r|leases|blobs)\b")
+"""The plan of a statement that reads a whole table which grows with the runs."""
+
+
+async def test_no_statement_of_a_run_reads_a_whole_table(tmp_path: Path) -> None:
+    file = tmp_path / "j.sqlite"
+    with seen_statements() as statements:
+        journal = SqliteJournal(file, SystemClock())
+        executor = AgentExecutor(ScriptedModel(["a"] * 4), services=Services(journal=journal))
+        await executor.execute(ONE)  # opens the file
+        statements.clear()
+        done = await executor.execute(ONE)
+        await executor.retry(done.run_id, from_step="ask")
+        await journal.runs(RunFilter(session_id=done.session_id), limit=1)
+        await journal.aclose()
+    kept = [
+        each for each in statements if each.split()[0] in ("SELECT", "INSERT", "UPDATE", "WITH")
+    ]
+    with closing(sqlite3.connect(file)) as db:
+        plans = {each: db.execute(f"EXPLAIN QUERY PLAN {each}").fetchall() for each in kept}
+    assert len(plans) > 8
+    growing = {
+        each: line[3] for each, plan in plans.items() for line in plan if GROWING.search(line[3])
+    }
+    assert not growing
 
 
 def test_the_page_shows_the_stored_figures() -> None:

@@ -104,7 +104,7 @@ async def _difference(run: Callable[[int], Awaitable[None]], few: int, many: int
 
 
 @contextmanager
-def _statements() -> Iterator[list[str]]:
+def seen_statements() -> Iterator[list[str]]:
     """The SQL statements of all connections that are opened within."""
     seen = list[str]()
     connect = sqlite3.connect
@@ -143,7 +143,7 @@ async def _model_calls(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
         async with _on_sqlite() as services:
             of_sqlite = await _difference(lambda count: ask(count, services), 10, 40)
             yield "model-call-sqlite", of_sqlite
-        with _statements() as seen:
+        with seen_statements() as seen:
             async with _on_sqlite() as services:
                 await ask(3, services)
                 seen.clear()

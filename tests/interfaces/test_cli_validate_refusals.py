@@ -86,3 +86,21 @@ def test_an_unknown_key_with_a_near_name_is_told_without_the_list_of_keys(
     assert "keys are" not in err
     write("far.yaml", "id: far\nsteps:\n  - {id: a, set: {n: 1}, zzzzzz: x}\n")
     assert "keys are: id, " in cli("validate", "far.yaml").err
+
+
+def test_values_of_unknown_type_are_told_and_refused_where_types_are_strict(
+    cli: Cli, write: Write
+) -> None:
+    write(
+        "r.yaml",
+        "inputs: {text: string}\ntools: [data]\nsteps:\n"
+        "  - {id: a, tool: data__parse_json, params: {text: '{{ inputs.text }}'}}\n"
+        "  - {id: b, set: {x: '{{ a.title }}'}}\n",
+    )
+    done = cli("validate", "r.yaml")
+    assert done.code == 0
+    assert "note: r.yaml: 1 value is unchecked: 'a'" in done.err
+    strict = cli("validate", "--strict-types", "r.yaml")
+    assert strict.code == 2
+    assert "error[unknown-type]: 'a' has no known type, so 'title' of it" in strict.err
+    assert "returns: {field: type}" in strict.err

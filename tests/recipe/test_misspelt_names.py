@@ -50,11 +50,11 @@ def with_steps(*steps: str) -> str:
 @pytest.mark.parametrize(
     ("expression", "message", "label"),
     [
-        ("all | map(attribute='knd')", "can never find 'knd'", "did you mean 'kind'?"),
-        ("all | selectattr('kid', 'eq', 'bug')", "can never find 'kid'", "did you mean 'kind'?"),
-        ("all | sort(attribute='m')", "can never find 'm'", None),
-        ("(all | first).kimd", "can never find 'kimd'", "did you mean 'kind'?"),
-        ("all[2 * 3].kinf", "can never find 'kinf'", "did you mean 'kind'?"),
+        ("all | map(attribute='knd')", "can never have 'knd'", "did you mean 'kind'?"),
+        ("all | selectattr('kid', 'eq', 'bug')", "can never have 'kid'", "did you mean 'kind'?"),
+        ("all | sort(attribute='m')", "can never have 'm'", None),
+        ("(all | first).kimd", "can never have 'kimd'", "did you mean 'kind'?"),
+        ("all[2 * 3].kinf", "can never have 'kinf'", "did you mean 'kind'?"),
         ("all | selectattr('kind', 'eqq', 'bug')", "no test 'eqq'", "did you mean 'eq'?"),
         ("all | selectattr('kind', 'eq', 'bgu')", "is never 'bgu'", "did you mean 'bug'?"),
         ("all[0].kind == 'wsh'", "is never 'wsh'", "did you mean 'wish'?"),

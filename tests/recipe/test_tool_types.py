@@ -79,8 +79,7 @@ def faults(step: str) -> list[tuple[str, str, str | None]]:
         ("found.amout", "it has no 'amout'", "did you mean 'amount'?"),
         (
             "found.rows.path",
-            "'found.rows' can never have 'path': it is a list of {path, size}, whose items have "
-            "numbers",
+            "'found.rows' can never have 'path': it is a list of {path, size}, whose items",
             "did you mean 'found.rows[0].path'?",
         ),
         ("found.path", "it has no 'path'", "did you mean 'found.rows[0].path'?"),
@@ -98,7 +97,8 @@ def test_a_field_that_no_result_has_is_refused(read: str, message: str, label: s
     ((code, told, suggested),) = faults(f"{{id: x, set: {{v: '{{{{ {read} }}}}'}}}}")
     assert code == "unknown-reference"
     assert message in told
-    assert (suggested or "").startswith(label or "") and (label is None) == (suggested is None)
+    assert (suggested or "").startswith(label or "")
+    assert (label is None) == (suggested is None)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,109 @@ def test_what_the_recipe_says_does_not_contradict_the_tool(
 ) -> None:
     ((code, message, suggested),) = faults(f"{{id: x, tool: look, returns: {returns}}}")
     assert (code, said in message) == ("type-mismatch", True)
-    assert (suggested or "").startswith(label or "") and (label is None) == (suggested is None)
+    assert (suggested or "").startswith(label or "")
+    assert (label is None) == (suggested is None)
     assert faults("{id: x, tool: look, returns: {type: object, required: [amount]}}") == []
 
 
 def test_a_faulty_schema_is_told_once() -> None:
     ((code, _, _),) = faults("{id: x, tool: look, returns: {type: objekt, properties: {}}}")
     assert code == "bad-schema"
+
+
+# --- what is not known -----------------------------------------------------------------------
+
+
+def unchecked(step: str) -> list[str]:
+    loaded = check_recipe_text(f"{HEAD}  - {step}\n", "r.yaml", CATALOG)
+    assert not loaded.errors
+    return [each.message.split("'")[1] for each in loaded.unchecked]
+
+
+@pytest.mark.parametrize(
+    ("step", "names"),
+    [
+        ("{id: x, set: {v: '{{ free.any }}', w: '{{ free.any.more }}'}}", ["free"]),
+        ("{id: x, set: {v: '{{ free }}', w: '{{ free | length }}'}}", []),
+        ("{id: x, set: {v: '{{ found.owner.name }}', w: '{{ found.rows[0].path }}'}}", []),
+        ("{id: x, loop: '{{ free }}', set: {v: '{{ loop.item.a }}'}}", ["loop.item"]),
+        ("{id: x, loop: '{{ found.rows }}', set: {v: '{{ loop.item.path }}'}}", []),
+    ],
+)
+def test_values_of_unknown_type_of_which_a_field_is_read_are_counted(
+    step: str, names: list[str]
+) -> None:
+    assert unchecked(step) == names
+
+
+def test_what_is_said_of_a_tool_is_checked() -> None:
+    step = "{id: x, tool: unknown, returns: {rows: [string]}}\n"
+    assert unchecked(f"{step}  - {{id: y, set: {{v: '{{{{ x.rows[0] }}}}'}}}}") == []
+
+
+# --- filters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "message", "label"),
+    [
+        ("(found.rows | first).pth", "this value can never have 'pth'", "did you mean 'path'?"),
+        ("(found.rows | sort(attribute='size') | last).sise", "'sise'", "did you mean 'size'?"),
+        ("found.rows | map(attribute='pat') | join(', ')", "'map' reads", "did you mean 'path'?"),
+        ("found.rows | selectattr('sise', 'gt', 3) | list", "'selectattr'", "did you mean 'size'?"),
+        ("found.rows | sort(attribute='paht') | length", "'sort' reads", "did you mean 'path'?"),
+        ("found.rows | sum(attribute='szie')", "'sum' reads", "did you mean 'size'?"),
+        ("(found.rows[:2] | first).pth", "this value", "did you mean 'path'?"),
+        ("(found.rows | map(attribute='path') | first).x", "it is text", None),
+        ("(found if all.total else found).amout", "'amout'", "did you mean 'amount'?"),
+    ],
+)
+def test_filters_know_the_type_of_their_items(read: str, message: str, label: str | None) -> None:
+    """A-164."""
+    ((code, told, suggested),) = faults(f'{{id: x, set: {{v: "{{{{ {read} }}}}"}}}}')
+    assert (code, message in told, suggested) == ("unknown-reference", True, label)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "(found.rows | first).path",
+        "found.rows | map(attribute='path') | map('upper') | unique | join(', ')",
+        "found.rows | selectattr('size', 'gt', 3) | map(attribute='size') | sum",
+        "(free.rows | first).any",
+        "free.rows | map(attribute='any.thing') | list",
+        "(a.text | split(',') | first) ~ (all.files | reverse | first)",
+        "(found.owner | default({'name': 'x'})).name",
+    ],
+)
+def test_what_filters_may_give_is_left_alone(read: str) -> None:
+    assert faults(f'{{id: x, set: {{v: "{{{{ {read} }}}}"}}}}') == []
+
+
+@pytest.mark.parametrize(
+    ("over", "read"),
+    [
+        ("'{{ found.rows | sort(attribute=\"size\") }}'", "pth"),
+        ("[{path: a}, {path: b}]", "pth"),
+        ("'{{ found.rows[1:] }}'", "pth"),
+    ],
+)
+def test_the_item_of_a_loop_over_an_expression_has_a_type(over: str, read: str) -> None:
+    step = f"{{id: x, loop: {over}, set: {{v: '{{{{ loop.item.{read} }}}}'}}}}"
+    ((_, message, label),) = faults(step)
+    assert "'loop.item' can never have 'pth'" in message
+    assert label == "did you mean 'path'?"
+
+
+def test_a_field_that_an_open_type_does_not_name_is_a_warning() -> None:
+    returns: Mapping[str, JsonValue] = {
+        "type": "object",
+        "properties": {"sum": {"type": "number"}},
+        "required": ["sum"],
+    }
+    add = fake_tool("add", returns=returns).spec
+    text = "id: r\nsteps:\n  - {id: a, tool: add}\n  - {id: b, set: {x: '{{ a.summ }}'}}\n"
+    loaded = check_recipe_text(text, "r.yaml", Catalog(tools={"add": add}))
+    (fault,) = loaded.faults
+    assert (fault.code, fault.is_warning) == ("unknown-reference", True)
+    assert (fault.message[:22], fault.label) == ("'a' may have no 'summ'", "did you mean 'sum'?")

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "chat": "Chat with a recipe or a model in a session.",
     "agents": "List what can be run by name with a text, and run it.",
     "validate": "Check recipes without running anything.",
+    "check": "Say what a change of a recipe breaks for its callers.",
     "test": "Run the tests of recipes.",
     "eval": "Ask cases with known answers, and compare models and recipes.",
     "tune": "Find the cheapest models, examples and output modes that pass cases.",

@@ -13,10 +13,18 @@ from minions.contracts.executions import StepStatus
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA
-from minions.recipe.checks.shapes import Shape, find_dead_end
-from minions.recipe.checks.sources import Sources
+from minions.recipe.checks.shapes import ANYTHING, Shape, find_dead_end, find_unchecked
+from minions.recipe.checks.sources import Sources, member_path
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
-from minions.recipe.expressions.terms import Comparison, ListTerm, Literal, Path, Term
+from minions.recipe.expressions.terms import (
+    Comparison,
+    FilterTerm,
+    ListTerm,
+    Literal,
+    Path,
+    Subscript,
+    Term,
+)
 from minions.recipe.expressions.values import Reference, nearest, path_text
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
@@ -117,6 +125,7 @@ class _Checker:
         may_read_itself: bool = False,
     ) -> None:
         check_statuses(use, self._report)
+        self._check_members(use, reader)
         for reference in use.references:
             root = str(reference.path[0])
             if may_read_itself and reader is not None and reference.step_name in _names(reader):
@@ -193,8 +202,9 @@ class _Checker:
         elif len(reference.path) > 1 and reference.path[1] in ("last", "attempts"):
             return
         elif len(reference.path) > 2 and reference.path[1] == "item":
-            if (item := self._sources.item(reader)) is not None:
-                self._shape(use, reference, item.shape, 2)
+            item = self._sources.item(reader)
+            shape = item.shape if item is not None else ANYTHING
+            self._shape(use, reference, shape, 2, reader)
         elif len(reference.path) > 2:
             self._shape(use, reference, _INDEX, 2)
 
@@ -248,6 +258,45 @@ class _Checker:
         for producer in producers:
             self._read(use, reference, producer, reader, readings, is_state=False, is_sole=is_sole)
 
+    # --- members of values that an expression makes -------------------------------------------
+
+    def _check_members(self, use: TemplateUse, reader: StepDraft | None) -> None:
+        """Check what filters read of each item, and what is read of their results."""
+        text = use.node.value
+        if not use.references or not isinstance(text, str):
+            return
+        if "{{" not in text and use.term is None:
+            return
+        if "|" not in text and "(" not in text and "[" not in text:
+            return
+        terms = (
+            (use.term,) if use.term is not None else self._sources.templates.compile(text).terms()
+        )
+        for term in terms:
+            for found in _list_member_reads(term):
+                self._check_member(use, found, reader)
+
+    def _check_member(
+        self, use: TemplateUse, term: Subscript | FilterTerm, reader: StepDraft | None
+    ) -> None:
+        base, path = self._sources.shape_of_term(term.base, reader), member_path(term)
+        told = "this value"
+        if isinstance(term, FilterTerm):
+            base, told = base.items(), f"the items that '{term.name}' reads"
+        dead_end = find_dead_end(base, path)
+        reference = next(iter(term.references()), None)
+        if dead_end is None or reference is None:
+            return
+        wanted = str(path[dead_end.depth])
+        self._report(
+            use.place_of(reference).fault(
+                "unknown-reference",
+                f"{told} can never have '{wanted:.60}': {dead_end.reason}",
+                label=suggestion(wanted, dead_end.names),
+                help=f"there is: {', '.join(dead_end.names)}" if dead_end.names else None,
+            )
+        )
+
     # --- what follows ------------------------------------------------------------------------
 
     def _read(
@@ -276,9 +325,20 @@ class _Checker:
             if known is None or (known.reference.is_conditional > reference.is_conditional):
                 readings.needed[producer.index] = RequiredOutput(use, reference)
 
-    def _shape(self, use: TemplateUse, reference: Reference, shape: Shape, start: int) -> None:
+    def _shape(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        shape: Shape,
+        start: int,
+        looping: StepDraft | None = None,
+    ) -> None:
         dead_end = find_dead_end(shape, reference.path[start:])
         if dead_end is None:
+            depth = find_unchecked(shape, reference.path[start:])
+            if depth is not None:
+                here = shape.at(reference.path[start : start + depth])
+                self._note_unchecked(use, reference, start + depth, looping, here)
             return
         depth = start + dead_end.depth
         known = path_text(reference.path[:depth])
@@ -300,6 +360,50 @@ class _Checker:
                 help=help_text,
             )
         )
+
+    def _note_unchecked(
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        depth: int,
+        looping: StepDraft | None,
+        shape: Shape,
+    ) -> None:
+        """Note that nothing is known of a value of which a field is read."""
+        name = path_text(reference.path[:depth])
+        key = name if looping is None else f"{name} of {looping.id}"
+        read = reference
+        if looping is not None:
+            over = [use for use in looping.outer_templates if isinstance(use.term, Path)]
+            read = next((each for use in over for each in use.references), reference)
+        producer = self._ids.get(read.step_name or "")
+        help_text = "say of what it is made what its fields are"
+        if producer is not None and producer.kind == "tool":
+            tool = producer.section.text("tool")
+            help_text = f"write what '{tool}' gives: returns: {{field: type}} in {producer.title}"
+        elif read.path[0] == "inputs":
+            help_text = "declare the fields of the input"
+        fault = use.place_of(reference).fault(
+            "unknown-type",
+            f"'{name}' has no known type, so '{reference.path[depth]!s:.60}' of it is not checked",
+            help=help_text,
+        )
+        names = shape.open_names()
+        if producer is not None and producer.kind == "tool" and names:
+            # The type of the result allows any other name, but most say so without meaning it.
+            wanted = str(reference.path[depth])
+            if wanted in names:
+                return  # another of the types that the value may have names it
+            fault = use.place_of(reference).fault(
+                "unknown-reference",
+                f"'{name}' may have no '{wanted:.60}': its type does not name that",
+                label=suggestion(wanted, names),
+                help=f"it names: {', '.join(names)}",
+                is_warning=True,
+            )
+            self._report(fault)
+            return
+        self._draft.unchecked.setdefault(key, fault)
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)
@@ -369,6 +473,17 @@ def _deeper(known: str, wanted: str, shape: Shape) -> str | None:
         if wanted in inner.items().names():
             return f"did you mean '{known}.{name}[0].{wanted}'?"
     return None
+
+
+def _list_member_reads(term: Term) -> Iterator[Subscript | FilterTerm]:
+    """The parts that read a member of what another expression gives."""
+    is_made = isinstance(term, Subscript) and not isinstance(term.base, Path)
+    if isinstance(term, FilterTerm) or is_made:
+        assert isinstance(term, Subscript | FilterTerm)  # noqa: S101  # as was just seen
+        if member_path(term):
+            yield term
+    for part in term.parts():
+        yield from _list_member_reads(part)
 
 
 # --- checks of comparisons with a step's status, which is one of a few words ---------------------

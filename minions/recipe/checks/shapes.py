@@ -103,14 +103,27 @@ class Shape(Struct, frozen=True):
         """The shape of each item, if the value is a list."""
         alternatives = _alternatives([self.node], self.root)
         lists = [node for node in alternatives or () if (_kinds(node) or _LIST) >= _LIST]
-        if not lists or any("prefixItems" in node for node in lists):
+        nodes: list[JsonValue] = []
+        for node in lists:
+            first = node.get("prefixItems", ())
+            rest = node.get("items", {})
+            wanted = [*(first if is_list(first) else ()), *([rest] if rest is not False else [])]
+            nodes += [each for each in wanted if each not in nodes]
+            if len(nodes) > _MOST_ALTERNATIVES:
+                return ANYTHING
+        if not nodes:
             return ANYTHING
-        nodes: list[JsonValue] = [node.get("items", {}) for node in lists]
         return Shape(nodes[0] if len(nodes) == 1 else {"anyOf": nodes}, self.root)
 
     def names(self) -> tuple[str, ...]:
         """The keys that the value is known to have."""
         return _names_of(_alternatives([self.node], self.root) or ())
+
+    def open_names(self) -> tuple[str, ...]:
+        """The keys that it names, if it does not forbid others nor says that there may be some."""
+        nodes = _alternatives([self.node], self.root) or ()
+        says = any(node.get("additionalProperties", False) is not False for node in nodes)
+        return () if says or any("properties" not in node for node in nodes) else _names_of(nodes)
 
     def in_words(self) -> str:
         """The type for messages: "a list of {path, size}"."""
@@ -160,6 +173,34 @@ def find_dead_end(shape: Shape, path: tuple[PathPart, ...]) -> DeadEnd | None:
                 names=here.names(),
             )
     return None
+
+
+def find_unchecked(shape: Shape, path: tuple[PathPart, ...]) -> int | None:
+    """How many parts of `path` lead to a value of which the next one may or may not exist; None:
+    all parts are known.
+    """
+    nodes: list[JsonValue] = [shape.node]
+    for depth, part in enumerate(path):
+        alternatives = _alternatives(nodes, shape.root)
+        if alternatives is None:
+            return depth
+        alternatives = _without_null(alternatives)
+        if not all(_is_told(node, part) for node in alternatives):
+            return depth
+        nodes = [step for node in alternatives if not isinstance(step := _step(node, part), str)]
+    return None
+
+
+def _is_told(node: Mapping[str, JsonValue], part: PathPart) -> bool:
+    """Whether the schema says something about that member."""
+    kinds = _kinds(node)
+    if kinds is None or not kinds - _LEAVES:
+        return kinds is not None
+    if "object" not in kinds:
+        return True
+    properties, others = node.get("properties"), node.get("additionalProperties", True)
+    is_named = isinstance(properties, Mapping) and str(part) in properties
+    return is_named or others not in (True, {})
 
 
 def _alternatives(
@@ -309,3 +350,120 @@ def _mismatch_inside(given: Shape, wanted: Shape, path: tuple[str, ...]) -> Mism
             if found is not None:
                 return found
     return None
+
+
+# --- whether one type is within another ----------------------------------------------------------
+
+
+class Excess(Struct, frozen=True, kw_only=True):
+    """Why a value of one schema may be none of another."""
+
+    path: tuple[str, ...]
+    """The place inside the value, `[]` for the items of a list; () is the whole value."""
+    reason: str
+    is_more_fields: bool = False
+    """Whether the value has fields that the other schema does not name: readers pass them over."""
+    is_unclear: bool = False
+    """Whether the schemas say it in a way that cannot be compared."""
+
+
+_LEAST: Final = (("minimum", 1), ("exclusiveMinimum", 1), ("minLength", 1), ("minItems", 1))
+_MOST: Final = (("maximum", -1), ("exclusiveMaximum", -1), ("maxLength", -1), ("maxItems", -1))
+_EXACT: Final = ("pattern", "format", "multipleOf", "uniqueItems", "minProperties", "maxProperties")
+_ALL_KINDS: Final = frozenset(_NAMES) - {"integer"}
+
+
+def excesses(given: Shape, taken: Shape, path: tuple[str, ...] = ()) -> list[Excess]:
+    """All reasons why a value of `given` may be none of `taken`; none where each value is one."""
+    one, other = _followed(given.node, given.root), _followed(taken.node, taken.root)
+    if one == other and given.root == taken.root:
+        return []
+    if other is True or other == {}:
+        return []
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping) or len(path) > _MOST_LEVELS:
+        return [Excess(path=path, reason="the schemas are of different forms", is_unclear=True)]
+    parts = {key: (one.get(key), other.get(key)) for key in (*_OPEN_KEYWORDS, *_CHOICES)}
+    if any(left != right for left, right in parts.values()):
+        words = ", ".join(key for key, (left, right) in parts.items() if left != right)
+        return [Excess(path=path, reason=f"{words} changed", is_unclear=True)]
+    if (wrong := _excess_of_kind(given, taken, path)) is not None:
+        return [wrong]
+    found = [Excess(path=path, reason=reason) for reason in _tighter(one, other)]
+    kinds = given.kinds()
+    if kinds is None or "object" in kinds:
+        found += _excess_of_fields(given, taken, path)
+    if "array" in (kinds or _ALL_KINDS) and "items" in other:
+        found += excesses(given.items(), taken.items(), (*path, "[]"))
+    return found
+
+
+def _excess_of_kind(given: Shape, taken: Shape, path: tuple[str, ...]) -> Excess | None:
+    kinds, others = given.kinds(), taken.kinds()
+    if others is not None:
+        wide = others | {"integer"} if "number" in others else others
+        more = (kinds if kinds is not None else _ALL_KINDS) - wide
+        if more:
+            words = f"it may be {kind_names(frozenset(more))}, and has to be {kind_names(others)}"
+            return Excess(path=path, reason=words)
+    values, allowed = _values_of(given), _values_of(taken)
+    if allowed is None:
+        return None
+    if values is None:
+        return Excess(path=path, reason="it may be any value, and has to be one of a few")
+    extra = [each for each in values if each not in allowed]
+    words = ", ".join(repr(each) for each in extra[:5])
+    return Excess(path=path, reason=f"it may be {words}") if extra else None
+
+
+def _values_of(shape: Shape) -> tuple[JsonValue, ...] | None:
+    node = _followed(shape.node, shape.root)
+    if isinstance(node, Mapping) and "const" in node:
+        return (node["const"],)
+    return shape.choices()
+
+
+def _tighter(given: Mapping[str, JsonValue], taken: Mapping[str, JsonValue]) -> list[str]:
+    """Bounds that the second schema has and the first one does not keep to."""
+    reasons = []
+    for name, sign in (*_LEAST, *_MOST):
+        bound, own = taken.get(name), given.get(name)
+        if not isinstance(bound, int | float) or isinstance(bound, bool):
+            continue
+        is_kept = isinstance(own, int | float) and sign * own >= sign * bound
+        if not is_kept:
+            now = "none" if own is None else own
+            reasons.append(f"its {name} is {now}, and has to be {bound}")
+    reasons += [
+        f"its {name} has to be {taken[name]!r:.60}"
+        for name in _EXACT
+        if name in taken and taken[name] not in (False, given.get(name))
+    ]
+    return reasons
+
+
+def _excess_of_fields(given: Shape, taken: Shape, path: tuple[str, ...]) -> list[Excess]:
+    one, other = _followed(given.node, given.root), _followed(taken.node, taken.root)
+    assert isinstance(one, Mapping) and isinstance(other, Mapping)  # noqa: S101, PT018  # looked before
+    sure, needed = _required(one), _required(other)
+    found = [
+        Excess(path=(*path, name), reason="it may be missing")
+        for name in needed
+        if name not in sure
+    ]
+    known, wanted = given.names(), taken.names()
+    for name in known:
+        if name in wanted:
+            found += excesses(given.at((name,)), taken.at((name,)), (*path, name))
+        elif other.get("additionalProperties") is False:
+            found.append(
+                Excess(path=(*path, name), reason="it is a field more", is_more_fields=True)
+            )
+    is_open = one.get("additionalProperties", True) is not False and bool(known or wanted)
+    if is_open and other.get("additionalProperties") is False:
+        found.append(Excess(path=path, reason="it may have further fields", is_more_fields=True))
+    return found
+
+
+def _required(node: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    names = node.get("required", ())
+    return tuple(each for each in names if isinstance(each, str)) if is_list(names) else ()

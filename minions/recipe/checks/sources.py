@@ -17,10 +17,12 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
+    Binary,
     Choice,
     Comparison,
     DefaultFilter,
     DefinedTest,
+    DictTerm,
     FilterTerm,
     ListTerm,
     Literal,
@@ -105,8 +107,8 @@ class Sources:
             return TEXT
         return ANYTHING if isinstance(use.term, Literal) else self.shape_of_term(use.term, reader)
 
-    def shape_of_term(self, term: Term, reader: StepDraft | None) -> Shape:
-        """The shape of an expression's value."""
+    def shape_of_term(self, term: Term, reader: StepDraft | None = None) -> Shape:
+        """The shape of the value of an expression; any value where it is not known."""
         if isinstance(term, Path):
             found = self.known(term.reference, reader)
             return found.shape if found is not None else ANYTHING
@@ -115,42 +117,48 @@ class Sources:
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
         if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
-            return self._filtered(term, reader)
+            return self._of_filter(term, reader)
         if isinstance(term, Subscript):
-            return self._part(term, reader)
+            base, path = self.shape_of_term(term.base, reader), member_path(term)
+            if not path and not isinstance(term.key, Literal):  # computed: the index of a list
+                return base.items() if base.kinds() == _LIST_KIND else ANYTHING
+            return base.at(path) if path else ANYTHING
         if isinstance(term, Slice):
-            base = self.shape_of_term(term.base, reader)
-            return _list_of(base.items()) if base.kinds() == _A_LIST else ANYTHING
+            return _as_list(self.shape_of_term(term.base, reader))
         if isinstance(term, ListTerm):
             return _of_kinds("array")
+        if isinstance(term, DictTerm):
+            return _of_kinds("object")
+        if isinstance(term, Binary) and not {name for name, _ in term.others} & {"+", "~"}:
+            return _of_kinds("number")
         if isinstance(term, DefaultFilter | Choice):
             sides = (
                 (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)
             )
-            kinds = [self.shape_of_term(side, reader).kinds() for side in sides]
-            known = [kind for each in kinds if each is not None for kind in each]
-            return ANYTHING if None in kinds else _of_kinds(*known)
+            one, other = (self.shape_of_term(side, reader) for side in sides)
+            if one.kinds() is None or other.kinds() is None:
+                return ANYTHING
+            whole = [self._movable(one), self._movable(other)]
+            if all(whole):
+                return Shape.of({"anyOf": whole})
+            return _of_kinds(*(one.kinds() or ()), *(other.kinds() or ()))
         return ANYTHING
 
-    def _part(self, term: Subscript, reader: StepDraft | None) -> Shape:
+    def _of_filter(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
+        """The shape of what a filter gives, where that of its value says it."""
         base = self.shape_of_term(term.base, reader)
-        if isinstance(term.key, Literal):
-            key = term.key.literal
-            return base.at((key,)) if isinstance(key, str | int) else ANYTHING
-        return base.items() if base.kinds() == _A_LIST else ANYTHING
-
-    def _filtered(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
-        if term.name in _OF_SAME_ITEMS or term.name in _OF_ONE_ITEM or term.name == "map":
-            base = self.shape_of_term(term.base, reader)
-            if base.kinds() == _A_LIST:
-                items = base.items()
-                if term.name == "map":
-                    path = attribute_of(term)
-                    return _list_of(items.at(path)) if path is not None else _of_kinds("array")
-                return items if term.name in _OF_ONE_ITEM else _list_of(items)
-        if term.name == "flatten":
-            inner = self.shape_of_term(term.base, reader).items()
-            return _list_of(inner.items()) if inner.kinds() == _A_LIST else _of_kinds("array")
+        if base.kinds() == _LIST_KIND:
+            if term.name in ("first", "last", "min", "max"):
+                return base.items()
+            if term.name in _KEEPING_ITEMS:
+                return _as_list(base)
+            if term.name == "flatten" and base.items().kinds() == _LIST_KIND:
+                return _list_of(base.items().items())
+            path = member_path(term)
+            if term.name == "map" and path:
+                return _list_of(base.items().at(path))
+        if term.name in ("split", "lines", "keys"):
+            return Shape.of({"type": "array", "items": {"type": "string"}})
         given = TYPES_GIVEN.get(term.name)
         return _of_kinds(given) if given is not None else ANYTHING
 
@@ -160,11 +168,18 @@ class Sources:
         use = (
             next((use for use in step.outer_templates if use.node is node), None) if step else None
         )
-        if use is None or use.term is None:
+        if step is None or node is None:
             return None
-        found = self.known(use.term.reference) if isinstance(use.term, Path) else None
-        shape = found.shape if found is not None else self.shape_of_term(use.term, None)
-        place = found.place if found is not None else use.node.place
+        if use is None or use.term is None:
+            # A list that is written there.
+            shape, place = Shape.of(shape_of_values(node)), node.place
+        elif isinstance(use.term, Path):
+            found = self.known(use.term.reference)
+            if found is None:
+                return None
+            shape, place = found.shape, found.place
+        else:
+            shape, place = self.shape_of_term(use.term), node.place
         return KnownShape(shape=shape.items().at(path), place=place)
 
     def _input(self, path: tuple[str | int, ...]) -> KnownShape | None:
@@ -241,24 +256,31 @@ class Sources:
         return whole if isinstance(whole, Mapping) else {}
 
 
-_A_LIST: Final = frozenset({"array"})
-_OF_SAME_ITEMS: Final = frozenset(
-    {"list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique"}
+_LIST_KIND: Final = frozenset({"array"})
+_KEEPING_ITEMS: Final = frozenset(
+    ("list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique")
 )
-"""Filters whose result is a list of items of the one that they are given."""
-_OF_ONE_ITEM: Final = frozenset({"first", "last", "max", "min"})
+_BY_ATTRIBUTE: Final = frozenset({"selectattr", "rejectattr"})
+"""Filters whose first argument is the name of a member of each item."""
 
 
-def attribute_of(term: FilterTerm) -> tuple[str, ...] | None:
-    """The path in each item that a filter with a constant `attribute` reads; None: it has none."""
-    given = dict(term.keywords).get("attribute")
-    first = {"selectattr": 0, "rejectattr": 0, "map": 1, "max": 0, "min": 0, "sum": 0}.get(
-        term.name
-    )
-    if given is None and first is not None and len(term.arguments) > first:
-        given = term.arguments[first]
-    value = given.literal if isinstance(given, Literal) else None
-    return tuple(value.split(".")) if isinstance(value, str) else None
+def member_path(term: FilterTerm | Subscript) -> tuple[str | int, ...]:
+    """The constant path that is read: by a filter of lists in each item, or in the value before
+    the brackets; (): none, or a computed one.
+    """
+    if isinstance(term, Subscript):
+        key = term.key.literal if isinstance(term.key, Literal) else None
+        return (key,) if isinstance(key, str | int) and not isinstance(key, bool) else ()
+    named = dict(term.keywords).get("attribute")
+    if named is None and term.name in _BY_ATTRIBUTE and term.arguments:
+        named = term.arguments[0]
+    name = named.literal if isinstance(named, Literal) else None
+    return tuple(name.split(".")) if isinstance(name, str) else ()
+
+
+def _as_list(base: Shape) -> Shape:
+    """A list of the items of that list, in any number and order."""
+    return _list_of(base.items()) if base.kinds() == _LIST_KIND else ANYTHING
 
 
 def _list_of(items: Shape) -> Shape:

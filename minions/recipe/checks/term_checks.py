@@ -1,5 +1,5 @@
-"""Checks inside of expressions: what filters and subscripts read of values whose shape is known,
-the names of tests, and constants that stand for one of a few values.
+"""Checks of constants inside of expressions: the names of tests, and what stands for one of a few
+values. Members that expressions read are checked in `references`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 from attrs import frozen
 
 from minions.data.json_values import JsonValue
-from minions.recipe.checks.shapes import Shape, find_dead_end
-from minions.recipe.checks.sources import Sources, attribute_of
+from minions.recipe.checks.shapes import Shape
+from minions.recipe.checks.sources import Sources, member_path
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.expressions.terms import (
@@ -67,8 +67,8 @@ class _Uses:
             self._check_filter(term)
         elif isinstance(term, FilterTerm) and term.name in _TESTS_OF_EQUAL and term.arguments:
             self._check_choice(term.base, term.arguments[0])
-        elif isinstance(term, Subscript):
-            self._check_subscript(term)
+        elif isinstance(term, Subscript) and isinstance(term.base, DictTerm):
+            self._check_keys(term.base, term.key)
         elif isinstance(term, Comparison):
             sides = (term.first, *(side for _, side in term.others))
             for (left, right), (name, _) in zip(pairwise(sides), term.others, strict=True):
@@ -79,18 +79,11 @@ class _Uses:
             self._check(part)
 
     def _check_filter(self, term: FilterTerm) -> None:
-        path = attribute_of(term)
-        items: Shape | None = None
-        if path is not None:
-            items = self._shape(term.base).items()
-            if (end := find_dead_end(items, path)) is not None:
-                self._no_member(
-                    f"'{term.name}'", path[end.depth], end.names, end.reason, path[: end.depth]
-                )
         at = _WITH_TESTS.get(term.name)
         name = term.arguments[at] if at is not None and len(term.arguments) > at else None
         if not isinstance(name, Literal) or not isinstance(name.literal, str):
             return
+        path = member_path(term)
         if name.literal not in TESTS:
             names = tuple(sorted(TESTS))
             self.report(
@@ -101,39 +94,17 @@ class _Uses:
                     help=f"tests are: {', '.join(names)}",
                 )
             )
-        elif name.literal in _TESTS_OF_EQUAL and items is not None and path is not None:
+        elif name.literal in _TESTS_OF_EQUAL and path:
             for other in term.arguments[2:3]:
-                self._compare(items.at(path), other, f"'{'.'.join(path)}'")
+                owner = f"'{'.'.join(map(str, path))}'"
+                self._compare(self._shape(term.base).items().at(path), other, owner)
 
-    def _check_subscript(self, term: Subscript) -> None:
-        if isinstance(term.base, DictTerm):
-            choices = self._shape(term.key).choices()
-            for name, _ in term.base.entries if choices is not None else ():
-                if choices is not None and name not in choices:
-                    self._no_choice(name, choices, "the key of this mapping")
-            return
-        key = term.key.literal if isinstance(term.key, Literal) else None
-        if not isinstance(key, str | int) or isinstance(key, bool):
-            return
-        if (end := find_dead_end(self._shape(term.base), (key,))) is not None:
-            self._no_member(_named(term.base), key, end.names, end.reason)
-
-    def _no_member(
-        self,
-        owner: str,
-        wanted: str | int,
-        names: tuple[str, ...],
-        reason: str,
-        inside: tuple[str, ...] = (),
-    ) -> None:
-        what = f"{owner} reads '{wanted!s:.60}'" if not inside else f"'{'.'.join(inside)}'"
-        fault = self._place(str(wanted)).fault(
-            "unknown-reference",
-            f"{what} can never find '{wanted!s:.60}': {reason}",
-            label=suggestion(str(wanted), names),
-            help=f"there are: {', '.join(names)}" if names else None,
-        )
-        self.report(fault)
+    def _check_keys(self, base: DictTerm, key: Term) -> None:
+        """Check the keys of a mapping that is written there and read by one of a few values."""
+        choices = self._shape(key).choices()
+        for name, _ in base.entries if choices is not None else ():
+            if choices is not None and name not in choices:
+                self._no_choice(name, choices, "the key of this mapping")
 
     def _check_choice(self, value: Term, other: Term) -> None:
         if not isinstance(other, Literal | ListTerm) or isinstance(value, Literal | ListTerm):

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.drafts import GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import AgentRecipe, PersonQuestion, StepSpec
@@ -101,6 +102,25 @@ class PlanSpec(StepSpec):
         return self.plan
 
 
+_CARRIED_OUT: Final[JsonSchema] = {
+    "type": "object",
+    "properties": {
+        "plan": {"type": "object"},
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("id", "type", "status")},
+            },
+        },
+        "replans": {"type": "integer"},
+    },
+    "required": ["plan", "steps", "replans"],
+    "additionalProperties": False,
+}
+"""The output of a plan that was carried out."""
+
+
 class _Plan(StepKind):
     name = "plan"
     spec = PlanSpec
@@ -190,7 +210,7 @@ class _Plan(StepKind):
             reader.report(fault)
         node = section.node("model")
         step.goal = GoalParts(model=reader.read_model(node) if node is not None else None)
-        step.output = {"type": "object"}
+        step.output = {"type": "object"} if section.plain("execute") is False else _CARRIED_OUT
 
     def build(self, step: StepDraft, common: CommonKeys) -> PlanSpec:
         section = step.section

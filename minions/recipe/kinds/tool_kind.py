@@ -16,8 +16,8 @@ from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import CACHE_KEY, TEXTS, Key, Table, mapping_key
-from minions.recipe.text.nodes import to_plain
-from minions.recipe.text.schemas import read_output_schema
+from minions.recipe.text.nodes import MappingNode, to_plain
+from minions.recipe.text.schemas import read_output_schema, short_type
 
 
 @frozen(kw_only=True)
@@ -114,10 +114,11 @@ class _Tool(StepKind):
                 types=("array",),
                 shape=TEXTS,
             ),
-            mapping_key(
-                "returns",
-                "JSON Schema of the result, or in short `{field: type}`: a result that does not fit "
-                "fails the step. Default: what the tool declares.",
+            Key(
+                name="returns",
+                description="JSON Schema of the result, or in short `{field: type}`, `[type]` or a "
+                "type: a result that does not fit fails the step. Default: what the tool declares.",
+                types=("object", "array", "string"),
             ),
             CACHE_KEY,
         ),
@@ -127,8 +128,14 @@ class _Tool(StepKind):
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
         """What `returns` says is the output; else it is known when the tool is."""
-        returns = step.section.mapping("returns")
-        if returns is not None and (schema := read_output_schema(returns, reader.report)):
+        returns = step.section.node("returns")
+        if returns is None:
+            return
+        if isinstance(returns, MappingNode):
+            schema = read_output_schema(returns, reader.report)
+        else:
+            schema = short_type(returns, reader.report)
+        if schema is not None:
             step.goal = GoalParts(schema=schema)
             step.output = schema
 

@@ -69,6 +69,8 @@ class LoadedRecipe:
     """The recipe; None if there is a fault that is more than a warning."""
     faults: tuple[Fault, ...] = ()
     """Faults and warnings, in the order of the file."""
+    unchecked: tuple[Fault, ...] = ()
+    """The values of unknown types of which a field is read, each once, in the order of the file."""
     output: JsonSchema = field(factory=dict)
     """What is known of the run's output, as JSON Schema; {}: nothing."""
     step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
@@ -194,6 +196,7 @@ def _check(
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
     recipe = None
+    unchecked: tuple[Fault, ...] = ()
     output: JsonSchema = {}
     step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
@@ -203,12 +206,14 @@ def _check(
         if not errors:
             recipe = _build(draft, node, file, directory)
             check_untrusted_flows(draft, recipe, catalog, report)
+        unchecked = tuple(draft.unchecked.values())
         output = draft.output
         step_outputs = {step.id: step.output for step in draft.steps if step.is_named}
     ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
     return LoadedRecipe(
         recipe=recipe if not errors else None,
         faults=tuple(ordered),
+        unchecked=tuple(sorted(unchecked, key=lambda fault: (fault.line, fault.column))),
         output=output,
         step_outputs=step_outputs,
     )

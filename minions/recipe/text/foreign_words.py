@@ -64,10 +64,32 @@ ON_HINTS: Final[Mapping[str, str]] = {
 SIZE_WORDS: Final = frozenset({"length", "size", "count", "len", "Length", "Count"})
 """Members that lists and texts have in other languages: here it is a filter."""
 
-SCHEMA_WORDS: Final[Mapping[str, str]] = dict.fromkeys(
-    ("options", "choices", "values", "oneof", "allowed"), "write enum: [a, b]"
+SCHEMA_WORDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("options", "choices", "values", "oneof", "allowed"), "write enum: [a, b]"),
+    "nullable": 'write type: [string, "null"]',
+    "discriminator": "write `const` for that field in each schema of `oneOf`",
+    "dependencies": "write dependentRequired for names, dependentSchemas for schemas",
+    "additionalItems": "write `items` beside prefixItems",
+    "id": "write $id",
+    "divisibleBy": "write multipleOf",
+    "extends": "write allOf",
+    "disallow": "write not: {type: ...}",
+    "$recursiveRef": "write $dynamicRef",
+    "$recursiveAnchor": "write $dynamicAnchor",
+}
+"""What to write for a keyword that JSON Schema does not have, or has no more: each promises a check
+that would not be made."""
+DESCRIBING_WORDS: Final = frozenset(
+    """
+    markdownDescription markdownEnumDescriptions enumDescriptions enumNames tsEnumNames tsType
+    javaType defaultSnippets deprecationMessage doNotSuggest suggestSortText errorMessage example
+    externalDocs xml propertyOrder headerTemplate placeholder tooltip allowComments
+    allowTrailingCommas fileMatch faker
+    """.split()  # noqa: SIM905  # fifty quotes would hide the words
 )
-"""What to write for a keyword that JSON Schema does not have."""
+"""Keywords of editors, generators and forms that describe, and promise no check."""
+DESCRIBING_STARTS: Final = ("ui:", "meta:", "x_")
+"""How such keywords begin beside `x-`, which is left as it is."""
 
 TYPE_WORDS: Final[Mapping[str, str]] = {
     "float": "write number",
@@ -83,7 +105,7 @@ TYPE_WORDS: Final[Mapping[str, str]] = {
 NAME_WORDS: Final[Mapping[str, str]] = {"item": "loop.item", "index": "loop.index"}
 """The names in templates for names of other tools, in a step with `loop`."""
 
-_TYPE_NAMES: Final[Mapping[str, str]] = {
+TYPE_NAMES: Final[Mapping[str, str]] = {
     **{name: name for name in ("string", "number", "integer", "boolean", "object", "null")},
     **dict.fromkeys(("float", "double"), "number"),
     "int": "integer",
@@ -92,6 +114,7 @@ _TYPE_NAMES: Final[Mapping[str, str]] = {
     "dict": "object",
     **dict.fromkeys(("none", "nil", "undefined"), "null"),
 }
+"""Names of types in this and other languages, each with that of JSON Schema."""
 _MOST_WORDS: Final = 20
 
 
@@ -102,7 +125,7 @@ def type_hint(text: str) -> str | None:
     words = [word.strip().strip("'\"") for word in text.removesuffix("?").split("|")]
     if not ("|" in text or text.endswith("?")) or not all(words) or len(words) > _MOST_WORDS:
         return None
-    known = [_TYPE_NAMES.get(word.casefold()) for word in words]
+    known = [TYPE_NAMES.get(word.casefold()) for word in words]
     if text.endswith("?"):
         known.append("null")
     names = [name for name in dict.fromkeys(known) if name is not None]

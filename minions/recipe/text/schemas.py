@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, check_schema
 from minions.recipe.expressions.values import nearest
-from minions.recipe.text.foreign_words import SCHEMA_WORDS, TYPE_WORDS, enum_hint, type_hint
+from minions.recipe.text.foreign_words import (
+    DESCRIBING_STARTS,
+    DESCRIBING_WORDS,
+    SCHEMA_WORDS,
+    TYPE_NAMES,
+    TYPE_WORDS,
+    enum_hint,
+    type_hint,
+)
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, suggestion, type_of
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
+_MOST_VALUES: Final = 100
+"""Values of a choice in short form."""
+_LONGEST_VALUE: Final = 80
+"""Characters of each."""
 
 _OF_SCHEMAS: Final = frozenset(
     """
@@ -125,9 +138,11 @@ def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:
     _walk(node, faults.append)
     for fault in faults:
         report(fault)
-    if faults:
+    if not all(fault.is_warning for fault in faults):
         return None
     schema = {entry.key: to_plain(entry.value) for entry in node.entries}
+    if faults:
+        schema = _without_foreign(schema)
     if not _is_simple(schema):  # the full check takes a millisecond
         try:
             check_schema(schema)
@@ -135,6 +150,27 @@ def read_schema(node: MappingNode, report: Report) -> JsonSchema | None:
             report(_schema_fault(node, error))
             return None
     return schema
+
+
+def _without_foreign(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The schema without the keywords of other tools that only describe."""
+    kept: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key in DESCRIBING_WORDS or key.startswith(DESCRIBING_STARTS):
+            continue
+        if key in _OF_SCHEMAS and isinstance(value, Mapping):
+            kept[key] = _without_foreign(value)
+        elif key in _OF_NAMED_SCHEMAS and isinstance(value, Mapping):
+            kept[key] = {name: _schema_or_value(each) for name, each in value.items()}
+        elif key in _OF_SCHEMA_LISTS and isinstance(value, list | tuple):
+            kept[key] = [_schema_or_value(each) for each in value]
+        else:
+            kept[key] = value
+    return kept
+
+
+def _schema_or_value(value: JsonValue) -> JsonValue:
+    return _without_foreign(value) if isinstance(value, Mapping) else value
 
 
 def _is_in_full(node: MappingNode) -> bool:
@@ -176,19 +212,32 @@ def _says_types(node: Node) -> bool:
 
 
 def _from_short(node: MappingNode, report: Report) -> JsonSchema | None:
-    properties = {entry.key: _short_type(entry.value, report) for entry in node.entries}
+    properties: dict[str, JsonSchema | None] = {}
+    required: list[str] = []
+    for entry in node.entries:
+        name, value = entry.key.removesuffix("?"), entry.value
+        is_optional = name != entry.key
+        if isinstance(value, ScalarNode) and isinstance(value.value, str):
+            text = value.value.removesuffix("?")
+            is_optional = is_optional or text != value.value
+            properties[name] = _type_of_text(value, text, report)
+        else:
+            properties[name] = _short_type(value, report)
+        if not is_optional:
+            required.append(name)
     if None in properties.values():
         return None
     return {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": required,
         "additionalProperties": False,
     }
 
 
 def short_type(node: SequenceNode | ScalarNode, report: Report) -> JsonSchema | None:
-    """The schema of a type in short form: `string`, or `[string]` for a list.
+    """The schema of a type in short form: `string`, `integer | null`, `0..10`, `bug | feature`, or
+    `[string]` for a list and `[bug, feature]` for a choice.
 
     Returns:
         None if a fault was reported.
@@ -203,22 +252,120 @@ def _short_type(node: Node, report: Report) -> JsonSchema | None:
         if len(node.items) == 1:
             items = _short_type(node.items[0], report)
             return None if items is None else {"type": "array", "items": items}
-        message = "a list type holds the one type of its items, such as [string]"
-        values = [to_plain(item) for item in node.items]
-        report(node.place.fault("bad-schema", message, label=_values_hint(values)))
-        return None
+        return _of_list(node, report)
     if node.value in TYPES:
         return {"type": node.value}
+    if isinstance(node.value, str):
+        return _type_of_text(node, node.value, report)
     report(_unknown_type(node))
     return None
 
 
-def _values_hint(values: list[JsonValue]) -> str | None:
-    """What to write for a list of types, or of allowed values; None: it is neither."""
-    texts = [each for each in values if isinstance(each, str)]
-    if values and all(each in TYPES or each in TYPE_WORDS for each in texts):
-        return type_hint(" | ".join(texts)) if len(texts) == len(values) else enum_hint(values)
-    return enum_hint(values)
+def _of_list(node: SequenceNode, report: Report) -> JsonSchema | None:
+    """Several types, of which the value has one, or the values of which it is one."""
+    values = [to_plain(item) for item in node.items]
+    if not all(isinstance(item, ScalarNode) for item in node.items) or not values:
+        message = "a list type holds the one type of its items, or the values of a choice"
+        report(node.place.fault("bad-schema", message, help="such as [string], or [bug, feature]"))
+        return None
+    words = [each for each in values if isinstance(each, str)]
+    if len(words) == len(values) and any(_type_named(each) for each in words):
+        return _one_of(node, words, report)
+    return _choice(node, values, report)
+
+
+def _type_of_text(node: ScalarNode, text: str, report: Report) -> JsonSchema | None:
+    """The schema of a type that is written as a text, without what says that it may be left out."""
+    inner = text.strip()
+    if inner.startswith("(") and inner.endswith(")"):
+        inner = inner[1:-1].strip()
+    if inner.endswith("[]"):
+        items = _type_of_text(node, inner.removesuffix("[]"), report)
+        return None if items is None else {"type": "array", "items": items}
+    words = [word.strip() for word in inner.split("|")]
+    if len(words) > 1 and all(words):
+        return _one_of(node, words, report)
+    if (found := _range(inner) or _type_named(inner)) is not None:
+        return found
+    report(_unknown_type(node))
+    return None
+
+
+def _one_of(node: Node, words: Sequence[str], report: Report) -> JsonSchema | None:
+    """Types of which the value has one, or words of which it is one, and perhaps null."""
+    bare = [word.strip("'\"") for word in words]
+    types = [_range(word) or _type_named(word) for word in words]
+    known = [each for each in types if each is not None]
+    others = [word for word, each in zip(bare, types, strict=True) if each is None]
+    is_nullable = {"type": "null"} in known
+    if not others:
+        return _united(node, known, report)
+    near = {each: nearest(each, TYPES) for each in others}
+    if len(known) == is_nullable and not any(near.values()):
+        return _choice(node, [*others, *([None] if is_nullable else [])], report)
+    for word in others:
+        label = f"did you mean '{near[word]}'?" if near[word] else suggestion(word, TYPES)
+        fault = node.place.fault(
+            "bad-schema",
+            f"'{word:.40}' is no type, and stands among types",
+            label=label,
+            help="a choice of values has no type among them but null; in full: {enum: [a, b]}",
+        )
+        report(fault)
+    return None
+
+
+def _united(node: Node, types: Sequence[JsonSchema], report: Report) -> JsonSchema | None:
+    names = [str(each["type"]) for each in types]
+    bounds = [each for each in types if len(each) > 1]
+    if len(bounds) > 1 or len(set(names)) < len(names):
+        message = "one type stands twice, or two have bounds"
+        report(node.place.fault("bad-schema", message, help="write the schema in full: anyOf"))
+        return None
+    return {**(bounds[0] if bounds else {}), "type": names}
+
+
+def _choice(node: Node, values: Sequence[JsonValue], report: Report) -> JsonSchema | None:
+    if len(values) > _MOST_VALUES or any(
+        isinstance(each, bool) or len(str(each)) > _LONGEST_VALUE for each in values
+    ):
+        message = "these are no values of a choice"
+        report(node.place.fault("bad-schema", message, label=enum_hint(list(values))))
+        return None
+    twice = next((each for each in values if list(values).count(each) > 1), None)
+    if twice is not None:
+        report(node.place.fault("bad-schema", f"the choice has '{twice}' twice"))
+        return None
+    return {"enum": list(values)}
+
+
+def _type_named(word: str) -> JsonSchema | None:
+    name = word if word in TYPES else TYPE_NAMES.get(word.casefold())
+    return None if name is None else {"type": name}
+
+
+_RANGE: Final = re.compile(r"(-?\d+(?:\.\d+)?)?\.\.(-?\d+(?:\.\d+)?)?")
+
+
+def _range(text: str) -> JsonSchema | None:
+    """`0..10` is a whole number, `0.0..1.0` a number, within these bounds; `1..` has one."""
+    found = _RANGE.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    is_whole = not any("." in each for each in found.groups() if each is not None)
+    least, most = (None if each is None else _number(each) for each in found.groups())
+    if least is not None and most is not None and least > most:
+        return None
+    schema: dict[str, JsonValue] = {"type": "integer" if is_whole else "number"}
+    if least is not None:
+        schema["minimum"] = least
+    if most is not None:
+        schema["maximum"] = most
+    return schema
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
 
 
 def _unknown_type(node: ScalarNode) -> Fault:
@@ -250,7 +397,16 @@ def _walk(node: Node, report: Report, *, is_whole: bool = True) -> None:
         )
         return
     for entry in node.entries:
-        if entry.key not in KEYWORDS and not entry.key.startswith("x-"):
+        if entry.key in DESCRIBING_WORDS or entry.key.startswith(DESCRIBING_STARTS):
+            report(
+                entry.key_node.place.fault(
+                    "bad-schema",
+                    f"'{entry.key}' is not a keyword of JSON Schema, and only describes",
+                    help="it is left out: a model does not see it",
+                    is_warning=True,
+                )
+            )
+        elif entry.key not in KEYWORDS and not entry.key.startswith("x-"):
             report(
                 entry.key_node.place.fault(
                     "bad-schema",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 import click
 from attrs import evolve, frozen
 
@@ -19,6 +22,7 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import LoadedRecipe
 
 
 @frozen(kw_only=True, slots=False)
@@ -34,9 +38,19 @@ class _ValidateOptions(StrictOption, ExtensionOptions):
     type=click.Choice(["text", "json", "github", "sarif"]),
     help="text; one JSON object; annotations for a workflow; or SARIF.",
 )
+@click.option(
+    "--strict-types",
+    is_flag=True,
+    help="Refuse recipes that read fields of values whose type is not known.",
+)
 @takes_options(_ValidateOptions)
-def validate_command(options: _ValidateOptions, recipes: tuple[str, ...], form: str | None) -> int:
+def validate_command(
+    options: _ValidateOptions, recipes: tuple[str, ...], form: str | None, *, strict_types: bool
+) -> int:
     """Check RECIPES; - is standard input. Uses no model, no tool, no network; writes nothing.
+
+    Fields of values of unknown type, such as those of a tool that declares nothing, are not
+    checked; a line tells which these are.
 
     Exit code 2 if any has an error; warnings alone are fine.
     """
@@ -46,19 +60,44 @@ def validate_command(options: _ValidateOptions, recipes: tuple[str, ...], form: 
         takes_unlocked=True,
         check_model=model_check(context.settings, context.environ, context.folder_of),
     )
-    by_file = {name: _faults(name, context, catalog) for name in recipes}
-    _print(by_file, form or ("json" if context.settings.json else "text"))
+    loaded = {name: _loaded(name, context, catalog) for name in recipes}
+    by_file = {
+        name: _in_order((*each.faults, *each.unchecked)) if strict_types else each.faults
+        for name, each in loaded.items()
+    }
+    form = form or ("json" if context.settings.json else "text")
+    _print(by_file, form)
+    if form == "text" and not strict_types:
+        for name, each in loaded.items():
+            if each.unchecked and not each.errors:
+                tell(f"note: {name}: {_count(each.unchecked)}")
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
     return 2 if is_bad else 0
 
 
-def _faults(name: str, context: CommandContext, catalog: Catalog) -> tuple[Fault, ...]:
+def _loaded(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecipe:
     try:
-        return checked_recipe(name, context, catalog).faults
+        return checked_recipe(name, context, catalog)
     except RecipeError as error:
-        return error.faults
+        return LoadedRecipe(faults=error.faults)
     except MinionsError as error:
-        return (Fault(code=error.error_code, message=error.message, file=name),)
+        fault = Fault(code=error.error_code, message=error.message, file=name)
+        return LoadedRecipe(faults=(fault,))
+
+
+def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: (fault.line, fault.column)))
+
+
+_MOST_NAMED: Final = 5
+
+
+def _count(unchecked: Sequence[Fault]) -> str:
+    """Which values are not checked, in one line."""
+    names = [fault.message.partition("' has no known type")[0] + "'" for fault in unchecked]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    what = "1 value is" if len(names) == 1 else f"{len(names)} values are"
+    return f"{what} unchecked: {', '.join(names[:_MOST_NAMED])}{more}; `--strict-types` tells where"
 
 
 def _print(by_file: dict[str, tuple[Fault, ...]], form: str) -> None:
