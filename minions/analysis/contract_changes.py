@@ -144,8 +144,7 @@ def _outputs(before: JsonSchema, after: JsonSchema) -> Iterator[ContractChange]:
         return
     found = excesses(Shape.of(after), Shape.of(before))
     for excess in found:
-        is_new = excess.is_more_fields and not excess.is_unclear
-        level = ChangeLevel.MINOR if is_new else ChangeLevel.MAJOR
+        level = ChangeLevel.MINOR if excess.is_more_fields else ChangeLevel.MAJOR
         verb = "cannot be compared" if excess.is_unclear else "gives what it never gave"
         yield _change(level, _at("output", excess), f"{verb}: {excess.reason}")
     told = {_at("output", each) for each in found}

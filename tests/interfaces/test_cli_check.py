@@ -123,3 +123,120 @@ def test_a_file_and_a_folder_cannot_be_compared(cli: Cli, write: Write, tmp_path
     done = cli("check", "new.yaml", "--against", "old")
     assert done.code == 2
     assert "cannot be compared: give two files, or two folders" in done.err
+
+
+def changes(cli: Cli, write: Write, old: str, new: str) -> set[tuple[str, str]]:
+    """Level and place of every change."""
+    write("old.yaml", old)
+    write("new.yaml", new)
+    done = cli("check", "new.yaml", "--against", "old.yaml", "--json")
+    recipes = done.json["recipes"]
+    assert isinstance(recipes, list), done.err
+    return {(each["level"], each["place"]) for each in recipes[0]["changes"]}
+
+
+RIGHTS = "id: r\npermissions: {%s}\ntools: [files]\nsteps: [{id: a, goal: Go}]\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ("", "allow_write: true", ("major", "permissions.allow_write")),
+        ("allow_write: true", "", ("minor", "permissions.allow_write")),
+        ("", "allow_files__write: true", ("major", "permissions.allow_files__write")),
+        ("allow_files__write: true", "", ("minor", "permissions.allow_files__write")),
+        (
+            "allow_write: true",
+            "allow_write: true, allow_files__write: true",
+            ("minor", "permissions.allow_files__write"),
+        ),
+        (
+            "allow_write: true, allow_files__write: false",
+            "allow_write: true, allow_files__write: true",
+            ("major", "permissions.allow_files__write"),
+        ),
+        (
+            "allow_write: true",
+            "allow_write: true, requires_approval: [files__write]",
+            ("major", "permissions.requires_approval"),
+        ),
+        (
+            "allow_write: true, requires_approval: [files__write]",
+            "allow_write: true",
+            ("minor", "permissions.requires_approval"),
+        ),
+    ],
+)
+def test_rights_that_callers_have_to_grant_are_part_of_the_contract(
+    cli: Cli, write: Write, before: str, after: str, change: tuple[str, str]
+) -> None:
+    assert changes(cli, write, RIGHTS % before, RIGHTS % after) == {change}
+    assert changes(cli, write, RIGHTS % after, RIGHTS % after) == set()
+
+
+CALLS = "id: r\nlimits: {%s}\nsteps: [{id: a, goal: Go, completion: {mode: signal}}]\n"
+
+
+def test_a_higher_bound_is_told_and_a_lower_one_is_not(cli: Cli, write: Write) -> None:
+    few, many = (CALLS % f"max_model_calls_per_step: {most}" for most in (2, 5))
+    assert changes(cli, write, few, many) == {("minor", "bound.model_calls")}
+    assert changes(cli, write, many, few) == set()
+    done = cli("check", "old.yaml", "--against", "new.yaml")
+    assert "bound.model_calls at most 5 model calls, and were 2" in done.out
+    endless = "id: r\ninputs: {n: [string]}\nsteps: [{id: a, goal: Go, loop: '{{ inputs.n }}'}]\n"
+    counted = endless.replace("'{{ inputs.n }}'", "[1, 2]")
+    assert ("minor", "bound.model_calls") in changes(cli, write, counted, endless)
+    assert ("minor", "bound.model_calls") not in changes(cli, write, endless, counted)
+
+
+DEEP = "id: r\nsteps: [{id: a, goal: Go, output: {rows: [{x: string?, y: {z: string?}}]}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ("x: string?, ", "", "output.rows[].x"),
+        ("{z: string?}", "{w: string?}", "output.rows[].y.z"),
+    ],
+)
+def test_fields_deep_in_the_output_are_missed(
+    cli: Cli, write: Write, before: str, after: str, place: str
+) -> None:
+    assert ("major", place) in changes(cli, write, DEEP, DEEP.replace(before, after))
+
+
+def test_an_output_that_is_no_longer_known_breaks_and_one_that_is_known_now_does_not(
+    cli: Cli, write: Write
+) -> None:
+    known = "id: r\nsteps: [{id: a, goal: Go, output: {x: string}}]\noutput: '{{ a }}'\n"
+    unknown = known.replace("'{{ a }}'", "'{{ inputs.v }}'").replace(
+        "steps", "inputs: {v: null}\nsteps"
+    )
+    assert ("major", "output") in changes(cli, write, known, unknown)
+    assert ("minor", "output") in changes(cli, write, unknown, known)
+
+
+def test_schemas_that_cannot_be_compared_are_said_to_be_so(cli: Cli, write: Write) -> None:
+    old = OLD.replace("topic: string", "topic: {anyOf: [{type: string}, {type: integer}]}")
+    new = OLD.replace("topic: string", "topic: {anyOf: [{type: string}]}")
+    assert ("major", "inputs.topic") in changes(cli, write, old, new)
+    done = cli("check", "new.yaml", "--against", "old.yaml")
+    assert "inputs.topic cannot be compared: anyOf changed" in done.out
+
+
+def test_a_recursive_output_is_compared(cli: Cli, write: Write) -> None:
+    tree = (
+        "id: r\nsteps:\n- id: a\n  goal: Go\n  output:\n    type: object\n"
+        "    $defs: {t: {type: object, properties: {kids: {type: array, items: "
+        "{$ref: '#/$defs/t'}}, name: {type: string}}}}\n"
+        "    properties: {top: {$ref: '#/$defs/t'}}\n"
+    )
+    assert changes(cli, write, tree, tree) == set()
+    assert changes(cli, write, tree, tree.replace(", name: {type: string}", "")) != set()
+
+
+def test_long_defaults_are_cut_in_messages(cli: Cli, write: Write) -> None:
+    write("old.yaml", OLD.replace("default: 5", f"default: {10**40}"))
+    write("new.yaml", OLD.replace("default: 5", f"default: {10**70}"))
+    done = cli("check", "new.yaml", "--against", "old.yaml")
+    assert f"{'1' + '0' * 59}…, and was {10**40}" in done.out

@@ -168,6 +168,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
     "engine/services/flow/rate_window.py": Guard(tests=_FLOW),
     "engine/services/flow/waiting_line.py": Guard(tests=_FLOW),
+    "contracts/journal/start_note.py": Guard(tests=("contracts/test_start_note.py",)),
+    "analysis/contract_changes.py": Guard(tests=("interfaces/test_cli_check.py",)),
     "contracts/protected_files.py": Guard(
         tests=("contracts/test_protected_files.py",),
         places=frozenset(

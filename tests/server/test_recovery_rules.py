@@ -13,6 +13,7 @@ from attrs import field, frozen
 from builders import draft_of, entry_of
 from minions.app.runs.unexecuted_runs import idle_executions, may_pass
 from minions.contracts.journal.journal import HeldLease, JournalEntry, Lease
+from minions.contracts.journal.start_note import StartNote
 from minions.data.errors import (
     EnvironmentRefusedError,
     JournalError,
@@ -98,6 +99,7 @@ class AppState:
         return SimpleNamespace(
             run_id=run_id,
             note=self.notes[run_id],
+            noted=StartNote.of(self.notes[run_id]),
             has_ended=run_id in self.ended,
             inputs={},
             entries=[

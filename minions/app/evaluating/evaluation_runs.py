@@ -24,6 +24,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import given
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
@@ -33,7 +34,6 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.engine.history.imported_entries import STRANGERS_RECIPE
 from minions.engine.history.recorded import recorded_end
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
@@ -334,7 +334,7 @@ class Evaluation:
                 max_cost_usd=left,
                 retry_failed=plan.retry_failed,
                 retry_outages=plan.retry_outages,
-                note={**plan.note, EVALUATED: plan.title},
+                note={**plan.note, **StartNote(evaluation=plan.title).to_json()},
             ),
         )
         async for result in batch:
@@ -508,8 +508,6 @@ class _CaseItems(BatchItems):
 # --- where the cases of an evaluation come from --------------------------------------------------
 
 
-EVALUATED: Final = "eval"
-"""The key of the note of runs that an evaluation asked: they are no cases of another."""
 _PAGE: Final = 100
 
 
@@ -578,7 +576,7 @@ async def recorded_rows(
 async def _add(found: RecordedCases, journal: Journal, row: RunRow, recipe: AgentRecipe) -> None:
     try:
         recorded = await load_recorded_run(journal, row.run_id)
-        if recorded.note.get(EVALUATED) or recorded.note.get(STRANGERS_RECIPE):
+        if recorded.noted.evaluation is not None or recorded.noted.is_strangers:
             return
         end = await recorded_end(journal, row)
     except MinionsError:  # a damaged run harms only itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, Unpack, cast, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from minions.app.runs.application_runs import (
     ApplicationRuns,
@@ -19,6 +19,7 @@ from minions.contracts import decision_words
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.file_changes import RollbackReport
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.secrets import plain_inputs
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, dumps
@@ -309,5 +310,5 @@ def _with_reasons(
 ) -> Mapping[str, JsonValue]:
     if not reasons:
         return note
-    before = cast("Mapping[str, JsonValue]", note.get(_REASONS) or {})
-    return {**note, _REASONS: {**before, **reasons}}
+    told = StartNote(reasons={**StartNote.of(note).reasons, **reasons})
+    return {**note, **told.to_json()}

@@ -1,7 +1,7 @@
 """What whoever acts decided about a run, apart from its recipe and inputs: the policy of the run.
 
 It comes from flags and configuration alone, and is stored as the note of the run's start so that a
-resume continues with it. This module is the only place where a stored note is read as a policy.
+resume continues with it (`contracts.journal.start_note`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.journal.child_runs import ChildLink
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.data.json_values import JsonValue
 
@@ -49,21 +50,16 @@ class RunPolicy:
         A note that is not of such a form decides nothing, nor does that of a run which was imported
         and not yet resumed.
         """
-        if note.get("imported"):
+        noted = StartNote.of(note)
+        if noted.is_imported:
             return cls()
-        cost = note.get("max_cost_usd")
         return cls(
-            approve=_text(note, "approve"),
-            model=_text(note, "model"),
-            folder=Path(_text(note, "folder") or "."),
-            cwd=_text(note, "cwd"),
-            max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
-            no_cache=note.get("no_cache") is True,
-            queue=QueuePlace.of_note(note.get(QUEUE)),
-            child=ChildLink.of_note(note),
+            approve=noted.approve,
+            model=noted.model,
+            folder=Path(noted.folder or "."),
+            cwd=noted.cwd,
+            max_cost_usd=noted.max_cost_usd,
+            no_cache=noted.no_cache,
+            queue=noted.queue,
+            child=noted.child,
         )
-
-
-def _text(note: Mapping[str, JsonValue], key: str) -> str | None:
-    value = note.get(key)
-    return value if isinstance(value, str) else None

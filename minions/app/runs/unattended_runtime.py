@@ -155,7 +155,7 @@ class UnattendedRuntime:
         """
         services = self.services
         recorded = await load_recorded_run(services.journal, run_id, threads=services.beside)
-        command = recorded.note.get("command")
+        command = recorded.noted.command
         if command is not None:
             raise UsageError(
                 f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "

@@ -168,12 +168,14 @@ class ChildWait:
     @classmethod
     def of_note(cls, note: Mapping[str, JsonValue]) -> Sequence[ChildWait]:
         """What was stored; empty: the run waits for no child run."""
-        found, stored = [], note.get(_WAITS)
+        found, stored = list[ChildWait](), note.get(_WAITS)
         for each in stored if isinstance(stored, list) else ():
-            start, most = (each.get(n) for n in ("start", "most_open")) if each else (None, None)
+            if not isinstance(each, Mapping):
+                continue
+            start, most = each.get("start"), each.get("most_open")
             if isinstance(start, str) and start and isinstance(most, int) and most >= 0:
-                found.append(cls(start=start, most_open=most))
-        return found
+                found.append(ChildWait(start=start, most_open=most))
+        return tuple(found)
 
     @staticmethod
     def without(note: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -21,13 +21,13 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import LISTED, Number, RunRow, SessionRow, Spent, day_of
+from minions.contracts.journal.start_note import MARKS
 from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.data.json_values import JsonValue, dumps
 
 _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _IMPORTED: Final = "imported"
-_MARKS: Final = ("queue", "server", _IMPORTED)
 _LEVELS: Final = 160
 """Levels of nesting that are read for these words: each writes a character at least."""
 _MEMBERS: Final = 20
@@ -337,4 +337,4 @@ def _shown(text: object) -> str | None:
 
 
 def _mark(note: Mapping[str, object] | None) -> str | None:
-    return next((mark for mark in _MARKS if note.get(mark)), None) if note else None
+    return next((mark for mark in MARKS if note.get(mark)), None) if note else None

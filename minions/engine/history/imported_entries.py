@@ -26,14 +26,12 @@ from minions.contracts.journal.facts import (
     SessionOpened,
 )
 from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.start_note import StartNote
 
 _KEPT_IN_NOTES: Final = frozenset({"command", "extensions"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
 `approve`, `cwd`, `max_cost_usd` or `model` (which may name a file), is dropped. `imported` is
 added: no server resumes the run unasked."""
-STRANGERS_RECIPE: Final = "strangers_recipe"
-"""The mark in the note of a run whose recipe came with an import: what the recipe may do is asked,
-also after the run was resumed here."""
 
 R = TypeVar("R", bound=RunBeginning)
 
@@ -69,5 +67,5 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
 
 def _without_grants(fact: R) -> R:
     allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
-    note = {**allowed, "imported": True, STRANGERS_RECIPE: True}
+    note = {**allowed, **StartNote(is_imported=True, is_strangers=True).to_json()}
     return replace(fact, note=note, user=None, directory=UNSET, queued=None)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
@@ -97,7 +97,7 @@ class RunWiring:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            offer=Offer.of_note(start.note) if start.note else None,
+            offer=StartNote.of(start.note).offer if start.note else None,
             user=start.user,
         )
         opened = self.opened(

@@ -16,6 +16,7 @@ from minions.contracts.journal.child_runs import (
 )
 from minions.contracts.journal.facts import RunBeginning, StepFailed, StepFinished, given
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.steps import Step
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue, dumps
@@ -169,7 +170,7 @@ class ChildRuns:
             row.session_id, run_id=row.run_id, kinds={"run"}, newest_first=True
         )
         begun = next((e.fact for e in newest if isinstance(e.fact, RunBeginning)), None)
-        return ChildLink.of_note(begun.note or {}) if begun is not None else None
+        return StartNote.of(begun.note).child if begun is not None else None
 
     async def execution(
         self, step: Step[object], run_id: str, row: RunRow | None

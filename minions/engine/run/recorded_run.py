@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunBeginning, given, inputs_in
 from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
-from minions.engine.history.imported_entries import STRANGERS_RECIPE
 from minions.engine.run.recipe_changes import (
     changed_documents,
     changed_steps,
@@ -68,6 +68,11 @@ class RecordedRun:
         return self.start.note or {}
 
     @property
+    def noted(self) -> StartNote:
+        """What of its note the engine and its commands read."""
+        return StartNote.of(self.start.note)
+
+    @property
     def generation(self) -> int:
         """The number of its newest execution, from 1."""
         return max(entry.generation for entry in self.entries)
@@ -104,7 +109,7 @@ class RecordedRun:
             file=f"<recipe of {self.run_id}>",
             directory=given(self.start.directory),
         )
-        if not self.note.get(STRANGERS_RECIPE):
+        if not self.noted.is_strangers:
             return recipe
         permissions = attrs.evolve(recipe.permissions, is_strangers=True)
         return attrs.evolve(recipe, permissions=permissions)

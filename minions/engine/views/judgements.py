@@ -22,6 +22,7 @@ from minions.contracts.journal.facts import (
     given,
 )
 from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.start_note import StartNote
 from minions.data.json_values import JsonValue, parse_json, texts_in
 from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.expressions.values import is_same
@@ -68,7 +69,7 @@ class Judgements:
         self._reasons = reasons
         self._marks = marks_in(rows)
         starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
-        self._note = (starts[0].note if starts else None) or {}
+        self._noted = StartNote.of(starts[0].note if starts else None)
 
     def judgement(self, row: JournalEntry) -> tuple[str, ExampleReason] | None:
         """When and why the output counts as good; None: it does not."""
@@ -100,9 +101,7 @@ class Judgements:
         if not isinstance(fact.decision, Approve) or fact.edited_arguments is not None:
             return False
         resumed = (each.fact for each in self._rows if isinstance(each.fact, RunResumed))
-        return (
-            any(row.key in each.decided for each in resumed) or self._note.get("approve") == "ask"
-        )
+        return any(row.key in each.decided for each in resumed) or self._noted.approve == "ask"
 
     def _is_checked(self, ended_at: int) -> bool:
         """Whether an `assert` of the recipe that reads the step completed after the output."""

@@ -43,8 +43,8 @@ from minions.contracts.journal.facts import (
     inputs_in,
 )
 from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.messages import Message, message_to_json
-from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.contracts.sessions import SessionStep
 from minions.data.errors import NEEDS_DECISION, Fault
@@ -223,7 +223,7 @@ def _resumes_at(
     run: RunSummary, begun: RunBeginning | None, ended: RunFinished | None
 ) -> datetime | None:
     if run.status == RunState.QUEUED and begun is not None:
-        place = QueuePlace.of_note((begun.note or {}).get("queue"))
+        place = StartNote.of(begun.note).queue
         return place.not_before if place is not None else None
     at = ended.resumes_at if ended is not None else None
     return None if at is None else datetime.fromisoformat(at)

@@ -13,13 +13,14 @@ from attrs import evolve, frozen
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.app.runs.deciders import decider_for
-from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.runs.run_policy import RunPolicy
 from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
 from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.start_note import MARKS, StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import (
     EnvironmentRefusedError,
@@ -27,7 +28,7 @@ from minions.data.errors import (
     RecipeError,
     UsageError,
 )
-from minions.data.json_values import JsonValue, as_texts
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -210,16 +211,16 @@ class RecordedRunOpener:
 
     def _tell_extensions(self) -> None:
         """Print the extensions that the run had and this command lacks; a person may name them."""
-        now = as_texts(note_of(self.context, None).get("extensions") or [])
-        before = as_texts(self._noted.get("extensions") or [])
+        now = StartNote.of(note_of(self.context, None)).extensions
+        before = StartNote.of(self._noted).extensions
         if missing := [name for name in before if name not in now]:
             flags = " ".join(f"--extensions {name}" for name in missing)
             tell(f"The run was started with {flags}. The recipe is stored with a run, code is not.")
 
     def note(self) -> Mapping[str, JsonValue]:
         """The note to store with the resumed run, for the next resume."""
-        marks = ("imported", "server", QUEUE)  # from now on it belongs to this command line
-        note = {name: value for name, value in self._noted.items() if name not in marks}
+        # From now on it belongs to this command line.
+        note = {name: value for name, value in self._noted.items() if name not in MARKS}
         now = note_of(self.context, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 

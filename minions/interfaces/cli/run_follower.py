@@ -22,6 +22,7 @@ from minions.app.wiring.configured_models import Cassettes
 from minions.contracts.context import Limits
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.journal.start_note import StartNote
 from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
@@ -68,18 +69,15 @@ def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
     """
     settings, folder = context.settings, context.folder_of("extensions")
     named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
-    note: dict[str, JsonValue] = {"cwd": str(Path.cwd())}
-    if named:
-        note["extensions"] = list(named)
-    if model is not None:
-        note |= {"model": model, "folder": str(context.folder_of("model"))}
-    if "approve" in context.flags:
-        note["approve"] = settings.approve
-    if "max_cost_usd" in context.flags:
-        note["max_cost_usd"] = settings.max_cost_usd
-    if settings.no_cache:
-        note["no_cache"] = True
-    return note
+    return StartNote(
+        cwd=str(Path.cwd()),
+        extensions=tuple(named),
+        model=model,
+        folder=None if model is None else str(context.folder_of("model")),
+        approve=settings.approve if "approve" in context.flags else None,
+        max_cost_usd=settings.max_cost_usd if "max_cost_usd" in context.flags else None,
+        no_cache=settings.no_cache,
+    ).to_json()
 
 
 async def follow(

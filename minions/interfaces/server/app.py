@@ -23,6 +23,7 @@ from minions.app.wiring.databases import place_of_journal, shared_dispatch, stat
 from minions.app.wiring.logs import is_logging
 from minions.app.wiring.webhook import waiting_webhook
 from minions.contracts.calls import ChatModel
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
 from minions.contracts.tracing import Tracer
@@ -47,7 +48,7 @@ from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels, StreamPlaces
-from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
+from minions.interfaces.server.live.recovery import Recovery
 from minions.interfaces.server.live.server_runs import RunLocks, RunManager, RunStarter
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.recipe_store import RecipeStore
@@ -235,7 +236,7 @@ def create_app(
         project=(services.project if services is not None else None) or project_of(Path.cwd()),
     ).evolve(models=models)
     runtime = _counting(runtime)
-    note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}
+    note = {**StartNote(cwd=str(Path.cwd()), is_of_server=True).to_json(), **(note or {})}
     offered = (*options.plan_workspaces, *options.input_folders)
     folders: tuple[str | Path, ...] = (*recipes, *offered)
     served = ServerRuntime(settings, runtime, note=note, folders=folders)

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.offers import Offer
 from minions.contracts.runtime import Ids
 from minions.contracts.secrets import InputValue, SecretRef
@@ -56,10 +57,11 @@ class ServerRuntime(UnattendedRuntime):
         Raises:
             UsageError: A setting is wrong.
         """
-        folder = str(note.get("cwd", "."))
+        folder = StartNote.of(note).cwd or "."
         name = worker_name(runtime.services.ids("srv"))
         super().__init__(settings, runtime, name=name, folder=folder)
         self._note = note
+        self._folder = folder
         self._offer = Offer.beneath((folder, *folders), way=way.name)
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets, way)
         self._caller_inputs = CallerInputs(self._offer, way)
@@ -93,7 +95,7 @@ class ServerRuntime(UnattendedRuntime):
                 f"The model '{name[:100]}' may not be chosen here. Models are: {listed}.",
                 suggestions=near_names(name, known),
             )
-        return {"model": name, "folder": str(self._note.get("cwd", "."))}
+        return StartNote(model=name, folder=self._folder).to_json()
 
     def check_inputs(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True

@@ -24,6 +24,7 @@ from minions.contracts.executions import RunState, RunStatus
 from minions.contracts.journal.child_runs import OPEN_STATES, ChildRunQueue, ChildWait, QueueableRun
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import IsWorkerGone, Log
 from minions.data.errors import (
@@ -131,7 +132,7 @@ class RunExecution:
         """The end of a job whose run is not executed, as its record says; None: it is."""
         if recorded.has_ended:
             return _DONE
-        if recorded.note.get("imported"):
+        if recorded.noted.is_imported:
             return self._drop(job, "it came from a file, and nobody here queued it")
         if RunPolicy.recorded(recorded.note).queue is None:
             return self._drop(job, "its record does not say that it was queued")
@@ -434,7 +435,7 @@ class ParentRuns:
         return await self._has_enough(fact) if isinstance(fact, RunBeginning) else None
 
     async def _has_enough(self, newest: RunBeginning) -> bool | None:
-        waits = ChildWait.of_note(newest.note or {}) if newest.queued else ()
+        waits = StartNote.of(newest.note).waits if newest.queued else ()
         for wait in waits:
             wanted = RunFilter(id_start=wait.start, statuses=OPEN_STATES)
             if not await self._journal.runs(wanted, limit=1, offset=wait.most_open):

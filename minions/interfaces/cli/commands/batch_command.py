@@ -28,6 +28,7 @@ from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.data.bounded_files import open_regular
 from minions.data.errors import (
@@ -318,14 +319,15 @@ async def _check_earlier(batch: Batch, plan: BatchPlan) -> None:
     note = await batch.earlier_start()
     if note is None:
         return
-    folder = note.get("cwd")
-    if folder != plan.note.get("cwd"):
+    before, now = StartNote.of(note), StartNote.of(plan.note)
+    folder = before.cwd
+    if folder != now.cwd:
         raise UsageError(
             f"This batch was started in {folder}, where relative paths start: continue it there, "
             "or give another --name, which is another batch.",
             code="other-folder",
         )
-    if note.get("batch") != plan.note["batch"]:
+    if before.batch != now.batch:
         tell(
             "warning: the recipe was edited since this batch was started; recorded lines keep "
             "their results (--retry-failed uses the edited one; --name makes another batch)"

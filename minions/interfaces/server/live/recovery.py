@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.unexecuted_runs import (
@@ -23,9 +22,6 @@ from minions.data.words import shell_word
 from minions.engine.run.recorded_run import RecordedRun
 from minions.interfaces.server.live.server_runs import RunManager
 from minions.interfaces.server.server_runtime import ServerRuntime
-
-BEGUN_BY_SERVER: Final = "server"
-"""A key in the note of a run's start: a server began the run, so any server may resume it."""
 
 
 class Recovery:
@@ -132,11 +128,11 @@ class Recovery:
             self._log.warning(event, run_id=run_id, reason=reason)
 
     def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
-        if recorded.has_ended or recorded.note.get("imported"):
+        if recorded.has_ended or recorded.noted.is_imported:
             return False
         if RunPolicy.recorded(recorded.note).queue is not None:
             return False  # it belongs to the workers of that queue
-        if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
+        if not (is_own or recorded.noted.is_of_server):
             return False
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             self._log_once(

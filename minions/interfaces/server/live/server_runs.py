@@ -19,6 +19,7 @@ from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
 from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.codec import encode
@@ -168,7 +169,7 @@ class RunStarter:
             return None
         begun = rows[0].fact
         note = begun.note if isinstance(begun, RunBeginning | RunRejected) else None
-        if (note or {}).get("asked") != await self._digest(wanted):
+        if StartNote.of(note).asked != await self._digest(wanted):
             raise UsageError(
                 f"The Idempotency-Key was used for run '{run_id}' with another body. Take a new "
                 "key for a new run.",
@@ -184,7 +185,7 @@ class RunStarter:
         note = self._runtime.note(is_stored=wanted.recipe is not None)
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
-            note["asked"] = await self._digest(wanted)
+            note |= StartNote(asked=await self._digest(wanted)).to_json()
 
         def prepared() -> AgentRun[JsonValue]:
             executor = self._runtime.executor(
