@@ -13,7 +13,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test test-local check typos bench tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -62,6 +62,9 @@ conformance-mcp: $(READY)  ## Run the official conformance suite of MCP; needs n
 	@test -d $(CONFORMANCE)/node_modules/@modelcontextprotocol/conformance || { echo "The suite is not there. Get it, and a Node that it takes, by" \
 		"\`npm install --prefix $(CONFORMANCE) @modelcontextprotocol/conformance@0.1.16 node@22\`." >&2; exit 1; }
 	MINIONS_MCP_CONFORMANCE=$(CONFORMANCE) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interfaces/test_mcp_conformance.py
+
+typos: $(READY)  ## Misspell every name of every recipe; writes docs/design/typos.md.
+	PYTHONPATH=.:tests $(BIN)/python -m typos
 
 FUZZ_SECONDS ?= 10
 fuzz: $(READY)  ## Give readers of strangers' data inputs that nobody thought of; FUZZ_SECONDS=60 for each target.

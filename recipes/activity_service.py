@@ -6,6 +6,7 @@ With a real service these four functions would call it; the recipe stays as it i
 from __future__ import annotations
 
 import json
+from typing import TypedDict
 
 from attrs import Factory, define, frozen
 
@@ -23,6 +24,22 @@ class Activity:
     km: float
     visibility: str
     kudos: tuple[str, ...] = ()
+
+
+class Listed(TypedDict):
+    """One workout in a list."""
+
+    id: int
+    type: str
+    km: float
+    visibility: str
+
+
+class Found(TypedDict):
+    """Workouts since a time."""
+
+    list: list[Listed]
+    since: int
 
 
 SAMPLE = (
@@ -46,9 +63,9 @@ class Service:
         """The functions that the recipe calls."""
 
         @tool(name="getMyActivities", effect="pure")
-        def get_my_activities(after_unix: int) -> dict[str, object]:
+        def get_my_activities(after_unix: int) -> Found:
             """Activities since that time."""
-            found = [
+            found: list[Listed] = [
                 {"id": each.id, "type": each.type, "km": each.km, "visibility": each.visibility}
                 for each in self.activities
             ]

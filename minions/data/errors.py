@@ -317,8 +317,31 @@ def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[st
     import difflib
 
     by_folded = {option.casefold(): option for option in _comparable(name, options)}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
-    return tuple(by_folded[match] for match in close)
+    wanted = name.casefold()
+    close = difflib.get_close_matches(wanted, by_folded, n=limit + _MORE, cutoff=0.6)
+    edits = [option for option in by_folded if is_one_edit(wanted, option)]
+    letters = sorted(wanted)
+    first = sorted(edits, key=lambda option: sorted(option) != letters)  # swapped letters
+    ranked = dict.fromkeys((*(each for each in first if each in close), *first, *close))
+    return tuple(by_folded[match] for match in tuple(ranked)[:limit])
+
+
+_MORE: Final = 3
+"""Similar names beyond those that are wanted, of which one edit apart come first."""
+
+
+def is_one_edit(one: str, other: str) -> bool:
+    """Whether a letter was dropped, added, replaced or swapped with its neighbour."""
+    if abs(len(one) - len(other)) > 1 or min(len(one), len(other)) < 1 or one == other:
+        return False
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    left, right = one[start:], other[start:]
+    if len(left) == len(right):
+        is_swapped = left[:2] == right[:2][::-1] and left[2:] == right[2:]
+        return len(one) > 1 and ((left[1:] == right[1:] and len(one) > 1) or is_swapped)
+    return len(one) + len(other) > 3 and (left[1:] == right or left == right[1:])
 
 
 _LONGEST_NAME: Final = 100

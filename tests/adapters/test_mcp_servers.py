@@ -15,11 +15,14 @@ import pytest
 from attrs import evolve
 
 from mcp_servers import PROGRAM, called, fake_command, fake_server, parts, pinned, scope
+from minions.adapters.tools.mcp.mcp_toolsets import LockedServer, McpToolsets
 from minions.adapters.tools.mcp.started_server import McpServer
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.contracts.tools import Effect
 from minions.data.errors import MinionsError, ToolError, ToolServerError
 from minions.data.json_values import JsonValue
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import check_recipe_text
 from minions.testing.processes import gone, with_argument
 from patience import HANG_S
 
@@ -64,6 +67,24 @@ async def test_structured_results_are_values_and_fit_the_schema_that_was_seen() 
         with pytest.raises(ToolServerError, match="does not fit its schema") as raised:
             await call("add", says="three")
         assert raised.value.error_code == "mcp-bad-result"
+
+
+async def test_recipes_are_checked_by_the_results_that_a_locked_server_declares() -> None:
+    """A-164."""
+    server = fake_server()
+    locked = LockedServer(server=server, pinned=await pinned(server))
+    toolsets = McpToolsets({"fake": locked}, {}, parts)
+    text = (
+        "id: r\ntools: [mcp.fake]\nsteps:\n  - {id: a, tool: mcp.fake__add, params: {}}\n"
+        "  - {id: b, set: {x: '{{ a.summ }}', y: '{{ a.sum.z }}', z: '{{ a.value.sum }}'}}\n"
+    )
+    specs = toolsets["mcp.fake"].specs_under(None)
+    text = text.replace("mcp.fake__add", next(spec.name for spec in specs if "add" in spec.name))
+    faults = check_recipe_text(text, "r.yaml", Catalog(toolsets=toolsets)).faults
+    told = [(fault.is_warning, fault.message[:40]) for fault in faults]
+    assert (True, "'a' may have no 'summ': its type does no") in told
+    assert (False, "'a.sum' can never have 'z': it is a numb") in told
+    assert not any("'value'" in message for _, message in told)
 
 
 async def test_hints_become_effects_and_without_them_a_tool_is_called_once() -> None:

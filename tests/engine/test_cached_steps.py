@@ -171,6 +171,18 @@ async def test_a_pure_tool_is_not_called_again_for_the_same_arguments() -> None:
     assert sum(house.world.done.values()) == 2
 
 
+async def test_a_kept_result_is_none_where_the_step_says_another_type() -> None:
+    """A-164."""
+    house = House()
+    house.tools = [house.world.tool("look", Effect.PURE, {"found": 3})]
+    step: Document = {"id": "a", "tool": "look", "cache": True}
+    assert (await house.run(house.recipe(step))).output == {"found": 3}
+    typed = house.recipe({**step, "returns": {"found": "string"}})
+    error = (await house.run(typed)).error
+    assert error is not None
+    assert error.code == "bad-result"
+
+
 async def test_each_item_of_a_loop_is_kept_for_itself() -> None:
     house = House()
     step: Document = {

@@ -7,11 +7,21 @@ from typing import TypedDict
 
 import pytest
 
-from builders import FakeTool, fake_tool, run_of, run_recipe, text_step
+from builders import (
+    FakeTool,
+    deterministic_services,
+    executor_of,
+    fake_tool,
+    run_of,
+    run_recipe,
+    text_step,
+)
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import StepStatus
 from minions.contracts.tools import Effect
 from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing import tool_request
 
@@ -107,3 +117,22 @@ async def test_a_result_that_the_recipe_says_otherwise_fails_the_step() -> None:
     for part in ("'look'", "'a'", "$.rows[0]", "1 is not of type 'string'"):
         assert part in error.message
     assert len(look.asked) == 1
+
+
+async def test_a_recorded_result_is_none_where_the_step_says_another_type_now() -> None:
+    """A-164."""
+    look = fake_tool(work=lambda _: {"rows": [1]}, effect=Effect.PURE)
+    services = deterministic_services()
+    executor = executor_of(ScriptedModel([]), tools=[look], services=services)
+
+    def recipe(returns: str) -> AgentRecipe:
+        text = (
+            f"id: r\nsteps:\n  - {{id: a, tool: look{returns}}}\n"
+            "  - {id: b, assert: 'a.rows | length > 1'}\n"
+        )
+        return load_recipe_text(text, "r.yaml", Catalog(tools={"look": look.spec}))
+
+    assert (await executor.execute(recipe(""))).error is not None
+    again = await executor.retry("run_1", recipe=recipe(", returns: {rows: [string]}"))
+    assert again.error is not None
+    assert again.error.code == "bad-result"

@@ -36,7 +36,8 @@ def read(text: str, kind: JsonValue) -> JsonValue:
         ("bgu", {"enum": ["bug", None]}, "bgu"),
         ("yes", {"enum": [True, 1]}, True),
         ("3", {}, "3"),
-        ("3", {"anyOf": [{"type": "integer"}]}, "3"),
+        ("3", {"anyOf": [{"type": "integer"}]}, 3),
+        ("3", {"allOf": [{"type": "integer"}]}, "3"),
     ],
 )
 def test_a_cell_is_read_as_the_output_has_it(

@@ -12,7 +12,7 @@ OWN = """
 from minions import tool
 
 @tool(effect="once")
-def send(to: str, text: str) -> str:
+def send(to: str, text: str) -> list[str]:
     '''Never called here.'''
     raise SystemExit("called")
 

@@ -128,7 +128,8 @@ output:
 NESTED: Mapping[str, str] = {
     "kid": KID,
     "tree": TREE,
-    "untyped": "id: untyped\nsteps: [{id: t, tool: getCurrentDateTime}]\n",
+    "untyped": "id: untyped\ntools: [data]\n"
+    "steps: [{id: t, tool: data__parse_json, params: {text: '1'}}]\n",
     "around": "id: around\nsteps: [{id: t, recipe: untyped.yaml}]\n",
     "between": "id: between\nsteps: [{id: k, recipe: kid.yaml, with: {a: 1}}]\n",
     "parent": PARENT,
@@ -311,7 +312,11 @@ def test_a_recipe_with_faults_has_no_client(cli: Cli, write: Write) -> None:
         ("steps: [{id: a, goal: X}]\noutput: '{{ a | length }}'", {"type": ["integer"]}),
         ("steps: [{id: a, goal: X}]\noutput: '{{ inputs.i }}'", {"type": "integer"}),
         ("steps: [{id: a, goal: X}]\noutput: 7", {"type": "integer"}),
-        ("steps: [{id: a, tool: getCurrentDateTime}]", {}),
+        ("steps: [{id: a, tool: loadState, params: {key: k}}]\noutput: '{{ a.value }}'", {}),
+        (
+            "steps: [{id: a, tool: loadState, params: {key: k}}]\noutput: '{{ a.key }}'",
+            {"type": "string"},
+        ),
     ],
 )
 def test_an_output_is_known_where_it_is_certain(recipe: str, known: JsonSchema) -> None:
@@ -324,13 +329,14 @@ def test_an_output_is_known_where_it_is_certain(recipe: str, known: JsonSchema) 
     assert checked.output == known
 
 
-def test_a_schema_with_references_is_known_whole_and_not_in_parts() -> None:
+def test_a_schema_with_references_is_known_whole_and_without_them_in_parts() -> None:
     schema = "{$defs: {t: {type: string}}, type: object, properties: {a: {$ref: '#/$defs/t'}}}"
     for output, is_known in (("'{{ a }}'", True), ("'{{ a.a }}'", False), ("{x: '{{ a }}'}", None)):
         text = f"id: r\nsteps: [{{id: a, goal: X, output: {schema}}}]\noutput: {output}\n"
         known = check_recipe_text(text, "r.yaml", Catalog()).output
         if is_known is None:
-            assert known["properties"] == {"x": {}}
+            inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+            assert known["properties"] == {"x": inner}
         else:
             assert ("$defs" in known) is is_known
 

@@ -253,3 +253,17 @@ def test_the_item_of_a_loop_over_an_expression_has_a_type(over: str, read: str) 
     ((_, message, label),) = faults(step)
     assert "'loop.item' can never have 'pth'" in message
     assert label == "did you mean 'path'?"
+
+
+def test_a_field_that_an_open_type_does_not_name_is_a_warning() -> None:
+    returns: Mapping[str, JsonValue] = {
+        "type": "object",
+        "properties": {"sum": {"type": "number"}},
+        "required": ["sum"],
+    }
+    add = fake_tool("add", returns=returns).spec
+    text = "id: r\nsteps:\n  - {id: a, tool: add}\n  - {id: b, set: {x: '{{ a.summ }}'}}\n"
+    loaded = check_recipe_text(text, "r.yaml", Catalog(tools={"add": add}))
+    (fault,) = loaded.faults
+    assert (fault.code, fault.is_warning) == ("unknown-reference", True)
+    assert (fault.message[:22], fault.label) == ("'a' may have no 'summ'", "did you mean 'sum'?")

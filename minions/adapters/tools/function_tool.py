@@ -167,12 +167,14 @@ def tool(
             getattr(function, "__name__", type(function).__name__) if name is None else name
         )
         docs = _documentation(inspect.getdoc(function) or "")
-        parameters = _parameters(function, docs.arguments)
+        owner = getattr(function, "__qualname__", repr(function))
+        hints = _hints(function, owner, include_extras=True)
+        parameters = _parameters(function, owner, hints, docs.arguments)
         spec = ToolSpec(
             name=tool_name,
             description=docs.summary if description is None else description,
             parameters=_schema(parameters, tool_name),
-            returns=_result_schema(function),
+            returns=_result_schema(hints.get("return", object)),
             effect=_effect(effect, tool_name),
             timeout_s=timeout_s,
             success_key=success_key,
@@ -273,10 +275,11 @@ class _Parameter:
 
 
 def _parameters(
-    function: Callable[..., object], descriptions: Mapping[str, str]
+    function: Callable[..., object],
+    owner: str,
+    hints: Mapping[str, object],
+    descriptions: Mapping[str, str],
 ) -> Sequence[_Parameter]:
-    owner = getattr(function, "__qualname__", repr(function))
-    hints = _hints(function, owner, include_extras=True)
     types = _hints(function, owner, include_extras=False)
     parameters: list[_Parameter] = []
     faults: list[str] = []
@@ -306,10 +309,8 @@ def _hints(
         ) from error
 
 
-def _result_schema(function: Callable[..., object]) -> JsonSchema | None:
+def _result_schema(hint: object) -> JsonSchema | None:
     """What the return annotation says of the results; None: it says nothing."""
-    owner = getattr(function, "__qualname__", repr(function))
-    hint = _hints(function, owner, include_extras=True).get("return", object)
     while typing.get_origin(hint) in _AWAITED:
         hint = typing.get_args(hint)[-1]
     return result_schema_of(hint)

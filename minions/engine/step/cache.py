@@ -107,7 +107,8 @@ def _tell(view: StepView, event: str, error: Exception) -> None:
 
 
 def _told(spec: ToolSpec) -> JsonValue:
-    return [spec.name, spec.description, spec.parameters, spec.effect.value]
+    declared = () if spec.returns is None else (spec.returns,)
+    return [spec.name, spec.description, spec.parameters, spec.effect.value, *declared]
 
 
 def _toolsets(view: StepView, tools: Sequence[str]) -> Iterator[JsonValue]:

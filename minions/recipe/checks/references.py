@@ -154,7 +154,8 @@ class _Checker:
             elif root == "run":
                 self._run(use, reference)
             else:
-                self._unknown(use, reference, "only 'inputs' and 'run' can be read here", ())
+                message = "only 'inputs' and 'run' can be read here"
+                self._unknown(use, reference, message, ("inputs", "run"), str(root))
 
     # --- roots ---------------------------------------------------------------------------
 
@@ -336,7 +337,8 @@ class _Checker:
         if dead_end is None:
             depth = find_unchecked(shape, reference.path[start:])
             if depth is not None:
-                self._note_unchecked(use, reference, start + depth, looping)
+                here = shape.at(reference.path[start : start + depth])
+                self._note_unchecked(use, reference, start + depth, looping, here)
             return
         depth = start + dead_end.depth
         known = path_text(reference.path[:depth])
@@ -360,7 +362,12 @@ class _Checker:
         )
 
     def _note_unchecked(
-        self, use: TemplateUse, reference: Reference, depth: int, looping: StepDraft | None
+        self,
+        use: TemplateUse,
+        reference: Reference,
+        depth: int,
+        looping: StepDraft | None,
+        shape: Shape,
     ) -> None:
         """Note that nothing is known of a value of which a field is read."""
         name = path_text(reference.path[:depth])
@@ -381,11 +388,27 @@ class _Checker:
             f"'{name}' has no known type, so '{reference.path[depth]!s:.60}' of it is not checked",
             help=help_text,
         )
+        names = shape.open_names()
+        if producer is not None and producer.kind == "tool" and names:
+            # The type of the result allows any other name, but most say so without meaning it.
+            wanted = str(reference.path[depth])
+            if wanted in names:
+                return  # another of the types that the value may have names it
+            fault = use.place_of(reference).fault(
+                "unknown-reference",
+                f"'{name}' may have no '{wanted:.60}': its type does not name that",
+                label=suggestion(wanted, names),
+                help=f"it names: {', '.join(names)}",
+                is_warning=True,
+            )
+            self._report(fault)
+            return
         self._draft.unchecked.setdefault(key, fault)
 
     def _unknown_root(self, use: TemplateUse, reference: Reference, root: str) -> None:
         names = (*self._ids, *self._saved)
-        label = suggestion(root, (*names, "inputs", "steps", "run"))
+        iterates = any(step.has_loop or step.has_while for step in self._draft.steps)
+        label = suggestion(root, (*names, "inputs", "steps", "run", *(["loop"] * iterates)))
         if root == "loop":
             label = "'loop' is known in steps that have one, in every key but 'loop' and 'when'"
         dashed = [name for name in self._ids if "-" in name and name.split("-")[0] == root]

@@ -119,6 +119,12 @@ class Shape(Struct, frozen=True):
         """The keys that the value is known to have."""
         return _names_of(_alternatives([self.node], self.root) or ())
 
+    def open_names(self) -> tuple[str, ...]:
+        """The keys that it names, if it does not forbid others nor says that there may be some."""
+        nodes = _alternatives([self.node], self.root) or ()
+        says = any(node.get("additionalProperties", False) is not False for node in nodes)
+        return () if says or any("properties" not in node for node in nodes) else _names_of(nodes)
+
     def in_words(self) -> str:
         """The type for messages: "a list of {path, size}"."""
         if names := self.names():

@@ -65,7 +65,7 @@ class Sources:
         self._movable_roots: dict[int, tuple[JsonSchema, bool]] = {}
         """By id of a root schema: a self-contained form of it, and whether it has no references."""
         for step in draft.steps:
-            if step.kind == "set" and not step.has_loop:
+            if step.kind == "set":
                 self._see_through(step)
 
     @property
@@ -119,8 +119,10 @@ class Sources:
         if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
             return self._of_filter(term, reader)
         if isinstance(term, Subscript):
-            path = member_path(term)
-            return self.shape_of_term(term.base, reader).at(path) if path else ANYTHING
+            base, path = self.shape_of_term(term.base, reader), member_path(term)
+            if not path and not isinstance(term.key, Literal):  # computed: the index of a list
+                return base.items() if base.kinds() == _LIST_KIND else ANYTHING
+            return base.at(path) if path else ANYTHING
         if isinstance(term, Slice):
             return _as_list(self.shape_of_term(term.base, reader))
         if isinstance(term, ListTerm):
@@ -231,7 +233,11 @@ class Sources:
             use = uses.get(id(node))
             return self._movable(self.shape_of(use, step)) if use is not None else {}
 
-        step.output = shape_of_values(values, schema_of)
+        copied = shape_of_values(values, schema_of)
+        if step.has_loop:
+            step.output = _with_items(step.output, copied)
+            return
+        step.output = copied
         self._movable_roots[id(step.output)] = (
             step.output,
             True,
@@ -279,6 +285,19 @@ def _as_list(base: Shape) -> Shape:
 
 def _list_of(items: Shape) -> Shape:
     return Shape({"type": "array", "items": items.node}, items.root)
+
+
+def _with_items(output: JsonSchema, item: JsonSchema) -> JsonSchema:
+    """The output of a loop, with what is now known of each of its items."""
+    if output.get("type") == "array":
+        known = output.get("items")
+        has_gaps = isinstance(known, Mapping) and "anyOf" in known
+        return {**output, "items": {"anyOf": [item, {"type": "null"}]} if has_gaps else item}
+    members = output.get("properties")
+    results = members.get("results") if isinstance(members, Mapping) else None
+    if not isinstance(results, Mapping) or not isinstance(members, Mapping):
+        return output
+    return {**output, "properties": {**members, "results": _with_items(results, item)}}
 
 
 def _of_kinds(*kinds: str) -> Shape:

@@ -17,7 +17,7 @@ from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
 from minions.recipe.expressions.terms import Path
-from minions.recipe.expressions.values import path_text
+from minions.recipe.expressions.values import nearest, path_text
 from minions.recipe.kinds.tool_kind import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import (
@@ -75,7 +75,8 @@ def _check_use(
     given = {entry.key: entry for entry in node.entries} if node else {}
     required = schema.get("required")
     names = [str(each) for each in required] if isinstance(required, list | tuple) else []
-    if missing := [each for each in names if each not in given]:
+    misspelt = names_misspelt(schema, given)
+    if missing := [each for each in names if each not in given and each not in misspelt]:
         listed = ", ".join(f"'{each}'" for each in missing)
         report(place.fault("missing-param", f"'{name}' needs {listed}", help="give it under with:"))
     check_against_schema(schema, given, f"'{name}'", report, validators, f"uses {name}")
@@ -199,7 +200,8 @@ def _check_decision(
     given = {entry.key: entry for entry in params.entries} if params else {}
     required = spec.parameters.get("required")
     names = [str(each) for each in required] if isinstance(required, list | tuple) else []
-    if missing := [f"'{each}'" for each in names if each not in given]:
+    misspelt = names_misspelt(spec.parameters, given)
+    if missing := [f"'{each}'" for each in names if each not in given and each not in misspelt]:
         message = f"the tool '{spec.name}' needs {', '.join(missing)}"
         report(place.fault("missing-param", message, help="write it under params"))
     check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
@@ -226,8 +228,10 @@ def _check_required(
     properties = spec.parameters.get("properties")
     known = list(properties) if isinstance(properties, Mapping) else []
     filled = _check_fill(step, spec, given, known, report)
+    misspelt = names_misspelt(spec.parameters, given) if draft.is_text else ()
     missing = [name for name in without_argument(spec, given) if name not in filled]
-    if not missing:
+    missing = [name for name in missing if name not in misspelt]
+    if not missing or not {"params", "params_template"}.isdisjoint(step.section.refused):
         return
     listed = ", ".join(f"'{name}'" for name in missing)
     is_filled = draft.is_older or spec.effect is Effect.PURE
@@ -282,23 +286,27 @@ def check_against_schema(
     report: Report,
     validators: dict[str, SchemaValidator],
     name: str,
+    more: tuple[str, ...] = (),
 ) -> None:
     """Report unknown names, and constants that do not fit. Values with templates are skipped.
 
     Args:
         validators: Cache of compiled schemas by `name`, shared between calls.
+        more: Names that the schema does not know and that may be meant.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     if known and not {"additionalProperties", "patternProperties"}.intersection(schema):
         # The schema takes any other name, but most say so without meaning it.
+        instead = names_misspelt(schema, given).values()
         for key, entry in given.items():
             if key not in known:
-                report(_unknown_parameter(entry, owner, tuple(known), is_warning=True))
+                is_warning = key not in instead or not entry.key_node.source.lines
+                report(_unknown_parameter(entry, owner, (*known, *more), is_warning=is_warning))
     if schema.get("additionalProperties") is False:
         for key, entry in given.items():
             if key not in known:
-                report(_unknown_parameter(entry, owner, tuple(known)))
+                report(_unknown_parameter(entry, owner, (*more, *known)))
     constants = {
         key: entry for key, entry in given.items() if key in known and is_constant(entry.value)
     }
@@ -309,6 +317,23 @@ def check_against_schema(
     values = {key: to_plain(entry.value) for key, entry in constants.items()}
     for error in validators[name].errors(values, limit=20):
         _report_mismatch(error, constants, owner, report)
+
+
+def names_misspelt(
+    schema: Mapping[str, JsonValue], given: Mapping[str, Entry]
+) -> Mapping[str, str]:
+    """Required parameters without an argument, each with the unknown name that was written for it:
+    one mistake, which is reported where the name stands.
+    """
+    properties, required = schema.get("properties"), schema.get("required")
+    known = tuple(properties) if isinstance(properties, Mapping) else ()
+    needed = required if isinstance(required, list | tuple) else ()
+    near = {key: nearest(key, known) for key in given if key not in known}
+    return {
+        name: key
+        for key, name in near.items()
+        if name is not None and name in needed and name not in given
+    }
 
 
 def is_constant(node: Node) -> bool:

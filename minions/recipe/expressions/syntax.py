@@ -423,8 +423,12 @@ def _bound(
     try:
         return _signature(function).bind(*arguments, **keywords)
     except (TypeError, ValueError) as error:
+        names = [name for name in _signature(function).parameters if name not in ("meter", "value")]
+        wrong = next((name for name in keywords if name not in names), None)
+        near = nearest(wrong, names) if wrong is not None else None
         raise TemplateError(
             f"'{token.text}' cannot be used so: {error}",
+            hint=f"did you mean '{near}'?" if near else None,
             offset=token.offset,
             length=len(token.text),
         ) from error

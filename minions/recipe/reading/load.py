@@ -27,6 +27,7 @@ from minions.recipe.checks.step_rules import (
     check_returns,
     check_unused_names,
 )
+from minions.recipe.checks.term_checks import check_terms
 from minions.recipe.checks.tool_checks import check_fitting, check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft
@@ -279,6 +280,8 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     sources = Sources(draft)
     readings = check_references(draft, sources, report)
     check_fitting(draft, sources, report)
+    if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
+        check_terms(draft, sources, report)
     declared: frozenset[str] = frozenset()
     check_transitions(draft, sources, report)
     if not draft.has_graph:

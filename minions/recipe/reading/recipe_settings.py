@@ -13,7 +13,7 @@ from minions.contracts.context import Limits
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import SecretRef
-from minions.data.errors import Fault, MetadataError, UsageError
+from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
@@ -86,7 +86,7 @@ def _read_input(node: Node, report: Report) -> InputSpec:
     references to it are not reported.
     """
     if isinstance(node, ScalarNode) and node.value not in TYPES:
-        _warn_of_foreign_type(node, report)
+        _report_foreign_type(node, report)
         return _short_input(node.value)
     if isinstance(node, ScalarNode) or _is_list_type(node):
         return InputSpec(schema=short_type(node, report) or {})
@@ -138,11 +138,42 @@ def _read_open(node: MappingNode, report: Report) -> InputSpec:
     )
 
 
+_MISSPELT: Final = tuple(each for each in TYPES if each != "null")
+_WORDS_LIKE_TYPES: Final = frozenset(
+    [
+        "strong",
+        "strung",
+        "sting",
+        "strings",
+        "lumber",
+        "numbers",
+        "integers",
+        "booleans",
+        "objects",
+        "abject",
+        "arrays",
+    ]
+)
+"""Words that may well be defaults, though they are one letter away from a type."""
 _UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
 
 
-def _warn_of_foreign_type(node: ScalarNode, report: Report) -> None:
-    """Warn of a default that is the name of another language's type."""
+def _report_foreign_type(node: ScalarNode, report: Report) -> None:
+    """Report a default that is nearly a type, and warn of one that is another language's."""
+    word = node.value if isinstance(node.value, str) else ""
+    near = None
+    if word.isalpha() and word not in TYPE_WORDS:
+        near = next((each for each in _MISSPELT if is_one_edit(word, each)), None)
+    if near is not None and word not in _WORDS_LIKE_TYPES and node.source.lines:
+        report(
+            node.place.fault(
+                "bad-schema",
+                f"'{node.value:.40}' is no type",
+                label=f"did you mean '{near}'?",
+                help=f"if it is the default, write {{type: string, default: {node.value:.40}}}",
+            )
+        )
+        return
     hint = TYPE_WORDS.get(f"{node.value}") or type_hint(f"{node.value}")
     if hint is not None and f"{node.value}".endswith("?"):
         hint = hint.replace("}", ", default: null}")

@@ -24,7 +24,7 @@ from minions.recipe.drafts import (
     read_condition,
     read_templates,
 )
-from minions.recipe.expressions.template import Templates
+from minions.recipe.expressions.template import Templates, has_templates
 from minions.recipe.kinds.kind import CommonKeys, KindReader, StepKind, given_mapping
 from minions.recipe.kinds.kind_registry import KINDS, STEP_KINDS
 from minions.recipe.kinds.tool_kind import ToolSpecStep
@@ -158,7 +158,7 @@ def _read_loop(step: StepDraft, report: Report, compiled: Templates) -> None:
         return
     templates = read_templates(node, report, compiled)
     step.outer_templates = (*step.outer_templates, *templates)
-    if isinstance(node, ScalarNode) and not templates:
+    if isinstance(node, ScalarNode) and not templates and not has_templates(node.value):
         report(
             node.place.fault(
                 "bad-value",

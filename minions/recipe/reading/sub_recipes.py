@@ -14,7 +14,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.data.words import shell_word
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
-from minions.recipe.checks.tool_checks import check_against_schema, is_constant
+from minions.recipe.checks.tool_checks import check_against_schema, is_constant, names_misspelt
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path as ValuePath
@@ -278,6 +278,10 @@ def _check_missing(
         for name, spec in recipe.inputs.items()
         if name not in given and (spec.is_secret or not spec.has_default)
     ]
+    properties: dict[str, JsonValue] = {name: {} for name in recipe.inputs}
+    schema: JsonSchema = {"properties": properties, "required": [*missing]}
+    misspelt = names_misspelt(schema, given)
+    missing = [name for name in missing if name not in misspelt]
     if missing:
         listed = ", ".join(f"'{name}'" for name in missing)
         report(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from minions.contracts.executions import RunStatus
-from minions.data.errors import Fault
+from minions.data.errors import Fault, is_one_edit
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft, read_condition
@@ -48,6 +48,7 @@ def _test(
     _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
     _check_names(section.mapping("tools"), tools_within(draft, catalog), "tool", report)
     check_decisions(draft, section.mapping("decisions"), report)
+    _check_answers(draft, section.items("answers"), catalog, report)
     answers = section.plain("answers", ())
     place = section.place
     return RecipeTest(
@@ -68,6 +69,96 @@ def _test(
         prompt_excludes=_texts_by_step(draft, wanted, "prompt_excludes", report) if wanted else {},
         where=Where(place.source.file, place.line, place.column),
     )
+
+
+_ANSWER_KEYS: Final = (
+    *("text", "json", "tool_calls", "fail", "message", "retryable", "retry_after_s", "match"),
+    "usage",
+)
+_CALL_KEYS: Final = ("name", "arguments", "id")
+
+
+def _check_answers(
+    draft: RecipeDraft, answers: Sequence[Node], catalog: Catalog, report: Report
+) -> None:
+    """Report names in a model's answers that are nearly those of the recipe.
+
+    A test may let the model say something wrong: what is like nothing in the recipe is meant so.
+    """
+    if not draft.is_text:
+        return
+    tools = tools_within(draft, catalog)
+    members: set[str] = set()
+    for step in draft.steps:
+        _collect_members(step.output, members)
+    for answer in answers:
+        if not isinstance(answer, MappingNode):
+            continue
+        _report_near(answer, _ANSWER_KEYS, "key of an answer", report)
+        if (said := answer.find("json")) is not None:
+            _check_members(said.value, tuple(sorted(members)), report)
+        calls = answer.find("tool_calls")
+        for call in calls.value.items if calls and isinstance(calls.value, SequenceNode) else ():
+            if isinstance(call, MappingNode):
+                _report_near(call, _CALL_KEYS, "key of a call", report)
+                _check_call(draft, call, tools, report)
+
+
+def _check_call(
+    draft: RecipeDraft, call: MappingNode, tools: tuple[str, ...], report: Report
+) -> None:
+    name, arguments = call.find("name"), call.find("arguments")
+    node = name.value if name is not None else None
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        return
+    spec = draft.tools.specs.get(node.value)
+    if spec is None:
+        if node.value not in tools and suggestion(node.value, tools) is not None:
+            report(_unknown(node, tools, "tool"))
+        return
+    properties = spec.parameters.get("properties")
+    if arguments is not None and isinstance(properties, Mapping):
+        _report_near(arguments.value, tuple(properties), f"parameter of '{spec.name}'", report)
+
+
+def _collect_members(schema: JsonValue, found: set[str], depth: int = 0) -> None:
+    """Add the names of all properties in the schema."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        found.update(properties if isinstance(properties, Mapping) else ())
+    parts = schema.values() if isinstance(schema, Mapping) else schema
+    for part in parts if not isinstance(schema, str) and isinstance(parts, Iterable) else ():
+        _collect_members(part, found, depth + 1)
+
+
+_DEEPEST: Final = 20
+
+
+def _check_members(node: Node, known: tuple[str, ...], report: Report) -> None:
+    _report_near(node, known, "member of an output", report)
+    if isinstance(node, MappingNode):
+        for entry in node.entries:
+            _check_members(entry.value, known, report)
+    elif isinstance(node, SequenceNode):
+        for item in node.items:
+            _check_members(item, known, report)
+
+
+def _report_near(node: Node, known: tuple[str, ...], what: str, report: Report) -> None:
+    given = {entry.key for entry in node.entries} if isinstance(node, MappingNode) else set()
+    for entry in node.entries if isinstance(node, MappingNode) else ():
+        near = next((each for each in known if is_one_edit(entry.key, each)), None)
+        if entry.key not in known and near is not None and near not in given:
+            report(
+                entry.key_node.place.fault(
+                    "unknown-key",
+                    f"'{entry.key:.60}' is no {what}",
+                    label=f"did you mean '{near}'?",
+                    help=f"there are: {', '.join(known)}",
+                )
+            )
 
 
 def _most_tokens(draft: RecipeDraft, section: Section, report: Report) -> Mapping[str, int]:

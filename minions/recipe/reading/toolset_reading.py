@@ -15,8 +15,9 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue, texts_in
 from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.tool_checks import check_against_schema
+from minions.recipe.checks.tool_checks import check_against_schema, names_misspelt
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
+from minions.recipe.expressions.values import nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import ToolsetUse
 from minions.recipe.text.key_types import STEP_PATTERN, Key
@@ -114,6 +115,9 @@ class _ToolsReader:
             self._check_fixed(name, given[name].value)
         values = {key: to_plain(entry.value) for key, entry in given.items()}
         self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix, reads=reads))
+        if prefix is None and nearest_options(given, toolset):
+            self.is_complete = False  # the prefix is misspelt, which was reported
+            return
         self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
 
     def _check_fixed(self, name: str, node: Node) -> None:
@@ -165,8 +169,9 @@ class _ToolsReader:
         self, node: ScalarNode, toolset: Toolset, given: Mapping[str, Entry]
     ) -> None:
         required = toolset.options.get("required")
+        misspelt = names_misspelt(toolset.options, given)
         for name in required if isinstance(required, list | tuple) else ():
-            if name not in given:
+            if name not in given and name not in misspelt:
                 message = f"the toolset '{toolset.name}' needs the option '{name}'"
                 self._fail(node.place.fault("missing-key", message))
         check_against_schema(
@@ -176,6 +181,7 @@ class _ToolsReader:
             self._report,
             self._validators,
             toolset.name,
+            more=_OF_EVERY_TOOLSET,
         )
 
     def _add_tools(self, node: Node, toolset: Toolset, prefix: str | None) -> None:
@@ -194,12 +200,24 @@ class _ToolsReader:
         self.specs.update({name: attrs.evolve(spec, name=name) for name, spec in full.items()})
 
 
+_OF_EVERY_TOOLSET: Final = ("as", "reads")
+"""Options that any toolset takes."""
+
+
 # --- the MCP servers that a recipe names, or brings along ----------------------------------------
 
 
 _PREFIX: Final = re.compile(STEP_PATTERN)
 
 _QUOTE: Final = "put the text between quotes"
+
+
+def nearest_options(given: Mapping[str, Entry], toolset: Toolset) -> bool:
+    """Whether an unknown option may be `as`, misspelt."""
+    properties = toolset.options.get("properties")
+    known = tuple(properties) if isinstance(properties, Mapping) else ()
+    unknown = (name for name in given if name not in known)
+    return any(nearest(name, (*_OF_EVERY_TOOLSET, *known)) == "as" for name in unknown)
 
 
 @frozen(kw_only=True)

@@ -387,7 +387,7 @@ def _unknown_type(node: ScalarNode) -> Fault:
     )
 
 
-def _walk(node: Node, report: Report) -> None:
+def _walk(node: Node, report: Report, *, is_whole: bool = True) -> None:
     """Report unknown keywords and types, each at its own place."""
     if isinstance(node, ScalarNode) and isinstance(node.value, bool):
         return
@@ -418,8 +418,69 @@ def _walk(node: Node, report: Report) -> None:
             )
         elif entry.key == "type":
             _check_types(entry.value, report)
+        elif entry.key == "format":
+            _check_format(entry.value, report)
         for inner in _schemas_in(entry.key, entry.value):
-            _walk(inner, report)
+            _walk(inner, report, is_whole=entry.key in _OF_WHOLE_VALUES)
+    if is_whole:
+        _check_required(node, report)
+
+
+_OF_WHOLE_VALUES: Final = frozenset(
+    ("items", "contains", "additionalProperties", "properties", "patternProperties", "prefixItems")
+) | {"$defs", "definitions"}
+"""Keywords whose schemas describe a value of their own, not one more rule for the same value."""
+_COMBINED: Final = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties")
+FORMATS: Final = tuple(
+    """
+    path date-time date time duration email idn-email hostname idn-hostname ipv4 ipv6 uri
+    uri-reference iri iri-reference uuid uri-template json-pointer relative-json-pointer regex
+    int32 int64 float double byte binary password
+    """.split()  # noqa: SIM905  # thirty quotes would hide the words
+)
+"""`path`, which Minions reads; the formats of JSON Schema and OpenAPI, which only describe."""
+
+
+def _check_format(node: Node, report: Report) -> None:
+    name = node.value if isinstance(node, ScalarNode) else None
+    if not isinstance(name, str) or name in FORMATS or not node.source.lines:
+        return  # plain data may be the recipe of a stored run, which has to load as it did
+    report(
+        node.place.fault(
+            "bad-schema",
+            f"unknown format '{name:.60}'",
+            label=suggestion(name, FORMATS),
+            help=f"formats are: {', '.join(FORMATS)}; say any other in the description",
+        )
+    )
+
+
+def _check_required(node: MappingNode, report: Report) -> None:
+    """Report names in `required` that no value has a property for."""
+    listed, declared = node.find("required"), node.find("properties")
+    if listed is None or declared is None or not node.source.lines:
+        return
+    properties = declared.value
+    if not isinstance(listed.value, SequenceNode) or not isinstance(properties, MappingNode):
+        return
+    names = tuple(entry.key for entry in properties.entries)
+    others = node.find("additionalProperties")
+    takes_others = others is not None and to_plain(others.value) is not False
+    takes_others = takes_others or any(node.find(key) is not None for key in _COMBINED)
+    for item in listed.value.items:
+        name = item.value if isinstance(item, ScalarNode) else None
+        if not isinstance(name, str) or name in names:
+            continue
+        near = suggestion(name, tuple(each for each in names))
+        if near is not None or not takes_others:
+            report(
+                item.place.fault(
+                    "bad-schema",
+                    f"'{name:.60}' is required, but it is no property",
+                    label=near,
+                    help=f"properties are: {', '.join(names) or 'none'}",
+                )
+            )
 
 
 def _check_types(node: Node, report: Report) -> None:

@@ -208,8 +208,8 @@ def _check_required(
 ) -> None:
     foreign = {key for entry in node.entries for key in foreign_keys(entry.key, table.spellings)}
     for key in table.keys:
-        if key.name in foreign and key.name in refused:
-            continue  # written with a word of another tool, which was reported
+        if key.name in refused and (key.name in foreign or not node.find(key.name)):
+            continue  # misspelt, or written with a word of another tool, which was reported
         if key.is_required and not any(node.find(name) for name in (key.name, *key.aliases)):
             report(node.place.fault("missing-key", f"{table.name} needs the key '{key.name}'"))
 

@@ -151,6 +151,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         """The known arguments, and the question for the missing ones."""
         known, missing = self._rendered(view)
         asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
+        if self.spec.returns is not None:
+            asked["returns"] = self.spec.returns  # an output of before may not fit it
         if missing:
             messages, output = self._question(view, missing)
             asked["question"] = [message_to_json(message) for message in messages]
