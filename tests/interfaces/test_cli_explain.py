@@ -40,7 +40,8 @@ steps:
     params: {to: "{{ inputs.to }}"}
     limits: {max_tool_call_retries: 0}
     optional: true
-  - {id: log, tool: send, params: {to: "{{ inputs.to }}", text: "{{ seen }}"}, loop: [1, 2, 3]}
+  - {id: log, tool: send, params: {to: "{{ inputs.to }}", text: "{{ seen | join }}"},
+     loop: [1, 2, 3]}
   - {id: sure, assert: "inputs.tries > 0"}
 """
 
