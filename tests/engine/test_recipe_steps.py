@@ -408,12 +408,13 @@ def test_wrong_names_and_inputs_are_faults() -> None:
     steps: list[JsonValue] = [
         {"id": "a", "recipe": "greet", "with": {"nam": "x", "mark": 7}},
         {"id": "b", "recipe": "gret"},
+        {"id": "c", "recipe": "greet", "with": {"mark": "!"}},
     ]
     assert faults({"steps": steps}, greet=GREET) == [
         "unknown-key: the recipe 'greet' does not know 'nam'",
         "wrong-type: 'mark' does not fit the recipe 'greet': 7 is not of type 'string'",
-        "missing-input: the recipe 'greet' needs 'name'",
         "unknown-recipe: There is no recipe 'gret'",
+        "missing-input: the recipe 'greet' needs 'name'",
     ]
 
 

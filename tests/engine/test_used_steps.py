@@ -158,12 +158,13 @@ def test_names_and_arguments_are_checked_before_the_run() -> None:
             {"id": "a", "uses": "Shft"},
             {"id": "b", "uses": "Shift", "with": {"bye": 1}},
             {"id": "c", "uses": "Shift", "with": {"by": "x"}},
+            {"id": "d", "uses": "Shift", "with": {}},
         )
     assert [fault.message for fault in caught.value.faults] == [
         "unknown Step class 'Shft'",
-        "'Shift' needs 'by'",
         "'Shift' does not know 'bye'",
         "'by' does not fit 'Shift': 'x' is not of type 'integer'",
+        "'Shift' needs 'by'",
     ]
 
 

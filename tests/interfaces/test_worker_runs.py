@@ -21,6 +21,7 @@ from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.journal.facts import RunFinished
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Toolbox
@@ -499,7 +500,7 @@ async def test_a_run_that_came_from_a_file_is_not_executed_whatever_its_note_say
     execution, job = world.worker()._execution, await job_of(world, run_id)
     recorded = await load_recorded_run(world.services.journal, run_id)
     assert await execution._end_at_once(job, recorded) is None
-    imported = SimpleNamespace(has_ended=False, note={**recorded.note, "imported": True})
+    imported = SimpleNamespace(has_ended=False, noted=StartNote(is_imported=True))
     assert await execution._end_at_once(job, cast("RecordedRun", imported)) == JobEnd()
 
 
