@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Generic, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import field, frozen
 
@@ -22,6 +22,15 @@ from minions.data.errors import (
     near_names,
 )
 from minions.data.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    OutputT = TypeVarWithDefault("OutputT", default=JsonValue)
+else:
+    OutputT = TypeVar("OutputT")
+"""The class that a caller wants for a run's output. The default is for type checkers: without a
+class it is plain JSON."""
 
 
 class StepStatus(StrEnum):

@@ -5,9 +5,11 @@ Values come from a `SecretSource` that is handed in; nothing is read here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from urllib.parse import quote, quote_plus
 
@@ -95,24 +97,59 @@ class PydanticValue(Protocol):
         """The object as JSON text."""
 
 
-GivenValue: TypeAlias = InputValue | attrs.AttrsInstance | DataclassValue | PydanticValue
-"""A value of an input as a program gives it: an object of a class becomes JSON."""
+class StructValue(Protocol):
+    """An object of a msgspec struct."""
+
+    __struct_fields__: ClassVar[tuple[str, ...]]
 
 
-def plain_inputs(given: Mapping[str, GivenValue] | None) -> Mapping[str, InputValue]:
-    """The inputs with objects of classes as JSON.
+ObjectValue: TypeAlias = attrs.AttrsInstance | DataclassValue | PydanticValue | StructValue
+"""An object of a class with fields, which becomes a JSON object."""
+GivenInputs: TypeAlias = Mapping[str, object] | ObjectValue
+"""Inputs as a program gives them: values by name, in a mapping (a TypedDict, too) or as the fields
+of an object. Each value is JSON, a `SecretRef`, or an object of a class, which becomes JSON."""
+
+
+def plain_inputs(given: GivenInputs | None) -> Mapping[str, InputValue]:
+    """The inputs by name, with objects of classes as JSON.
 
     Raises:
-        UsageError: `bad-input`; a part is not representable in JSON.
+        UsageError: `bad-input`; they have no names, or a part is not representable in JSON.
     """
     plain: dict[str, InputValue] = {}
-    for name, value in (given or {}).items():
+    for name, value in _values_by_name(given).items():
         try:
             plain[name] = value if isinstance(value, SecretRef) else encode(value)
         except (TypeError, ValueError) as error:
             message = f"The input '{name}' cannot be written as JSON: {error}."
             raise UsageError(message, code="bad-input") from error
     return plain
+
+
+def _values_by_name(given: object) -> Mapping[str, object]:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    kind: type[object] = type(given)
+    names = getattr(kind, "__struct_fields__", None)
+    if attrs.has(kind):
+        names = [each.name for each in attrs.fields(kind)]
+    elif is_dataclass(given):
+        names = [each.name for each in fields(given)]
+    if names is not None:
+        return {name: getattr(given, name) for name in names}
+    encoded: object = None
+    if not isinstance(given, type):
+        with contextlib.suppress(TypeError, ValueError):
+            encoded = encode(given)
+    if isinstance(encoded, Mapping):
+        return encoded
+    raise UsageError(
+        "Inputs are values by name: give a mapping, or an object of attrs, dataclasses, Pydantic "
+        f"or msgspec; this is of the class {kind.__name__}.",
+        code="bad-input",
+    )
 
 
 class Secrets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, TypeVar, overload
+from typing import Protocol
 
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
@@ -14,18 +14,15 @@ from minions.app.application.synchronous_run import wait_for
 from minions.app.runs.application_runs import RecipeLike
 from minions.contracts.calls import ChatModel
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
-from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.testing.virtual_time import FakeClock, counting_ids
 
 __all__ = ["MakeScriptedModel", "RecipeRunner"]
-
-T = TypeVar("T")
 
 
 class RecipeRunner:
@@ -53,46 +50,18 @@ class RecipeRunner:
             file_restorer=LocalFileRestorer(),
         )
 
-    @overload
     def __call__(
         self,
         recipe: RecipeLike,
         inputs: Mapping[str, InputValue] | None = None,
         *,
-        output_class: type[T],
+        output_class: type[OutputT] | None = None,
         answers: Iterable[Answer] = (),
         model: ChatModel | None = None,
         tools: Iterable[Tool] = (),
         extensions: Extensions | None = None,
         approve: Approve = "all",
-    ) -> AgentResult[T]: ...
-
-    @overload
-    def __call__(
-        self,
-        recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: None = None,
-        answers: Iterable[Answer] = (),
-        model: ChatModel | None = None,
-        tools: Iterable[Tool] = (),
-        extensions: Extensions | None = None,
-        approve: Approve = "all",
-    ) -> AgentResult[JsonValue]: ...
-
-    def __call__(
-        self,
-        recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        answers: Iterable[Answer] = (),
-        model: ChatModel | None = None,
-        tools: Iterable[Tool] = (),
-        extensions: Extensions | None = None,
-        approve: Approve = "all",
-    ) -> AgentResult[Any]:
+    ) -> AgentResult[OutputT]:
         """Run the recipe; a failed run is returned, not raised.
 
         Args:
@@ -104,7 +73,7 @@ class RecipeRunner:
         """
         self.model = answering = model or ScriptedModel(answers)
 
-        async def work() -> AgentResult[Any]:  # Any: as above
+        async def work() -> AgentResult[OutputT]:
             application = Minions(
                 model=answering,
                 tools=tools,

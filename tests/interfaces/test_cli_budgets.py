@@ -111,7 +111,7 @@ def test_budgets_of_a_wrong_type_are_refused_where_they_are_given() -> None:
 async def test_a_label_that_is_no_text_is_refused() -> None:
     async with Minions(model=ScriptedModel(["fine"])) as app:
         with pytest.raises(UsageError, match="'3' has not"):
-            await app.arun(ASKS, user=3)  # type: ignore[call-overload]  # what a caller may try
+            await app.arun(ASKS, user=3)  # type: ignore[arg-type]  # what a caller may try
 
 
 @pytest.mark.parametrize(

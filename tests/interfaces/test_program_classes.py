@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
+import msgspec
 import pydantic
 import pytest
 from attrs import frozen
@@ -34,6 +35,11 @@ class Model(pydantic.BaseModel):
     name: str
     count: int = 1
     parts: list[Part] = []
+
+
+class Order(pydantic.BaseModel):
+    name: str
+    count: int = 1
 
 
 class Tree(pydantic.BaseModel):
@@ -70,9 +76,64 @@ def test_an_input_may_be_an_object(kind: type[Any]) -> None:
     assert m.run(TAKES, {"order": kind(name="tea", count=3)}).unwrap() == "tea 3"
 
 
+SUMS = """
+id: sums
+inputs: {name: string, count: {type: integer, default: 7}}
+steps: [{id: a, set: {all: "{{ inputs.name }} {{ inputs.count }}"}}]
+output: "{{ a.all }}"
+"""
+
+
+class Struct(msgspec.Struct):
+    name: str
+    count: int = 1
+
+
+class Typed(TypedDict):
+    name: str
+    count: int
+
+
+@pytest.mark.parametrize("kind", [Plain, Attrs, Order, Struct, Typed])
+def test_the_inputs_may_be_the_fields_of_an_object(kind: type[Any]) -> None:
+    assert m.run(SUMS, kind(name="tea", count=3)).unwrap() == "tea 3"
+
+
+def test_an_object_gives_a_secret_as_its_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_TOKEN", "s3cret-value")
+
+    @frozen
+    class Login:
+        token: m.SecretRef
+
+    recipe = """
+id: login
+inputs: {token: {type: string, secret: true}}
+steps: [{id: a, set: {all: "{{ inputs.token }}"}}]
+output: "{{ a.all }}"
+"""
+    result = m.run(recipe, Login(m.SecretRef("env:OUR_TOKEN")))
+    assert result.unwrap() == "${secret:env:OUR_TOKEN}"
+
+
+@pytest.mark.parametrize("given", [5, "tea", ["tea"], Attrs, object()])
+def test_inputs_without_names_are_refused(given: Any) -> None:  # Any: what a caller may try
+    with pytest.raises(m.UsageError, match="Inputs are values by name: give a mapping, or an"):
+        m.run(SUMS, given)
+
+
+def test_a_retried_run_takes_an_object_for_its_inputs() -> None:
+    async def retried() -> object:
+        async with m.Minions() as app:
+            first = await app.arun(SUMS, Attrs("tea", 3))
+            return (await app.retry(first.run_id, inputs=Attrs("milk", 4))).unwrap()
+
+    assert m.run(retried()) == "milk 4"
+
+
 def test_an_input_that_is_no_json_is_named() -> None:
     with pytest.raises(m.UsageError, match="The input 'order' cannot be written as JSON"):
-        m.run(TAKES, {"order": object()})  # type: ignore[dict-item]  # the test is about it
+        m.run(TAKES, {"order": object()})
 
 
 def test_a_tool_takes_a_model() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import assert_type
+from typing import TypedDict, assert_type
 
 from attrs import field, frozen
 from returns.result import Failure, Result, Success
@@ -45,12 +45,13 @@ from minions import (
     ToolSpec,
 )
 from minions.decisions import ApprovalRequest, Decider, Verdict
-from minions.events import StepCompleted, StepDeltaEvent
+from minions.events import RunStream, StepCompleted, StepDeltaEvent
 from minions.guide import (
     Agent,
     AgentContext,
     AgentMemory,
     AgentRegistry,
+    AgentRun,
     AgentStepError,
     AgentStepExecutor,
     ConversationMemory,
@@ -285,18 +286,43 @@ def run_untyped(recipe: AgentRecipe, model: ChatModel) -> JsonValue:
     return result.unwrap()
 
 
+@frozen
+class Wanted:
+    """Inputs as the fields of a class."""
+
+    title: str
+
+
+class WantedKeys(TypedDict):
+    """Inputs as a mapping of known keys."""
+
+    title: str
+
+
+async def inputs_of_classes(app: minions.Minions, recipe: AgentRecipe) -> Report:
+    """Each way to run takes them, and gives the class that is asked for."""
+    keys: WantedKeys = {"title": "T"}
+    assert_type(minions.run(recipe, Wanted("T")), AgentResult[JsonValue])
+    assert_type(await app.arun(recipe, keys), AgentResult[JsonValue])
+    stream = app.astream(recipe, Wanted("T"), output_class=Report)
+    assert_type(stream, RunStream[Report])
+    assert_type(app.prepare(recipe, keys, output_class=Report), AgentRun[Report])
+    await app.arun(recipe, "T")  # type: ignore[arg-type]  # a text has no names
+    return (await stream).unwrap()
+
+
 async def refused_options(app: minions.Minions, recipe: AgentRecipe) -> None:
     """What is misspelled, or of another type, is refused by every way to run."""
     minions.run(recipe, modle="openai/x")  # type: ignore[call-overload]  # as it is meant
     minions.run(recipe, user=1)  # type: ignore[call-overload]  # as it is meant
-    await minions.arun(recipe, session="s")  # type: ignore[call-overload]  # of `Minions.arun`
-    minions.astream(recipe, output_class=Report, notes={})  # type: ignore[call-overload]  # likewise
-    await app.arun(recipe, sesion="s")  # type: ignore[call-overload]  # likewise
-    app.astream(recipe, tools=[Lookup()])  # type: ignore[call-overload]  # of `Minions`
-    app.prepare(recipe, note=1)  # type: ignore[call-overload]  # likewise
-    await app.resume("run_1", decision={})  # type: ignore[call-overload]  # likewise
-    await app.retry("run_1", from_steps="a")  # type: ignore[call-overload]  # likewise
-    await app.decide("run_1", "key", "approve", why="x")  # type: ignore[call-overload]  # likewise
+    await minions.arun(recipe, session="s")  # type: ignore[call-arg]  # of `Minions.arun`
+    minions.astream(recipe, output_class=Report, notes={})  # type: ignore[call-arg]  # likewise
+    await app.arun(recipe, sesion="s")  # type: ignore[call-arg]  # likewise
+    app.astream(recipe, tools=[Lookup()])  # type: ignore[call-arg]  # of `Minions`
+    app.prepare(recipe, note=1)  # type: ignore[arg-type]  # likewise
+    await app.resume("run_1", decision={})  # type: ignore[call-arg]  # likewise
+    await app.retry("run_1", from_steps="a")  # type: ignore[call-arg]  # likewise
+    await app.decide("run_1", "key", "approve", why="x")  # type: ignore[call-arg]  # likewise
 
 
 def application_with_servers() -> minions.Minions:

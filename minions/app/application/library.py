@@ -8,7 +8,6 @@ from typing import Any, TypeVar, Unpack, overload
 from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import shared_application, wait_for
 from minions.app.runs.application_runs import (
-    GivenInputs,
     RecipeLike,
     RunOptions,
     SingleRunOptions,
@@ -16,7 +15,8 @@ from minions.app.runs.application_runs import (
 )
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.calls import ChatModel
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, OutputT
+from minions.contracts.secrets import GivenInputs
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
@@ -117,37 +117,17 @@ def run(
     return wait_for(once)
 
 
-@overload
-async def arun(
-    recipe: RecipeLike,
-    inputs: GivenInputs | None = None,
-    *,
-    output_class: type[T],
-    **options: Unpack[SingleRunOptions],
-) -> AgentResult[T]: ...
-
-
-@overload
-async def arun(
-    recipe: RecipeLike,
-    inputs: GivenInputs | None = None,
-    *,
-    output_class: None = None,
-    **options: Unpack[SingleRunOptions],
-) -> AgentResult[JsonValue]: ...
-
-
 @shows_options(SingleRunOptions)
 async def arun(
     recipe: RecipeLike,
     inputs: GivenInputs | None = None,
     *,
-    output_class: type[Any] | None = None,  # Any: see the overloads
+    output_class: type[OutputT] | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
     **options: Unpack[RunOptions],
-) -> AgentResult[Any]:
+) -> AgentResult[OutputT]:
     """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
 
     It takes what `run` takes, and raises what that raises.
@@ -156,37 +136,17 @@ async def arun(
         return await application.arun(recipe, inputs, output_class=output_class, **options)
 
 
-@overload
-def astream(
-    recipe: RecipeLike,
-    inputs: GivenInputs | None = None,
-    *,
-    output_class: type[T],
-    **options: Unpack[SingleRunOptions],
-) -> RunStream[T]: ...
-
-
-@overload
-def astream(
-    recipe: RecipeLike,
-    inputs: GivenInputs | None = None,
-    *,
-    output_class: None = None,
-    **options: Unpack[SingleRunOptions],
-) -> RunStream[JsonValue]: ...
-
-
 @shows_options(SingleRunOptions)
 def astream(
     recipe: RecipeLike,
     inputs: GivenInputs | None = None,
     *,
-    output_class: type[Any] | None = None,  # Any: see the overloads
+    output_class: type[OutputT] | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
     **options: Unpack[RunOptions],
-) -> RunStream[Any]:
+) -> RunStream[OutputT]:
     """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
     It takes what `run` takes, and raises what that raises, before the first event is asked for.
@@ -194,10 +154,10 @@ def astream(
     application = _for_one_run(tools, extensions, services)
     run = application.prepare(recipe, inputs, output_class=output_class, **options)
 
-    async def begin() -> AgentRun[Any]:  # Any: as above
+    async def begin() -> AgentRun[OutputT]:
         return run
 
-    async def execute(prepared: AgentRun[Any]) -> AgentResult[Any]:  # Any: as above
+    async def execute(prepared: AgentRun[OutputT]) -> AgentResult[OutputT]:
         async with application:
             return await application.execute(prepared)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
@@ -14,11 +14,9 @@ from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import Priority
-from minions.contracts.secrets import GivenValue
 from minions.contracts.tools import Tool
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
-from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.run.agent_executor import AgentExecutor
@@ -32,8 +30,6 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever the function takes a
 
 RecipeLike: TypeAlias = AgentRecipe | str | Path
 """A recipe, its path, its id under ./recipes, or its YAML text."""
-GivenInputs: TypeAlias = Mapping[str, GivenValue]
-"""Values by name; for a secret its `SecretRef`, or that as text (`env:NAME`)."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -61,44 +57,6 @@ class SessionRunOptions(RunOptions, total=False):
 
     session: str | None
     """The id of the session whose conversation it continues."""
-
-
-class PreparedRunOptions(SessionRunOptions, total=False):
-    """What a run may be given that is prepared first."""
-
-    note: Mapping[str, JsonValue] | None
-    """Recorded with the start of the run, for the application to read."""
-
-
-class ResumeOptions(TypedDict, total=False):
-    """What a resumed run may be given."""
-
-    recipe: RecipeLike | None
-    """Needed for a recipe of Step objects that the application has not run before."""
-    decisions: Mapping[str, str] | None
-    """Several decisions at once, as `AgentExecutor.resume` takes them."""
-
-
-class DecisionOptions(TypedDict, total=False):
-    """What belongs to a decision that a run waits for."""
-
-    arguments: Mapping[str, JsonValue] | None
-    """Of an approval: the tool is called with exactly these instead of those shown."""
-    reason: str | None
-    """Why the decision is made; that of a rejection is told to the model."""
-    recipe: RecipeLike | None
-    """Needed for a recipe of Step objects that the application has not run before."""
-
-
-class RetryOptions(TypedDict, total=False):
-    """What a retried run may be given."""
-
-    recipe: RecipeLike | None
-    """An edited recipe; None: the run's own."""
-    from_step: str | None
-    """This step and all that follow it run again, too."""
-    inputs: GivenInputs | None
-    """Inputs that replace those of the run: steps that read them run again."""
 
 
 def shows_options(options: type) -> Callable[[F], F]:

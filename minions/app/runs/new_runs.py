@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, Unpack, overload
+from typing import Unpack
 
 from minions.app.runs.application_runs import (
     ApplicationRuns,
-    GivenInputs,
-    PreparedRunOptions,
     RecipeLike,
     SessionRunOptions,
     shows_options,
 )
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.calls import ChatModel
-from minions.contracts.executions import AgentResult
-from minions.contracts.secrets import plain_inputs
+from minions.contracts.executions import AgentResult, OutputT
+from minions.contracts.secrets import GivenInputs, plain_inputs
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun
 
-T = TypeVar("T")
-
 
 class NewRuns(ApplicationRuns):
     """The part of `Minions` that begins runs."""
-
-    @overload
-    async def arun(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: type[T],
-        **options: Unpack[SessionRunOptions],
-    ) -> AgentResult[T]: ...
-
-    @overload
-    async def arun(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: None = None,
-        **options: Unpack[SessionRunOptions],
-    ) -> AgentResult[JsonValue]: ...
 
     @shows_options(SessionRunOptions)
     async def arun(
@@ -53,9 +29,9 @@ class NewRuns(ApplicationRuns):
         recipe: RecipeLike,
         inputs: GivenInputs | None = None,
         *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         **options: Unpack[SessionRunOptions],
-    ) -> AgentResult[Any]:
+    ) -> AgentResult[OutputT]:
         """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
         Args:
@@ -75,35 +51,15 @@ class NewRuns(ApplicationRuns):
         )
         return await self.execute(run)
 
-    @overload
-    def astream(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: type[T],
-        **options: Unpack[SessionRunOptions],
-    ) -> RunStream[T]: ...
-
-    @overload
-    def astream(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: None = None,
-        **options: Unpack[SessionRunOptions],
-    ) -> RunStream[JsonValue]: ...
-
     @shows_options(SessionRunOptions)
     def astream(
         self,
         recipe: RecipeLike,
         inputs: GivenInputs | None = None,
         *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         **options: Unpack[SessionRunOptions],
-    ) -> RunStream[Any]:
+    ) -> RunStream[OutputT]:
         """Run a recipe, and yield its events as they happen; at the end there is `stream.result`.
 
         Args:
@@ -113,45 +69,25 @@ class NewRuns(ApplicationRuns):
         """
         return self.stream(self.prepare(recipe, inputs, output_class=output_class, **options))
 
-    def stream(self, run: AgentRun[T]) -> RunStream[T]:
+    def stream(self, run: AgentRun[OutputT]) -> RunStream[OutputT]:
         """The events of a run that `prepare` made; it begins when the first one is asked for."""
 
-        async def begin() -> AgentRun[T]:
+        async def begin() -> AgentRun[OutputT]:
             return run
 
         return RunStream(begin, self.execute)
 
-    @overload
     def prepare(
         self,
         recipe: RecipeLike,
         inputs: GivenInputs | None = None,
         *,
-        output_class: type[T],
-        **options: Unpack[PreparedRunOptions],
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: None = None,
-        **options: Unpack[PreparedRunOptions],
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare(
-        self,
-        recipe: RecipeLike,
-        inputs: GivenInputs | None = None,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         model: ChatModel | str | None = None,
         session: str | None = None,
         user: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
-    ) -> AgentRun[Any]:
+    ) -> AgentRun[OutputT]:
         """Check everything that can be refused; the run has its id, and has not begun.
 
         Args:

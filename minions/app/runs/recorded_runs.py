@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, Unpack, overload
+from typing import Final
 
 from minions.app.runs.application_runs import (
     ApplicationRuns,
-    DecisionOptions,
-    GivenInputs,
     RecipeLike,
-    ResumeOptions,
-    RetryOptions,
 )
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
 from minions.contracts import decision_words
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
+from minions.contracts.executions import OutputT
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.journal.start_note import StartNote
-from minions.contracts.secrets import plain_inputs
+from minions.contracts.secrets import GivenInputs, plain_inputs
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
@@ -30,8 +27,6 @@ from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.lookup import find_run
 from minions.recipe.model import AgentRecipe
-
-T = TypeVar("T")
 
 _WORDS: Final[Mapping[str, str]] = {
     Verdict.APPROVED: decision_words.word_of(decision_words.Approve()),
@@ -45,39 +40,17 @@ class RecordedRuns(ApplicationRuns):
     rollback.
     """
 
-    @overload
     def decide(
         self,
         run: str,
         key: str,
         verdict: Verdict | str,
         *,
-        output_class: type[T],
-        **options: Unpack[DecisionOptions],
-    ) -> RunStream[T]: ...
-
-    @overload
-    def decide(
-        self,
-        run: str,
-        key: str,
-        verdict: Verdict | str,
-        *,
-        output_class: None = None,
-        **options: Unpack[DecisionOptions],
-    ) -> RunStream[JsonValue]: ...
-
-    def decide(
-        self,
-        run: str,
-        key: str,
-        verdict: Verdict | str,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         arguments: Mapping[str, JsonValue] | None = None,
         reason: str | None = None,
         recipe: RecipeLike | None = None,
-    ) -> RunStream[Any]:
+    ) -> RunStream[OutputT]:
         """Make a decision that a run waits for, and resume it: await it, or iterate over its
         events.
 
@@ -103,24 +76,14 @@ class RecordedRuns(ApplicationRuns):
         reasons = {key: reason} if reason is not None else {}
         return self._resumed(run, recipe, {key: word}, output_class, reasons)
 
-    @overload
-    def answer(
-        self, run: str, key: str, value: JsonValue, *, output_class: type[T]
-    ) -> RunStream[T]: ...
-
-    @overload
-    def answer(
-        self, run: str, key: str, value: JsonValue, *, output_class: None = None
-    ) -> RunStream[JsonValue]: ...
-
     def answer(
         self,
         run: str,
         key: str,
         value: JsonValue,
         *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-    ) -> RunStream[Any]:
+        output_class: type[OutputT] | None = None,
+    ) -> RunStream[OutputT]:
         """Answer the question of an `ask` step, and resume the run, as `decide` does.
 
         Raises:
@@ -129,24 +92,14 @@ class RecordedRuns(ApplicationRuns):
         text = value if isinstance(value, str) else dumps(value)
         return self._resumed(run, None, {key: f"answer:{text}"}, output_class, {})
 
-    @overload
-    def resume(
-        self, run: str, *, output_class: type[T], **options: Unpack[ResumeOptions]
-    ) -> RunStream[T]: ...
-
-    @overload
-    def resume(
-        self, run: str, *, output_class: None = None, **options: Unpack[ResumeOptions]
-    ) -> RunStream[JsonValue]: ...
-
     def resume(
         self,
         run: str,
         *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         recipe: RecipeLike | None = None,
         decisions: Mapping[str, str] | None = None,
-    ) -> RunStream[Any]:
+    ) -> RunStream[OutputT]:
         """Resume a run that was killed, cancelled, stopped by a limit, or waits for a decision.
 
         Await it, or iterate over its events. Recorded work is replayed, not done again.
@@ -162,25 +115,15 @@ class RecordedRuns(ApplicationRuns):
         """
         return self._resumed(run, recipe, decisions or {}, output_class, {})
 
-    @overload
-    def retry(
-        self, run: str, *, output_class: type[T], **options: Unpack[RetryOptions]
-    ) -> RunStream[T]: ...
-
-    @overload
-    def retry(
-        self, run: str, *, output_class: None = None, **options: Unpack[RetryOptions]
-    ) -> RunStream[JsonValue]: ...
-
     def retry(
         self,
         run: str,
         *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
+        output_class: type[OutputT] | None = None,
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
         inputs: GivenInputs | None = None,
-    ) -> RunStream[Any]:
+    ) -> RunStream[OutputT]:
         """Run failed steps again, and those that changed or read an output that changed.
 
         Await it, or iterate over its events.
@@ -194,7 +137,7 @@ class RecordedRuns(ApplicationRuns):
             As `resume`.
         """
 
-        async def begin() -> AgentRun[Any]:  # Any: as above
+        async def begin() -> AgentRun[OutputT]:
             recorded = await self._recorded(run)
             found = self._recipe_of(recorded, recipe)
             return self._executor(found, self._model_of(recorded)).prepare_retry(
@@ -241,10 +184,10 @@ class RecordedRuns(ApplicationRuns):
         run: str,
         recipe: RecipeLike | None,
         decisions: Mapping[str, str],
-        output_class: type[Any] | None,  # Any: as above
+        output_class: type[OutputT] | None,
         reasons: Mapping[str, str],
-    ) -> RunStream[Any]:
-        async def begin() -> AgentRun[Any]:  # Any: as above
+    ) -> RunStream[OutputT]:
+        async def begin() -> AgentRun[OutputT]:
             recorded = await self._recorded(run)
             found = self._recipe_of(recorded, recipe)
             return self._executor(found, self._model_of(recorded)).prepare_resume(

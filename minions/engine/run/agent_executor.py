@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.secrets import InputValue
-from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.run_factory import RunFactory
@@ -24,39 +23,17 @@ if TYPE_CHECKING:
     from minions.engine.run.recorded_run import RecordedRun
 
 
-T = TypeVar("T")
-
-
 class AgentExecutor(RunFactory):
     """Runs recipes. Holds configuration and compiled recipes: two runs share nothing else."""
 
-    @overload
     async def execute(
         self,
         recipe: AgentRecipe | str,
         inputs: Mapping[str, InputValue] | None = None,
         *,
-        output_class: type[T],
+        output_class: type[OutputT] | None = None,
         part: RunPart | None = None,
-    ) -> AgentResult[T]: ...
-
-    @overload
-    async def execute(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        part: RunPart | None = None,
-    ) -> AgentResult[JsonValue]: ...
-
-    async def execute(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        part: RunPart | None = None,
-    ) -> AgentResult[Any]:
+    ) -> AgentResult[OutputT]:
         """Run a recipe to its end. Once begun, every end is a result, never an exception.
 
         Args:
@@ -130,33 +107,14 @@ class AgentExecutor(RunFactory):
 
     # --- a recorded run -----------------------------------------------------------------------
 
-    @overload
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        output_class: type[T],
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-    ) -> AgentResult[T]: ...
-
-    @overload
     async def resume(
         self,
         run_id: str,
         *,
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
-    ) -> AgentResult[JsonValue]: ...
-
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-    ) -> AgentResult[Any]:
+        output_class: type[OutputT] | None = None,
+    ) -> AgentResult[OutputT]:
         """Resume a run that was killed, cancelled, stopped by a limit, or waits for a decision.
 
         What is recorded is not done again. A run that came to its output gives it again.
@@ -177,29 +135,14 @@ class AgentExecutor(RunFactory):
         )
         return await run.execute()
 
-    @overload
-    async def retry(
-        self,
-        run_id: str,
-        *,
-        output_class: type[T],
-        recipe: AgentRecipe | None = None,
-        from_step: str | None = None,
-    ) -> AgentResult[T]: ...
-
-    @overload
-    async def retry(
-        self, run_id: str, *, recipe: AgentRecipe | None = None, from_step: str | None = None
-    ) -> AgentResult[JsonValue]: ...
-
     async def retry(
         self,
         run_id: str,
         *,
         recipe: AgentRecipe | None = None,
         from_step: str | None = None,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-    ) -> AgentResult[Any]:
+        output_class: type[OutputT] | None = None,
+    ) -> AgentResult[OutputT]:
         """Run failed steps of a recorded run again, and those that changed or read what changed.
 
         Args:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
 from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue, Secrets
 from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError, NotFoundError, UsageError
@@ -46,8 +46,6 @@ from minions.recipe.model_config import ModelConfig
 if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep
     from minions.engine.run.recorded_run import RecordedRun
-
-T = TypeVar("T")
 
 RecipeSource = Callable[[str], AgentRecipe]
 """An id to its recipe; raises NotFoundError."""
@@ -101,13 +99,12 @@ class RunFactory:
         agents = agents or self._extensions.named_agents()
         self._nested_runs = NestedRuns(self._wiring, self._find, agents)
 
-    @overload
     def prepare(
         self,
         recipe: AgentRecipe | str,
         inputs: Mapping[str, InputValue] | None = None,
         *,
-        output_class: type[T],
+        output_class: type[OutputT] | None = None,
         run_id: str | None = None,
         session_id: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
@@ -115,38 +112,7 @@ class RunFactory:
         user: str | None = None,
         project: str | None = None,
         live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: None = None,
-        run_id: str | None = None,
-        session_id: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        part: RunPart | None = None,
-        user: str | None = None,
-        project: str | None = None,
-        live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        run_id: str | None = None,
-        session_id: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        part: RunPart | None = None,
-        user: str | None = None,
-        project: str | None = None,
-        live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[Any]:
+    ) -> AgentRun[OutputT]:
         """Check everything that can be refused before a run; nothing has begun, nothing is stored.
 
         Args:
@@ -177,40 +143,16 @@ class RunFactory:
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
-    @overload
     def prepare_resume(
         self,
         recorded: RecordedRun,
         *,
-        output_class: type[T],
+        output_class: type[OutputT] | None = None,
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
         decided_by: str | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare_resume(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: None = None,
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare_resume(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
-    ) -> AgentRun[Any]:
+    ) -> AgentRun[OutputT]:
         """Prepare to resume a run; it has not begun.
 
         Args:
@@ -229,43 +171,17 @@ class RunFactory:
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
-    @overload
     def prepare_retry(
         self,
         recorded: RecordedRun,
         *,
-        output_class: type[T],
+        output_class: type[OutputT] | None = None,
         recipe: AgentRecipe | None = None,
         is_edited: bool = True,
         from_step: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
         inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare_retry(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: None = None,
-        recipe: AgentRecipe | None = None,
-        is_edited: bool = True,
-        from_step: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare_retry(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        recipe: AgentRecipe | None = None,
-        is_edited: bool = True,
-        from_step: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[Any]:
+    ) -> AgentRun[OutputT]:
         """Prepare to retry a run; it has not begun.
 
         Args:
