@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import ClassVar, Final, TypeAlias
 
 import attrs
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
 from minions.contracts.sessions import SessionStep
@@ -32,13 +33,9 @@ class _Event:
 @frozen(kw_only=True)
 class _StepEvent(_Event):
     step_id: str
-    address: str = field()
+    address: str = field(default=Factory(attrgetter("step_id"), takes_self=True))
     """The address of the execution, `sub[1]/each[2]`: the step with its item or attempt, and the
     steps around it."""
-
-    @address.default
-    def _step(self) -> str:
-        return self.step_id
 
 
 @frozen(kw_only=True)

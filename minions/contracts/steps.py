@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_type_hints
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
 from minions.contracts.instructions import HistoryWindow, OutputInstructions, T_co
@@ -173,7 +173,9 @@ class DefaultStep(Step[T_co]):
     description: str = ""
     metadata: Mapping[str, object] = field(factory=_no_metadata)
     output: OutputInstructions[T_co] | None = None
-    completion_criteria: CompletionCriteria = field()
+    completion_criteria: CompletionCriteria = field(
+        default=Factory(lambda step: _default_criteria(step.output), takes_self=True)
+    )
     """Default: as `Step.completion_criteria`."""
     completion_chain: StepCompletionChain | None = None
     decision_tool: ToolCallRequest | None = None
@@ -184,10 +186,6 @@ class DefaultStep(Step[T_co]):
     history: HistoryWindow | None = None
     retry: RetryConfig | None = None
     version: str = "1"
-
-    @completion_criteria.default
-    def _criteria(self) -> CompletionCriteria:
-        return _default_criteria(self.output)
 
     @property
     def goal(self) -> Message | None:

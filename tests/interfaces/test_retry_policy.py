@@ -28,7 +28,7 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.analysis.explanation import explain
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.events import AttemptFailed, RunEvent, StepFinished
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.flow import Admission, CallAsk, FlowControl
 from minions.contracts.journal.facts import ModelCallFact, ToolCallInterrupted, ToolCallOutcome
 from minions.contracts.messages import TokenUsage
@@ -159,7 +159,7 @@ class Listening(ExecutorHost):
 
     events: list[RunEvent] = field(factory=list)
 
-    async def execute(self, run: AgentRun[JsonValue]) -> AgentResult[JsonValue]:
+    async def execute(self, run: AgentRun[OutputT]) -> AgentResult[OutputT]:
         run.listen(self.events.append)
         return await super().execute(run)
 

@@ -100,6 +100,17 @@ def _process_secret() -> Callable[[], bytes]:
     return lambda: secret
 
 
+def _own_journal(services: Services) -> Journal:
+    from minions.engine.services.memory_journal import MemoryJournal
+
+    return MemoryJournal(services.clock, most_ended=_MOST_ENDED)
+
+
+def _own_flow(services: Services) -> FlowControl:
+    warn = logging.getLogger("minions.models").warning
+    return SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)
+
+
 def _new_random() -> Random:
     return random.Random().random  # noqa: S311  # jitter, not secrets
 
@@ -115,7 +126,7 @@ class Services:
     sleep: Sleep = asyncio.sleep
     random: Random = field(factory=_new_random)
     ids: Ids = _random_id
-    journal: Journal = field()
+    journal: Journal = field(default=Factory(_own_journal, takes_self=True))
     """Default: in memory, where the newest 16 of the ended runs are kept; pass a `MemoryJournal` to
     keep all, or a journal on a database."""
     parser: OutputParser = field(factory=TextOutputParser)
@@ -140,7 +151,7 @@ class Services:
     """Is told of runs, steps and calls that end; the default counts nothing."""
     tracer: Tracer | None = None
     """Opens a span around each run, step, model request and tool call; None: nothing is traced."""
-    flow: FlowControl | None = field()
+    flow: FlowControl | None = field(default=Factory(_own_flow, takes_self=True))
     """Decides when a model call may begin: all runs with the same object share their servers'
     limits. None: nothing waits, and no circuit opens."""
     priority: Priority | None = None
@@ -184,17 +195,6 @@ class Services:
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""
-
-    @flow.default
-    def _own_flow(self) -> FlowControl:
-        warn = logging.getLogger("minions.models").warning
-        return SharedFlowControl(self.clock, self.sleep, self.random, warn=warn)
-
-    @journal.default
-    def _default(self) -> Journal:
-        from minions.engine.services.memory_journal import MemoryJournal
-
-        return MemoryJournal(self.clock, most_ended=_MOST_ENDED)
 
 
 async def room_for_more(services: Services) -> None:

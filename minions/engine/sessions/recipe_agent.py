@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from attrs import evolve, field, frozen
 
 from minions.contracts.agent_errors import StepResult
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.messages import Message, MessageBundle, user
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue
@@ -50,12 +50,13 @@ class RecipeHost(Protocol):
         recipe: AgentRecipe | str | Path,
         inputs: Mapping[str, InputValue] | None = None,
         *,
+        output_class: type[OutputT] | None = None,
         session: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
-    ) -> AgentRun[JsonValue]:
+    ) -> AgentRun[OutputT]:
         """Prepare a run; nothing has begun."""
 
-    async def execute(self, run: AgentRun[JsonValue]) -> AgentResult[JsonValue]:
+    async def execute(self, run: AgentRun[OutputT]) -> AgentResult[OutputT]:
         """Execute a run that was prepared here."""
 
 
@@ -79,13 +80,17 @@ class ExecutorHost:
         recipe: AgentRecipe | str | Path,
         inputs: Mapping[str, InputValue] | None = None,
         *,
+        output_class: type[OutputT] | None = None,
         session: str | None = None,
         note: Mapping[str, JsonValue] | None = None,
-    ) -> AgentRun[JsonValue]:
+    ) -> AgentRun[OutputT]:
         """Prepare a run of the executor."""
-        return self.executor.prepare(self.load(recipe), inputs, session_id=session, note=note)
+        found = self.load(recipe)
+        return self.executor.prepare(
+            found, inputs, output_class=output_class, session_id=session, note=note
+        )
 
-    async def execute(self, run: AgentRun[JsonValue]) -> AgentResult[JsonValue]:
+    async def execute(self, run: AgentRun[OutputT]) -> AgentResult[OutputT]:
         """Execute the run."""
         return await run.execute()
 
