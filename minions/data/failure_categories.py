@@ -127,6 +127,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
         name-clash ambiguous-name
         unknown-reference unknown-type unknown-step forward-dependency type-mismatch may-be-skipped
+        may-be-missing
         may-not-have-run never-run unreachable-step bad-goto bad-next-step bad-route
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution

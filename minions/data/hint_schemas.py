@@ -274,12 +274,13 @@ def _pydantic(hint: _PydanticClass, definitions: _Definitions) -> dict[str, Json
 
 
 def _close(node: JsonValue) -> None:
-    """Say of all objects with named members that they have no others, where nothing else is said:
-    so it is when a class is written as JSON.
+    """Say of all objects with named members that they have these, also those with a default, and
+    no others where nothing else is said: so it is when a class is written as JSON.
     """
     if isinstance(node, dict):
         if isinstance(node.get("properties"), Mapping) and node.get("type") == "object":
             node.setdefault("additionalProperties", False)
+            node["required"] = list(node["properties"])
         for value in node.values():
             _close(value)
     elif isinstance(node, list):

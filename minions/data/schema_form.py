@@ -19,7 +19,7 @@ _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "o
 
 
 def is_plain_schema(schema: JsonValue, depth: int = 0) -> bool:
-    """Whether it is a valid schema for sure."""
+    """Whether it is a valid schema for sure, if its patterns are: these are not looked at."""
     if isinstance(schema, bool):
         return True
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
@@ -90,7 +90,7 @@ _WORDS: Final[Mapping[str, Callable[[JsonValue], bool]]] = {
     "type": _is_type,
     "required": _are_names,
     "$ref": _is_reference,
-    **dict.fromkeys(("title", "description", "format", "$comment"), _is_text),
+    **dict.fromkeys(("title", "description", "format", "pattern", "$comment"), _is_text),
     **dict.fromkeys(("enum", "examples"), _is_list),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
     **dict.fromkeys(

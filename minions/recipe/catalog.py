@@ -81,6 +81,8 @@ class Catalog:
     """Registered recipes, made by code, by name."""
     steps: Mapping[str, JsonSchema] = field(factory=dict)
     """JSON Schemas of the arguments (`with`) of registered `Step` classes, by name."""
+    step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
+    """JSON Schemas of the outputs of those whose type says it, by name."""
     recipe_folders: tuple[Path, ...] = ()
     """The server's folders of recipes. Recipes may name files below these and in the
     project; empty: see `NamedFiles`.

@@ -118,6 +118,16 @@ class StepDraft(Struct, kw_only=True, eq=False):
         return next((use.term for use in self.outer_templates if use.node is node), None)
 
     @property
+    def asserted(self) -> list[Term]:
+        """The conditions of an `assert` step, those that could be parsed."""
+        node = self.section.node("assert")
+        nodes = node.items if isinstance(node, SequenceNode) else (node,)
+        wanted = {id(item) for item in nodes if isinstance(item, ScalarNode)}
+        return [
+            use.term for use in self.templates if use.term is not None and id(use.node) in wanted
+        ]
+
+    @property
     def is_named(self) -> bool:
         """Whether `id` is stated by the recipe."""
         return self.section.text("id") is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 
 from minions.contracts.tools import ToolSpec
@@ -64,7 +64,8 @@ SCHEMAS = st.recursive(
 
 def _is_valid(schema: Any) -> bool:  # Any: what a stranger may give as a schema
     try:
-        Draft202012Validator.check_schema(schema)
+        # A pattern is checked by the engine that runs it.
+        Draft202012Validator.check_schema(schema, format_checker=FormatChecker(()))
     except SchemaError:
         return False
     return True
@@ -78,7 +79,7 @@ def test_what_is_plain_is_valid(schema: Any) -> None:  # Any: what a stranger ma
 @pytest.mark.parametrize(
     "schema",
     [
-        {"pattern": "a"},
+        {"pattern": 1},
         {"$ref": "#/$defs/a b"},
         {"$ref": "other.json"},
         {"unknown": 1},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -14,14 +15,14 @@ from minions.adapters.tools.function_tool import tool
 from minions.app.wiring.extension_files import load_extensions
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import MessageRole
-from minions.contracts.steps import DefaultStep, StepScope
+from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.function_steps import step
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.model import AgentRecipe, InputSpec
-from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 
 
 @frozen
@@ -146,6 +147,47 @@ steps:
   - {id: page, uses: fetch, with: {url: "{{ inputs.site }}"}}
   - {id: verdict, uses: judge, with: {fetch: "{{ page }}", style: long}}
 """
+
+
+def test_a_recipe_knows_the_types_of_what_functions_and_classes_return() -> None:
+    """A-163."""
+
+    @frozen
+    class Row:
+        path: str
+        size: int = 1
+
+    class Look(PythonStep[Sequence[Row]]):
+        id = "look"
+
+        async def run(self, scope: StepScope) -> Sequence[Row]:
+            return [Row("a")]
+
+    class Ask(DefaultStep[Row]):
+        id = "ask"
+
+    @step
+    async def count() -> dict[str, int]:
+        """Count."""
+        return {"rows": 1}
+
+    catalog = Extensions(steps={"Look": Look, "Ask": Ask, "count": count}).catalog()
+    assert {name: sorted(each) for name, each in catalog.step_outputs.items()} == {
+        "Look": ["$defs", "items", "type"],
+        "Ask": ["additionalProperties", "properties", "required", "type"],
+        "count": ["additionalProperties", "type"],
+    }
+    text = (
+        "id: x\nsteps:\n  - {id: a, uses: Look}\n  - {id: b, uses: Ask}\n"
+        "  - {id: c, uses: count}\n"
+        "  - {id: d, set: {x: '{{ a.path }}', y: '{{ b.sise }}', z: '{{ c.rows.of }}'}}\n"
+    )
+    faults = check_recipe_text(text, "x.yaml", catalog).faults
+    assert [(each.code, each.label) for each in faults] == [
+        ("unknown-reference", "did you mean 'a[0].path'?"),
+        ("unknown-reference", "did you mean 'size'?"),
+        ("unknown-reference", None),
+    ]
 
 
 async def test_a_recipe_uses_functions_by_name() -> None:

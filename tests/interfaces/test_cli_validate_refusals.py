@@ -104,3 +104,20 @@ def test_values_of_unknown_type_are_told_and_refused_where_types_are_strict(
     assert strict.code == 2
     assert "error[unknown-type]: 'a' has no known type, so 'title' of it" in strict.err
     assert "returns: {field: type}" in strict.err
+
+
+def test_what_may_be_missing_is_a_warning_and_refused_where_types_are_strict(
+    cli: Cli, write: Write
+) -> None:
+    write(
+        "r.yaml",
+        "steps:\n  - {id: a, goal: Go, output: {note?: string}}\n"
+        "  - {id: b, set: {x: '{{ a.note }}'}}\n",
+    )
+    done = cli("validate", "r.yaml")
+    assert done.code == 0
+    assert "warning[may-be-missing]: 'a.note' may be missing" in done.err
+    assert "a.note | default('…'); or do this only when: a.note is defined" in done.err
+    strict = cli("validate", "--strict-types", "r.yaml")
+    assert strict.code == 2
+    assert "error[may-be-missing]: 'a.note' may be missing" in strict.err

@@ -258,7 +258,7 @@ def test_a_parameter_is_compared_down_to_its_members(params: str, message: str) 
         "query: {most: '{{ who.tags | length }}', words: ['{{ who.age }}']}",
         "query: {most: '{{ who.years + 1 }}'}",
         "any: '{{ who }}', either: '{{ who.age }}'",
-        "query: {most: '{{ who.name | first }}'}",
+        "query: {most: '{{ run.id | first }}'}",
         "query: {most: '{{ who.name if who.tags else 1 }}'}",
         "query: {most: \"{{ 'three' }}\"}",
         "by: {name: '{{ who.name }}', age: '{{ who.years }}'}",

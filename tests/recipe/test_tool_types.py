@@ -23,6 +23,7 @@ FOUND: Mapping[str, JsonValue] = {
             "items": {
                 "type": "object",
                 "properties": {"path": {"type": "string"}, "size": {"type": "integer"}},
+                "required": ["path", "size"],
                 "additionalProperties": False,
             },
         },
@@ -34,6 +35,7 @@ FOUND: Mapping[str, JsonValue] = {
         "Person": {
             "type": "object",
             "properties": {"name": {"type": "string"}},
+            "required": ["name"],
             "additionalProperties": False,
         }
     },

@@ -16,7 +16,7 @@ from minions.contracts.tools import Tool, Toolbox, Toolset
 from minions.data.errors import UsageError
 from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
-from minions.engine.compile.registered_steps import parameters_of
+from minions.engine.compile.registered_steps import output_of, parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.plan_kind import RecipePlanner
 from minions.recipe.model import AgentRecipe
@@ -105,4 +105,9 @@ class Extensions:
             models=frozenset(self.models),
             recipes=self.recipes,
             steps={name: parameters_of(kind) for name, kind in self.steps.items()},
+            step_outputs={
+                name: known
+                for name, kind in self.steps.items()
+                if (known := output_of(kind)) is not None
+            },
         )

@@ -167,7 +167,8 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
         parameters = list(self._definition.visible)
         kind = inspect.Parameter.KEYWORD_ONLY
         signature = inspect.Signature(
-            [inspect.Parameter(each.name, kind, default=each.default) for each in parameters]
+            [inspect.Parameter(each.name, kind, default=each.default) for each in parameters],
+            return_annotation=self._definition.returns,
         )
         function = cast("Callable[P, Awaitable[T_co]]", self.__wrapped__)
         definition = self._definition

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import typing
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from attrs import frozen
 
@@ -17,9 +17,10 @@ from minions.contracts.messages import Message, ToolCallRequest
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.codec import decode
 from minions.data.errors import MinionsError, SchemaError, UsageError, words_of
-from minions.data.hint_schemas import schema_of
+from minions.data.hint_schemas import result_schema_of, schema_of
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
+from minions.engine.compile.function_steps import FunctionStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.kinds.uses_kind import UsesSpec
@@ -44,6 +45,31 @@ def parameters_of(kind: type[Step[object]]) -> JsonSchema:
     if not is_open:
         schema["additionalProperties"] = False
     return schema
+
+
+def output_of(kind: type[Step[object]]) -> JsonSchema | None:
+    """The JSON Schema of what later steps read of that class: of the type that its code returns, or
+    that its `Step[…]` names. None: nothing is known.
+    """
+    hint: object = None
+    if issubclass(kind, FunctionStep):
+        hint = inspect.signature(kind).return_annotation
+    elif issubclass(kind, PythonStep):
+        with contextlib.suppress(Exception):  # an application's hints may name anything
+            hint = typing.get_type_hints(kind.run).get("return")
+    if hint is None or isinstance(hint, TypeVar):
+        hint = _type_argument(kind)
+    return None if hint is None else result_schema_of(hint)
+
+
+def _type_argument(kind: type[object]) -> object:
+    """What the class puts for the type variable of `Step`, as in `class Look(Step[Report])`."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        origin, arguments = typing.get_origin(base), typing.get_args(base)
+        if isinstance(origin, type) and issubclass(origin, Step) and len(arguments) == 1:
+            return None if isinstance(arguments[0], TypeVar) else arguments[0]
+    found = (_type_argument(base) for base in kind.__bases__ if issubclass(base, Step))
+    return next((each for each in found if each is not None), None)
 
 
 def _parameters(kind: type[Step[object]]) -> list[tuple[str, inspect.Parameter]]:

@@ -26,7 +26,7 @@ from minions.recipe.checks.shapes import Shape
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
+from minions.recipe.expressions.filters import FILTER_TYPES, TESTS
 from minions.recipe.expressions.syntax import parse_expression
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import Reference, TemplateError
@@ -95,8 +95,9 @@ def _in_expression(checked: CheckedText, spot: Spot, text: str) -> Iterator[Comp
     if is_quoted:
         return
     if (filtered := _FILTER.search(text)) is not None:
-        for name in sorted((*FILTERS, "default")):
-            given = TYPES_GIVEN.get(name)
+        for name in sorted((*FILTER_TYPES, "default")):
+            types = FILTER_TYPES.get(name)
+            given = types.gives if types is not None else None
             detail = f"gives {type_words(Shape.of({'type': given}))}" if given else ""
             yield _named(name, "filter", filtered[1], detail)
         return

@@ -6,7 +6,7 @@ Only certainties count: where a schema says little, everything is possible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from minions.recipe.expressions.values import PathPart, is_list
 
 _OPEN_KEYWORDS: Final = ("allOf", "if", "not", "$dynamicRef", "patternProperties")
 _CHOICES: Final = ("anyOf", "oneOf")
+_FOLLOWED: Final = frozenset((*_OPEN_KEYWORDS, *_CHOICES, "$ref"))
 _STRUCTURE: Final = frozenset({"type", "properties", "items", "prefixItems", "enum", "const"})
 _MOST_ALTERNATIVES: Final = 60
 _LEAVES = frozenset({"string", "number", "integer", "boolean", "null"})
@@ -45,6 +46,17 @@ class DeadEnd(Struct, frozen=True, kw_only=True):
     reason: str
     names: tuple[str, ...] = ()
     """The keys that exist at that place."""
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """The place on a path where there may be no value, or null."""
+
+    depth: int
+    """Number of parts of the path that lead to it."""
+    is_null: bool
+    """Whether null may stand there; else there may be nothing."""
+    is_told: bool = True
+    """Whether the schema says so; else it says of none of its members that it is required."""
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
@@ -98,6 +110,18 @@ class Shape(Struct, frozen=True):
         node = _followed(self.node, self.root)
         values = node.get("enum") if isinstance(node, Mapping) else None
         return tuple(values) if is_list(values) else None
+
+    def without_null(self) -> Shape:
+        """The shape of the value where it is not null."""
+        kinds = self.kinds()
+        if kinds is None or "null" not in kinds or kinds == _NULL:
+            return self
+        nodes = [
+            {**node, "type": sorted(rest)} if (rest := (_kinds(node) or _NULL) - _NULL) else None
+            for node in _alternatives([self.node], self.root, is_whole=True) or ()
+        ]
+        known = [node for node in nodes if node is not None]
+        return Shape(known[0] if len(known) == 1 else {"anyOf": known}, self.root)
 
     def items(self) -> Shape:
         """The shape of each item, if the value is a list."""
@@ -191,6 +215,33 @@ def find_unchecked(shape: Shape, path: tuple[PathPart, ...]) -> int | None:
     return None
 
 
+def find_gaps(shape: Shape, path: tuple[PathPart, ...]) -> Iterator[Gap]:
+    """Where a value of that shape may have nothing on the way, or null, as its schema says."""
+    nodes: list[JsonValue] = [shape.node]
+    for depth, part in enumerate(path):
+        alternatives = _alternatives(nodes, shape.root)
+        if alternatives is None:
+            return
+        if any("null" in (_kinds(node) or ()) for node in alternatives):
+            yield Gap(depth=depth, is_null=True)
+        alternatives = _without_null(alternatives)
+        steps = [_step(node, part) for node in alternatives]
+        nodes = [step for step in steps if not isinstance(step, str)]
+        if not nodes:
+            return
+        if _index(part) is None and not all(_is_required(node, part) for node in alternatives):
+            is_told = len(nodes) < len(steps) or any("required" in node for node in alternatives)
+            yield Gap(depth=depth + 1, is_null=False, is_told=is_told)
+
+
+def _is_required(node: Mapping[str, JsonValue], part: PathPart) -> bool:
+    """Whether the member exists in each value, or the schema does not name it."""
+    properties, required = node.get("properties"), node.get("required", ())
+    if isinstance(properties, Mapping) and part in properties:
+        return is_list(required) and part in required
+    return not isinstance(_step(node, part), str)
+
+
 def _is_told(node: Mapping[str, JsonValue], part: PathPart) -> bool:
     """Whether the schema says something about that member."""
     kinds = _kinds(node)
@@ -211,6 +262,8 @@ def _alternatives(
     Args:
         is_whole: Only the types of the value are wanted, not what is in it.
     """
+    if len(nodes) == 1 and isinstance(nodes[0], Mapping) and _FOLLOWED.isdisjoint(nodes[0]):
+        return (nodes[0],)  # the usual case
     pending, found = list(nodes), list[Mapping[str, JsonValue]]()
     for _ in range(_MOST_ALTERNATIVES):
         if not pending:

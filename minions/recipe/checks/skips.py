@@ -22,11 +22,10 @@ from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,
     MissingValueError,
-    PathPart,
     Reference,
     is_number,
+    short_path,
 )
-from minions.recipe.text.nodes import ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 
 
@@ -308,7 +307,7 @@ class _Skips:
         facts: dict[Hashable, Hashable] = {}
         for step in self.steps:
             if step.kind == "assert" and not step.has_loop and self._always_runs(step):
-                for term in _asserted_terms(step):
+                for term in step.asserted:
                     references = term.references()
                     if not any(ref.step_name in self._changing for ref in references):
                         facts.update(facts_of(term))
@@ -379,13 +378,6 @@ def _constant(term: Term) -> bool | None:
         return None
 
 
-def _asserted_terms(step: StepDraft) -> list[Term]:
-    node = step.section.node("assert")
-    nodes = node.items if isinstance(node, SequenceNode) else (node,)
-    wanted = {id(item) for item in nodes if isinstance(item, ScalarNode)}
-    return [use.term for use in step.templates if use.term is not None and id(use.node) in wanted]
-
-
 # --- what a condition implies --------------------------------------------------------------------
 
 
@@ -448,7 +440,7 @@ def _key(part: object) -> Hashable:
         value = part.literal
         return ("number", value) if is_number(value) else ("literal", repr(value))
     if isinstance(part, Reference):
-        return _path(part.path)
+        return short_path(part.path)
     if isinstance(part, tuple):
         return tuple(map(_key, part))
     if isinstance(part, Struct):
@@ -457,9 +449,3 @@ def _key(part: object) -> Hashable:
             *(_key(getattr(part, name)) for name in part.__struct_fields__),
         )
     return repr(part)
-
-
-def _path(path: tuple[PathPart, ...]) -> tuple[PathPart, ...]:
-    """The path in its short form: `a.x` for `steps.a.output.x`."""
-    is_output = len(path) > 2 and path[0] == "steps" and path[2] == "output"
-    return (path[1], *path[3:]) if is_output else path

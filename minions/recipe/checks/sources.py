@@ -4,7 +4,7 @@ which text a template takes over from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from minions.data.schema import JsonSchema
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
+from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, Filter
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
     Binary,
@@ -26,6 +26,8 @@ from minions.recipe.expressions.terms import (
     FilterTerm,
     ListTerm,
     Literal,
+    Logic,
+    Negation,
     Not,
     Path,
     Slice,
@@ -62,11 +64,13 @@ class Sources:
                 self.ids.setdefault(step.id, step)
             if step.save_as is not None:
                 self.saved.setdefault(step.save_as, []).append(step)
+        self._shapes: dict[tuple[int, int | None], tuple[Term, Shape]] = {}
         self._movable_roots: dict[int, tuple[JsonSchema, bool]] = {}
         """By id of a root schema: a self-contained form of it, and whether it has no references."""
         for step in draft.steps:
             if step.kind == "set":
                 self._see_through(step)
+        self._shapes.clear()  # a `set` step may have read one whose shape was not known yet
 
     @property
     def templates(self) -> Templates:
@@ -84,11 +88,23 @@ class Sources:
         Args:
             reader: The step whose item `loop.item` is.
         """
+        found = self.rooted(reference, reader)
+        if found is None:
+            return None
+        base, start = found
+        return KnownShape(shape=base.shape.at(reference.path[start:]), place=base.place)
+
+    def rooted(
+        self, reference: Reference, reader: StepDraft | None = None
+    ) -> tuple[KnownShape, int] | None:
+        """The value that a reference goes into, and how many parts of its path lead there."""
         path = reference.path
         if path[0] == "loop":
-            return self.item(reader, path[2:]) if path[1:2] == ("item",) else None
+            item = self.item(reader) if path[1:2] == ("item",) else None
+            return (item, 2) if item is not None else None
         if path[0] == "inputs":
-            return self._input(path) if len(path) > 1 else None
+            found = self._input(str(path[1])) if len(path) > 1 else None
+            return (found, 2) if found is not None else None
         if path[0] == "steps" and path[2:3] not in (("output",), ("artifacts",)):
             return None
         steps = self.named(reference.step_name)
@@ -96,10 +112,10 @@ class Sources:
             steps = [step for step in steps if step.id == reference.step_name]
         if len(steps) != 1:
             return None
-        rest = path[3:] if path[0] == "steps" else path[1:]
         is_artifact = path[0] == "steps" and path[2] == "artifacts"
         schema = ARTIFACTS_SCHEMA if is_artifact else steps[0].output
-        return KnownShape(shape=Shape(schema, schema).at(rest), place=_place(steps[0]))
+        known = KnownShape(shape=Shape(schema, schema), place=_place(steps[0]))
+        return known, 3 if path[0] == "steps" else 1
 
     def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
         """The shape of a rendered template; `{{ 'text' }}` deliberately avoids the checks."""
@@ -109,6 +125,12 @@ class Sources:
 
     def shape_of_term(self, term: Term, reader: StepDraft | None = None) -> Shape:
         """The shape of the value of an expression; any value where it is not known."""
+        key = (id(term), reader.index if reader is not None else None)
+        if key not in self._shapes:  # with the expression, so that no other one gets its id
+            self._shapes[key] = (term, self._shape_of_term(term, reader))
+        return self._shapes[key][1]
+
+    def _shape_of_term(self, term: Term, reader: StepDraft | None) -> Shape:
         if isinstance(term, Path):
             found = self.known(term.reference, reader)
             return found.shape if found is not None else ANYTHING
@@ -116,7 +138,7 @@ class Sources:
             return _of_kinds(kind_of(term.literal))
         if isinstance(term, Comparison | Not | DefinedTest):
             return _of_kinds("boolean")
-        if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
+        if isinstance(term, FilterTerm):
             return self._of_filter(term, reader)
         if isinstance(term, Subscript):
             base, path = self.shape_of_term(term.base, reader), member_path(term)
@@ -124,46 +146,104 @@ class Sources:
                 return base.items() if base.kinds() == _LIST_KIND else ANYTHING
             return base.at(path) if path else ANYTHING
         if isinstance(term, Slice):
-            return _as_list(self.shape_of_term(term.base, reader))
+            base = self.shape_of_term(term.base, reader)
+            return TEXT if base.kinds() == _TEXT_KIND else _as_list(base)
         if isinstance(term, ListTerm):
-            return _of_kinds("array")
+            items = [self.shape_of_term(each, reader) for each in term.items]
+            return _list_of(self._any_of(items)) if items else _of_kinds("array")
         if isinstance(term, DictTerm):
-            return _of_kinds("object")
-        if isinstance(term, Binary) and not {name for name, _ in term.others} & {"+", "~"}:
+            return self._of_entries(term, reader)
+        if isinstance(term, Negation):
             return _of_kinds("number")
-        if isinstance(term, DefaultFilter | Choice):
-            sides = (
-                (term.base, term.other) if isinstance(term, DefaultFilter) else (term.yes, term.no)
-            )
-            one, other = (self.shape_of_term(side, reader) for side in sides)
-            if one.kinds() is None or other.kinds() is None:
-                return ANYTHING
-            whole = [self._movable(one), self._movable(other)]
-            if all(whole):
-                return Shape.of({"anyOf": whole})
-            return _of_kinds(*(one.kinds() or ()), *(other.kinds() or ()))
+        if isinstance(term, Binary):
+            return self._of_binary(term, reader)
+        if isinstance(term, DefaultFilter):
+            return self._of_default(term, reader)
+        if isinstance(term, Choice | Logic):
+            sides = term.operands if isinstance(term, Logic) else (term.yes, term.no)
+            shapes = [self.shape_of_term(side, reader) for side in sides]
+            if isinstance(term, Logic) and not term.is_and:  # null is passed over but at the end
+                shapes[:-1] = [each.without_null() for each in shapes[:-1]]
+            return self._any_of(shapes)
         return ANYTHING
+
+    def _any_of(self, shapes: Sequence[Shape]) -> Shape:
+        """The shape of a value that is of one of these."""
+        if any(each.kinds() is None for each in shapes):
+            return ANYTHING
+        whole = [self._movable(each) for each in shapes]
+        unequal = [each for at, each in enumerate(whole) if each not in whole[:at]]
+        if all(unequal):
+            return Shape.of(unequal[0] if len(unequal) == 1 else {"anyOf": unequal})
+        return _of_kinds(*(kind for each in shapes for kind in each.kinds() or ()))
+
+    def _of_entries(self, term: DictTerm, reader: StepDraft | None) -> Shape:
+        members = {
+            name: self._movable(self.shape_of_term(each, reader)) for name, each in term.entries
+        }
+        return Shape.of(
+            {
+                "type": "object",
+                "properties": members,
+                "required": list(members),
+                "additionalProperties": False,
+            }
+        )
+
+    def _of_binary(self, term: Binary, reader: StepDraft | None) -> Shape:
+        names = {name for name, _ in term.others}
+        if names == {"~"}:
+            return TEXT
+        if not names & {"+", "~"}:
+            return _of_kinds("number")
+        shapes = [self.shape_of_term(term.first, reader)]
+        shapes += [self.shape_of_term(each, reader) for _, each in term.others]
+        kinds = {each.kinds() for each in shapes}
+        if names != {"+"} or None in kinds:
+            return ANYTHING
+        if kinds == {_TEXT_KIND}:
+            return TEXT
+        if kinds == {_LIST_KIND}:
+            return _list_of(self._any_of([each.items() for each in shapes]))
+        return _of_kinds("number") if kinds <= _NUMBER_KINDS else ANYTHING
+
+    def _of_default(self, term: DefaultFilter, reader: StepDraft | None) -> Shape:
+        base = self.shape_of_term(term.base, reader)
+        if isinstance(term.also_empty, Literal) and term.also_empty.literal:
+            base = base.without_null()
+        return self._any_of([base, self.shape_of_term(term.other, reader)])
 
     def _of_filter(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
         """The shape of what a filter gives, where that of its value says it."""
+        if TESTS.get(term.name) is term.function:
+            return _of_kinds("boolean")
+        if FILTERS.get(term.name) is not term.function:
+            return ANYTHING
         base = self.shape_of_term(term.base, reader)
-        if base.kinds() == _LIST_KIND:
+        kinds, path = base.kinds(), member_path(term)
+        if kinds == _LIST_KIND:
             if term.name in ("first", "last", "min", "max"):
                 return base.items()
             if term.name in _KEEPING_ITEMS:
-                return _as_list(base)
+                drops_null = _drops_null(term)
+                return _list_of(base.items().without_null()) if drops_null else _as_list(base)
             if term.name == "flatten" and base.items().kinds() == _LIST_KIND:
                 return _list_of(base.items().items())
-            path = member_path(term)
             if term.name == "map" and path:
                 return _list_of(base.items().at(path))
+        if term.name in ("first", "last", "reverse") and kinds == _TEXT_KIND:
+            return TEXT
         if term.name in ("split", "lines", "keys"):
-            return Shape.of({"type": "array", "items": {"type": "string"}})
-        given = TYPES_GIVEN.get(term.name)
+            return _list_of(TEXT)
+        if term.name == "items":
+            return _list_of(_of_kinds("array"))
+        if (applied := applied_filter(term)) is not None and applied.gives is not None:
+            return _list_of(_of_kinds(applied.gives))
+        given = FILTER_TYPES[term.name].gives
         return _of_kinds(given) if given is not None else ANYTHING
 
-    def item(self, step: StepDraft | None, path: tuple[str | int, ...] = ()) -> KnownShape | None:
-        """The shape of one item of the step's loop, or of a part of it."""
+    def item(self, step: StepDraft | None) -> KnownShape | None:
+        """The shape of one item of the step's loop."""
         node = step.section.node("loop") if step is not None else None
         use = (
             next((use for use in step.outer_templates if use.node is node), None) if step else None
@@ -180,18 +260,15 @@ class Sources:
             shape, place = found.shape, found.place
         else:
             shape, place = self.shape_of_term(use.term), node.place
-        return KnownShape(shape=shape.items().at(path), place=place)
+        return KnownShape(shape=shape.items(), place=place)
 
-    def _input(self, path: tuple[str | int, ...]) -> KnownShape | None:
-        name = str(path[1])
+    def _input(self, name: str) -> KnownShape | None:
         spec = self._draft.inputs.get(name)
         inputs = self._draft.section.mapping("inputs")
         entry = inputs.find(name) if inputs is not None else None
         if spec is None or entry is None:
             return None
-        return KnownShape(
-            shape=Shape(spec.schema, spec.schema).at(path[2:]), place=entry.key_node.place
-        )
+        return KnownShape(shape=Shape(spec.schema, spec.schema), place=entry.key_node.place)
 
     def known_output(self) -> JsonSchema:
         """What is known of the run's output, as JSON Schema; {}: nothing."""
@@ -257,6 +334,10 @@ class Sources:
 
 
 _LIST_KIND: Final = frozenset({"array"})
+_TEXT_KIND: Final = frozenset({"string"})
+_NUMBER_KINDS: Final = {
+    frozenset(each) for each in ({"integer"}, {"number"}, {"integer", "number"})
+}
 _KEEPING_ITEMS: Final = frozenset(
     ("list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique")
 )
@@ -276,6 +357,24 @@ def member_path(term: FilterTerm | Subscript) -> tuple[str | int, ...]:
         named = term.arguments[0]
     name = named.literal if isinstance(named, Literal) else None
     return tuple(name.split(".")) if isinstance(name, str) else ()
+
+
+def applied_filter(term: FilterTerm) -> Filter | None:
+    """The filter that `map` applies to each item, if it names one."""
+    named = [*term.arguments[:1], *(each for key, each in term.keywords if key == "filter")]
+    name = named[0].literal if named and isinstance(named[0], Literal) else None
+    return FILTER_TYPES.get(name) if term.name == "map" and isinstance(name, str) else None
+
+
+def _drops_null(term: FilterTerm) -> bool:
+    """Whether a `select` or `reject` leaves no null."""
+    tests = [each.literal for each in term.arguments[:1] if isinstance(each, Literal)]
+    if term.name == "reject":
+        return bool(tests) and tests[0] in ("none", "null")
+    return term.name == "select" and (not term.arguments or tests[0] in _TESTS_OF_A_TYPE)
+
+
+_TESTS_OF_A_TYPE: Final = ("mapping", "sequence", "string", "number", "integer", "float", "boolean")
 
 
 def _as_list(base: Shape) -> Shape:
@@ -410,7 +509,8 @@ def carried_by(term: Term, *, in_full: bool = False) -> Iterator[Reference]:
 
 def _gives_no_text(term: FilterTerm, *, in_full: bool) -> bool:
     if FILTERS.get(term.name) is term.function:
-        return TYPES_GIVEN.get(term.name) in (_WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT)
+        given = FILTER_TYPES[term.name].gives
+        return given in (_WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT)
     return TESTS.get(term.name) is term.function
 
 

@@ -1,5 +1,6 @@
-"""Checks of constants inside of expressions: the names of tests, and what stands for one of a few
-values. Members that expressions read are checked in `references`.
+"""Checks inside of expressions: the types that filters and operators take, values that may be
+missing or null where they are read, the names of tests, and what stands for one of a few values.
+Members that can never exist are reported in `references`.
 """
 
 from __future__ import annotations
@@ -10,38 +11,60 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.data.json_values import JsonValue
-from minions.recipe.checks.shapes import Shape
-from minions.recipe.checks.sources import Sources, member_path
+from minions.data.json_values import JsonValue, dumps
+from minions.recipe.checks.narrowing import Condition, Narrowings, absence_of, terms_of
+from minions.recipe.checks.shapes import Shape, find_gaps, kind_names
+from minions.recipe.checks.sources import TEXT, Sources, applied_filter, member_path
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTERS, TESTS
+from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, TESTS_TAKE, Filter
 from minions.recipe.expressions.terms import (
+    Binary,
+    Choice,
     Comparison,
+    DefaultFilter,
+    DefinedTest,
     DictTerm,
     FilterTerm,
     ListTerm,
     Literal,
+    Logic,
+    Negation,
     Path,
+    Slice,
     Subscript,
     Term,
 )
-from minions.recipe.expressions.values import TemplateError, path_text
+from minions.recipe.expressions.values import PathPart, path_text, short_path
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, suggestion
 
-_EQUAL: Final = ("==", "!=", "in", "not in")
 _TESTS_OF_EQUAL: Final = frozenset({"eq", "equalto", "ne", "in"})
 _WITH_TESTS: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 """Filters that take the name of a test, and which of their arguments it is."""
 
 
-def check_terms(draft: RecipeDraft, sources: Sources, report: Report) -> None:
-    """Report what no expression of the recipe can find, and what nothing can equal."""
+_OF_TEXT: Final = frozenset({"string"})
+_OF_NUMBERS: Final = frozenset({"integer", "number"})
+_OF_LISTS: Final = frozenset({"array"})
+_CUT: Final = frozenset({"array", "string"})
+_HOLDERS: Final = frozenset({"array", "object", "string"})
+_FAMILIES: Final = (_OF_NUMBERS, _OF_TEXT, _OF_LISTS)
+_TWO: Final = {"+": "two numbers, two texts or two lists"}
+_ORDERS: Final = ("<", "<=", ">", ">=")
+_NULL: Final = frozenset({"null"})
+
+
+def check_terms(
+    draft: RecipeDraft, sources: Sources, narrowings: Narrowings, report: Report
+) -> None:
+    """Report what no expression of the recipe can find, take or equal, and warn of what may be
+    missing or null where it is read.
+    """
     for step in draft.steps:
         for use in step.all_templates:
-            _Uses(sources, use, step, report).check()
+            _Uses(sources, use, step, report, narrowings).check()
     for use in draft.output_templates:
-        _Uses(sources, use, None, report).check()
+        _Uses(sources, use, None, report, narrowings).check()
 
 
 @frozen
@@ -50,33 +73,229 @@ class _Uses:
     use: TemplateUse
     reader: StepDraft | None
     report: Report
+    narrowings: Narrowings
 
     def check(self) -> None:
-        if self.use.term is not None:
-            self._check(self.use.term)
-            return
-        try:
-            terms = list(self.sources.templates.compile(self.use.node.value).terms())
-        except TemplateError:  # reported where the recipe was read
-            return
-        for term in terms:
-            self._check(term)
+        for term in terms_of(self.use, self.sources.templates):
+            self._check(term, (), is_guarded=False)
 
-    def _check(self, term: Term) -> None:
-        if isinstance(term, FilterTerm) and FILTERS.get(term.name) is term.function:
-            self._check_filter(term)
-        elif isinstance(term, FilterTerm) and term.name in _TESTS_OF_EQUAL and term.arguments:
-            self._check_choice(term.base, term.arguments[0])
-        elif isinstance(term, Subscript) and isinstance(term.base, DictTerm):
-            self._check_keys(term.base, term.key)
+    def _check(self, term: Term, before: tuple[Condition, ...], *, is_guarded: bool) -> None:
+        """Check an expression and its parts.
+
+        Args:
+            before: What was found true or false before this part is evaluated.
+            is_guarded: Whether something stands in where the value is missing.
+        """
+        if isinstance(term, Path) and not is_guarded:
+            rooted = self.sources.rooted(term.reference, self.reader)
+            if rooted is not None and not self._is_its_own(term):
+                known, start = rooted
+                self._check_gaps(term, known.shape, term.reference.path, start, before)
+        elif isinstance(term, FilterTerm):
+            self._check_applied(term, before, is_guarded=is_guarded)
+        elif isinstance(term, Subscript):
+            self._check_subscript(term, before, is_guarded=is_guarded)
         elif isinstance(term, Comparison):
             sides = (term.first, *(side for _, side in term.others))
             for (left, right), (name, _) in zip(pairwise(sides), term.others, strict=True):
-                if name in _EQUAL:
-                    self._check_choice(left, right)
-                    self._check_choice(right, left)
-        for part in term.parts():
-            self._check(part)
+                self._check_comparison(left, name, right, before)
+        elif isinstance(term, Binary):
+            left = term.first
+            for name, right in term.others:
+                self._check_pair(left, name, right, before)
+                left = Binary(left, ((name, right),))
+        elif isinstance(term, Negation):
+            self._takes(term.operand, _OF_NUMBERS, "'-'", before)
+        elif isinstance(term, Slice):
+            self._takes(term.base, _CUT, "a slice", before)
+        for part, holds, is_safe in _parts_of(term):
+            self._check(part, (*before, *holds), is_guarded=is_guarded or is_safe)
+
+    def _is_its_own(self, term: Path) -> bool:
+        """Whether it reads what the step itself gave at its last attempt."""
+        reader = self.reader
+        return reader is not None and term.reference.step_name in (reader.id, reader.save_as)
+
+    # --- what may be missing -----------------------------------------------------------------
+
+    def _check_gaps(
+        self,
+        term: Term,
+        shape: Shape,
+        path: tuple[PathPart, ...],
+        start: int,
+        before: tuple[Condition, ...],
+    ) -> None:
+        """Warn of the first part of the path that may be missing where it is read."""
+        for gap in find_gaps(shape, path[start:]):
+            here = path[: start + gap.depth]
+            known = self.narrowings.where(self.use, self.reader, before)
+            if not (known.is_solid(here) if gap.is_null else known.is_present(here)):
+                name = path_text(here)
+                what = "be null" if gap.is_null else "be missing: its type does not require it"
+                message = f"'{name}' may {what}"
+                fault = absence_of(self._place_of(term), name, message, is_null=gap.is_null)
+                if gap.is_told:
+                    self.narrowings.tell(self.reader, name, fault, self.report)
+                else:
+                    self.narrowings.draft.unchecked.setdefault(name, fault)
+                return
+
+    def _place_of(self, term: Term) -> Place:
+        reference = next(term.references(), None)
+        return self.use.node.place if reference is None else self.use.place_of(reference)
+
+    # --- what filters and operators take ------------------------------------------------------
+
+    def _takes(
+        self,
+        term: Term,
+        kinds: frozenset[str],
+        owner: str,
+        before: tuple[Condition, ...],
+        wanted: str = "",
+    ) -> None:
+        """Check a value that has to be of one of these types."""
+        shape = self._shape(term)
+        given = shape.kinds()
+        if given is None:
+            return
+        why = f"{owner} takes {wanted or kind_names(kinds)}"
+        if not given & kinds:
+            self._report_mismatch(term, why, shape)
+            return
+        if given >= _NULL and not kinds >= _NULL:
+            self._check_null(term, why, before)
+        others = given - kinds - _NULL
+        if others - (_OF_NUMBERS if kinds & _OF_NUMBERS else _NULL):
+            self._check_others(term, why, others, before)
+
+    def _check_others(
+        self, term: Term, why: str, others: frozenset[str], before: tuple[Condition, ...]
+    ) -> None:
+        """Warn of a value that may have another type, unless a condition has asked which."""
+        if isinstance(term, Path):
+            known = self.narrowings.where(self.use, self.reader, before)
+            if short_path(term.reference.path) in known.tested:
+                return
+        message = f"{why}, but {_named(term)} may be {kind_names(others)}"
+        self.report(self._place_of(term).fault("type-mismatch", message, is_warning=True))
+
+    def _check_null(self, term: Term, why: str, before: tuple[Condition, ...]) -> None:
+        if self.narrowings.is_solid(term, self.use, self.reader, before):
+            return
+        name = path_text(term.reference.path) if isinstance(term, Path) else "this"
+        message = f"{_named(term)} may be null: {why}"
+        fault = absence_of(self._place_of(term), name, message)
+        self.narrowings.tell(self.reader, name, fault, self.report)
+
+    def _report_mismatch(self, term: Term, why: str, shape: Shape) -> None:
+        message = f"{why}, but {_named(term)} is {shape.in_words()}"
+        self.report(self._place_of(term).fault("type-mismatch", message))
+
+    def _check_applied(
+        self, term: FilterTerm, before: tuple[Condition, ...], *, is_guarded: bool
+    ) -> None:
+        owner = f"'{term.name}'"
+        if FILTERS.get(term.name) is term.function:
+            self._check_filter(term)
+            types = FILTER_TYPES[term.name]
+            if types.takes is not None:
+                self._takes(term.base, types.takes, owner, before)
+            for argument, kind in zip(term.arguments, types.arguments, strict=False):
+                self._takes(argument, frozenset({kind}) | _NULL, f"an argument of {owner}", before)
+            if not is_guarded:
+                self._check_items(term, types, before)
+        elif TESTS.get(term.name) is term.function:
+            if (kinds := TESTS_TAKE.get(term.name)) is not None:
+                self._takes(term.base, kinds, owner, before)
+            if term.name in _TESTS_OF_EQUAL and term.arguments:
+                self._check_choice(term.base, term.arguments[0])
+
+    def _check_items(self, term: FilterTerm, types: Filter, before: tuple[Condition, ...]) -> None:
+        """Check what a filter does with each item of a list."""
+        base = self._shape(term.base)
+        if base.kinds() is None:
+            return
+        items, path = base.items() if base.kinds() == _OF_LISTS else TEXT, member_path(term)
+        if path:
+            self._check_gaps(term, items, ("an item", *path), 1, before)
+        applied = applied_filter(term)
+        wanted = applied.takes if applied is not None else types.takes_items
+        kinds = items.at(path).kinds()
+        if wanted is None or kinds is None:
+            return
+        name = applied.name if applied is not None else term.name
+        if not kinds & wanted:
+            message = f"'{name}' takes {kind_names(wanted)} as an item"
+            self._report_mismatch(term.base, message, base)
+        elif kinds >= _NULL:
+            named = f"an item of {_named(term.base)}"
+            fault = self._place_of(term.base).fault(
+                "may-be-missing",
+                f"{named} may be null: '{name}' takes {kind_names(wanted)}",
+                help=f"leave these out first: | select | {term.name}",
+                is_warning=True,
+            )
+            self.narrowings.tell(self.reader, named, fault, self.report)
+
+    def _check_subscript(
+        self, term: Subscript, before: tuple[Condition, ...], *, is_guarded: bool
+    ) -> None:
+        if isinstance(term.base, DictTerm):
+            self._check_keys(term.base, term.key)
+        elif (path := member_path(term)) and not is_guarded:
+            self._check_gaps(term, self._shape(term.base), ("this value", *path), 1, before)
+
+    def _check_comparison(
+        self, left: Term, name: str, right: Term, before: tuple[Condition, ...]
+    ) -> None:
+        if name in _ORDERS:
+            self._check_pair(left, name, right, before)
+            return
+        self._check_choice(left, right)
+        self._check_choice(right, left)
+        if name in ("in", "not in"):
+            self._takes(right, _HOLDERS, f"'{name}'", before)
+            if self._shape(right).kinds() == _OF_TEXT:
+                self._takes(left, _OF_TEXT, f"'{name}' a text", before)
+            return
+        one, other = self._shape(left), self._shape(right)
+        kinds = (one.kinds() or _NULL, other.kinds() or _NULL)
+        if not any(each >= _NULL for each in kinds) and not _widened(kinds[0]) & _widened(kinds[1]):
+            told, second = (left, right) if not isinstance(left, Literal) else (right, left)
+            self._report_mismatch(
+                told,
+                f"this is never equal: {_named(second)} is {self._shape(second).in_words()}",
+                self._shape(told),
+            )
+
+    def _check_pair(
+        self, left: Term, name: str, right: Term, before: tuple[Condition, ...]
+    ) -> None:
+        """Check the two values of an operator that takes two of a kind."""
+        if name == "~":
+            return
+        families = _FAMILIES if name == "+" else _FAMILIES[: 2 if name in _ORDERS else 1]
+        kinds = frozenset[str]().union(*families)
+        words = "two numbers, two texts or two lists" if name == "+" else "two numbers or two texts"
+        words = words if name in _TWO or name in _ORDERS else "numbers"
+        shapes = self._shape(left), self._shape(right)
+        given = [shape.kinds() for shape in shapes]
+        for side, known in zip((left, right), given, strict=True):
+            self._takes(side, kinds, f"'{name}'", before, words)
+            if known is not None and not known & kinds:
+                return
+        one, other = given
+        if one is None or other is None:
+            return
+        if not any(one & family and other & family for family in families):
+            named = f"{_named(left)} is {shapes[0].in_words()}"
+            self._report_mismatch(right, f"'{name}' takes {words}: {named}", shapes[1])
+        elif sum(bool((one | other) & family) for family in families) > 1:
+            message = f"'{name}' takes {words}: {_named(left)} is {shapes[0].in_words()}, and "
+            message += f"{_named(right)} is {shapes[1].in_words()}"
+            self.report(self._place_of(right).fault("type-mismatch", message, is_warning=True))
 
     def _check_filter(self, term: FilterTerm) -> None:
         at = _WITH_TESTS.get(term.name)
@@ -147,7 +366,28 @@ def _spellings(word: str) -> Iterator[str]:
     yield from (f"'{word}'", f'"{word}"', f".{word}", word)
 
 
+def _widened(kinds: frozenset[str]) -> frozenset[str]:
+    return kinds | {"number"} if "integer" in kinds else kinds
+
+
+def _parts_of(term: Term) -> Iterator[tuple[Term, tuple[Condition, ...], bool]]:
+    """The parts of an expression, each with the conditions under which it is evaluated, and whether
+    something stands in where it is missing.
+    """
+    if isinstance(term, Logic):
+        for at, operand in enumerate(term.operands):
+            yield operand, tuple((each, term.is_and) for each in term.operands[:at]), False
+    elif isinstance(term, Choice):
+        yield term.condition, (), False
+        yield term.yes, ((term.condition, True),), False
+        yield term.no, ((term.condition, False),), False
+    else:
+        is_base = isinstance(term, DefaultFilter | DefinedTest)
+        for at, part in enumerate(term.parts()):
+            yield part, (), is_base and at == 0
+
+
 def _named(term: Term) -> str:
     if isinstance(term, Path):
         return f"'{path_text(term.reference.path)}'"
-    return "this value"
+    return dumps(term.literal) if isinstance(term, Literal) else "this value"

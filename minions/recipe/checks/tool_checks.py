@@ -12,7 +12,8 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.shapes import Mismatch, Shape, find_dead_end, kind_of
+from minions.recipe.checks.narrowing import Narrowings, absence_of
+from minions.recipe.checks.shapes import Mismatch, Shape, find_dead_end, kind_names, kind_of
 from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
@@ -386,23 +387,30 @@ def _report_mismatch(
 _LIST: Final = Shape.of({"type": "array"})
 
 
-def check_fitting(draft: RecipeDraft, sources: Sources, report: Report) -> None:
-    """Report type mismatches that are certain from the schemas of both sides."""
+def check_fitting(
+    draft: RecipeDraft, sources: Sources, narrowings: Narrowings, report: Report
+) -> None:
+    """Report type mismatches that are certain from the schemas of both sides, and what may be
+    null.
+    """
     for step in draft.steps:
         if step.has_loop:
-            _check_loop(step, sources, report)
+            _check_loop(step, sources, narrowings, report)
         spec = draft.tools.specs.get(step.section.text("tool") or "")
         if step.kind == "tool" and spec is not None and step.templates:
-            _Consumer(step, f"the tool '{spec.name}'", sources, report).check(spec.parameters)
+            _Consumer(step, f"the tool '{spec.name}'", sources, narrowings, report).check(
+                spec.parameters
+            )
 
 
-def _check_loop(step: StepDraft, sources: Sources, report: Report) -> None:
+def _check_loop(step: StepDraft, sources: Sources, narrowings: Narrowings, report: Report) -> None:
     node = step.section.node("loop")
     use = next((use for use in step.outer_templates if use.node is node), None)
     if use is None:
         return
     shape = sources.shape_of(use)
     if (mismatch := shape.mismatch(_LIST)) is None:
+        _check_null(use, shape, _LIST, "'loop' goes over a list", step, narrowings, report)
         return
     known = _known(use, sources, None)
     report(
@@ -432,6 +440,7 @@ class _Consumer(Struct):
     step: StepDraft
     owner: str
     sources: Sources
+    narrowings: Narrowings
     report: Report
 
     def check(self, parameters: JsonSchema) -> None:
@@ -448,6 +457,10 @@ class _Consumer(Struct):
     ) -> None:
         given = _shape_of(node) if use is None else self.sources.shape_of(use, self.step)
         if (mismatch := given.mismatch(wanted)) is None:
+            if use is not None:
+                taken = kind_names(wanted.kinds() or frozenset())
+                why = f"'{path_text(path)}' of {self.owner} takes {taken}"
+                _check_null(use, given, wanted, why, self.step, self.narrowings, self.report)
             return
         known = _known(use, self.sources, self.step) if use is not None else None
         name = path_text((*path, *mismatch.path))
@@ -459,6 +472,26 @@ class _Consumer(Struct):
                 label=_declared(known),
             )
         )
+
+
+def _check_null(
+    use: TemplateUse,
+    given: Shape,
+    wanted: Shape,
+    why: str,
+    step: StepDraft,
+    narrowings: Narrowings,
+    report: Report,
+) -> None:
+    """Warn of a value that may be null where null is not taken."""
+    kinds, taken = given.kinds() or (), wanted.kinds()
+    if use.term is None or "null" not in kinds or taken is None or "null" in taken:
+        return
+    if narrowings.is_solid(use.term, use, step, ()):
+        return
+    name = path_text(use.term.reference.path) if isinstance(use.term, Path) else "this"
+    fault = absence_of(use.node.place, name, f"{_named(use)} may be null: {why}")
+    narrowings.tell(step, name, fault, report)
 
 
 def _pairs(

@@ -381,58 +381,83 @@ class Filter(NamedTuple):
     name: str
     function: Function
     """Called with the meter, the value and the arguments in parentheses."""
+    takes: frozenset[str] | None = None
+    """The JSON types of values that it can take; None: all of them."""
     gives: str | None = None
-    """The JSON type of the result; None: it depends on the arguments."""
+    """The JSON type of the result; None: it depends on the value, or on the arguments."""
+    arguments: tuple[str, ...] = ()
+    """The JSON types of the first arguments, where each takes one alone."""
+    takes_items: frozenset[str] | None = None
+    """The JSON types of the items that it can take, or of what `attribute` reads of each."""
 
+
+_TEXT: Final = frozenset({"string"})
+_NUMBER: Final = frozenset({"integer", "number"})
+_MAPPING: Final = frozenset({"object"})
+_ITEMS: Final = frozenset({"array", "object", "string"})
+_ORDERED: Final = frozenset({"array", "boolean", "integer", "number", "string"})
+_AS_NUMBER: Final = _TEXT | _NUMBER | {"boolean"}
 
 _FILTERS: Final = (
-    Filter("abs", charged(lambda value: abs(expect_number(value)))),
+    Filter("abs", charged(lambda value: abs(expect_number(value))), takes=_NUMBER, gives="number"),
     Filter("bool", quick(truth), gives="boolean"),
-    Filter("capitalize", charged(lambda value: expect_text(value).capitalize()), gives="string"),
-    Filter("count", quick(length), gives="integer"),
-    Filter("first", first),
-    Filter("flatten", flatten, gives="array"),
-    Filter("float", charged(to_float), gives="number"),
-    Filter("indent", indent, gives="string"),
-    Filter("int", charged(to_integer), gives="integer"),
-    Filter("items", items, gives="array"),
-    Filter("join", join, gives="string"),
-    Filter("keys", charged(lambda value: list(expect_mapping(value))), gives="array"),
-    Filter("last", last),
-    Filter("length", quick(length), gives="integer"),
-    Filter("lines", lines, gives="array"),
-    Filter("list", lambda meter, value: items_of(value, meter), gives="array"),
-    Filter("lower", charged(lambda value: expect_text(value).lower()), gives="string"),
-    Filter("map", mapped, gives="array"),
-    Filter("max", highest),
-    Filter("min", lowest),
-    Filter("reject", functools.partial(selected, wanted=False), gives="array"),
-    Filter("rejectattr", functools.partial(selected_by, wanted=False), gives="array"),
-    Filter("replace", replace, gives="string"),
-    Filter("reverse", reverse),
-    Filter("round", charged(rounded)),
-    Filter("select", selected, gives="array"),
-    Filter("selectattr", selected_by, gives="array"),
-    Filter("sort", sort, gives="array"),
-    Filter("split", split, gives="array"),
+    Filter(
+        "capitalize",
+        charged(lambda value: expect_text(value).capitalize()),
+        takes=_TEXT,
+        gives="string",
+    ),
+    Filter("count", quick(length), takes=_ITEMS, gives="integer"),
+    Filter("first", first, takes=_ITEMS),
+    Filter("flatten", flatten, takes=_ITEMS, gives="array"),
+    Filter("float", charged(to_float), takes=_AS_NUMBER, gives="number"),
+    Filter("indent", indent, takes=_TEXT, gives="string", arguments=("integer",)),
+    Filter("int", charged(to_integer), takes=_AS_NUMBER, gives="integer"),
+    Filter("items", items, takes=_MAPPING, gives="array"),
+    Filter("join", join, takes=_ITEMS, gives="string", arguments=("string",)),
+    Filter(
+        "keys", charged(lambda value: list(expect_mapping(value))), takes=_MAPPING, gives="array"
+    ),
+    Filter("last", last, takes=_ITEMS),
+    Filter("length", quick(length), takes=_ITEMS, gives="integer"),
+    Filter("lines", lines, takes=_TEXT, gives="array"),
+    Filter("list", lambda meter, value: items_of(value, meter), takes=_ITEMS, gives="array"),
+    Filter("lower", charged(lambda value: expect_text(value).lower()), takes=_TEXT, gives="string"),
+    Filter("map", mapped, takes=_ITEMS, gives="array"),
+    Filter("max", highest, takes=_ITEMS, takes_items=_ORDERED),
+    Filter("min", lowest, takes=_ITEMS, takes_items=_ORDERED),
+    Filter("reject", functools.partial(selected, wanted=False), takes=_ITEMS, gives="array"),
+    Filter("rejectattr", functools.partial(selected_by, wanted=False), takes=_ITEMS, gives="array"),
+    Filter("replace", replace, takes=_TEXT, gives="string", arguments=("string", "string")),
+    Filter("reverse", reverse, takes=_ITEMS),
+    Filter("round", charged(rounded), takes=_NUMBER, gives="number", arguments=("integer",)),
+    Filter("select", selected, takes=_ITEMS, gives="array"),
+    Filter("selectattr", selected_by, takes=_ITEMS, gives="array"),
+    Filter("sort", sort, takes=_ITEMS, gives="array", takes_items=_ORDERED),
+    Filter("split", split, takes=_TEXT, gives="array", arguments=("string",)),
     Filter("string", to_text, gives="string"),
-    Filter("sum", total),
-    Filter("title", charged(title), gives="string"),
-    Filter("tojson", to_json, gives="string"),
-    Filter("trim", charged(lambda value: expect_text(value).strip()), gives="string"),
-    Filter("truncate", charged(truncate), gives="string"),
-    Filter("unique", unique, gives="array"),
-    Filter("upper", charged(lambda value: expect_text(value).upper()), gives="string"),
-    Filter("values", charged(lambda value: list(expect_mapping(value).values())), gives="array"),
+    Filter("sum", total, takes=_ITEMS, gives="number", takes_items=_NUMBER),
+    Filter("title", charged(title), takes=_TEXT, gives="string"),
+    Filter("tojson", to_json, gives="string", arguments=("integer",)),
+    Filter("trim", charged(lambda value: expect_text(value).strip()), takes=_TEXT, gives="string"),
+    Filter(
+        "truncate", charged(truncate), takes=_TEXT, gives="string", arguments=("integer", "string")
+    ),
+    Filter("unique", unique, takes=_ITEMS, gives="array"),
+    Filter("upper", charged(lambda value: expect_text(value).upper()), takes=_TEXT, gives="string"),
+    Filter(
+        "values",
+        charged(lambda value: list(expect_mapping(value).values())),
+        takes=_MAPPING,
+        gives="array",
+    ),
 )
 """A new filter is one line here. `default` is missing on purpose: it has to see missing values."""
 
 FILTERS: Final[Mapping[str, Function]] = {each.name: each.function for each in _FILTERS}
 """The filters by name."""
-TYPES_GIVEN: Final[Mapping[str, str]] = {
-    each.name: each.gives for each in _FILTERS if each.gives is not None
-}
-"""The JSON types of results by the filter's name."""
+FILTER_TYPES: Final[Mapping[str, Filter]] = {each.name: each for each in _FILTERS}
+"""What each filter takes and gives, by name."""
 
 
 def _compares(name: str) -> Function:
@@ -469,3 +494,11 @@ TESTS: Final[Mapping[str, Function]] = {
     "true": quick(lambda value: value is True),
 }
 """The tests by name."""
+TESTS_TAKE: Final[Mapping[str, frozenset[str]]] = {
+    "divisibleby": _NUMBER,
+    "endingwith": _TEXT,
+    "even": _NUMBER,
+    "odd": _NUMBER,
+    "startingwith": _TEXT,
+}
+"""The JSON types of values that a test can take, by its name; the others take all."""

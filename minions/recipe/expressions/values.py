@@ -286,6 +286,12 @@ def names_in(value: JsonValue) -> tuple[str, ...]:
     return tuple(map(str, islice(value, _MOST_NAMES))) if isinstance(value, Mapping) else ()
 
 
+def short_path(path: tuple[PathPart, ...]) -> tuple[PathPart, ...]:
+    """The path in its short form: `a.x` for `steps.a.output.x`."""
+    is_output = len(path) > 2 and path[0] == "steps" and path[2] == "output"
+    return (path[1], *path[3:]) if is_output else path
+
+
 def path_text(path: tuple[PathPart, ...]) -> str:
     """The path as text: `a.b[0]['c d']`."""
     text = ""

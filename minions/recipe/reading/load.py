@@ -16,6 +16,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.flows import check_untrusted_flows
+from minions.recipe.checks.narrowing import Narrowings
 from minions.recipe.checks.references import check_references, link_steps
 from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
@@ -242,6 +243,8 @@ def _checked_draft(
             tool = draft.tools.specs.get(step.section.text("tool") or "")
             if tool is not None and "returns" not in {*step.section.entries, *step.section.refused}:
                 set_output(step, tool.returns or {})
+        elif step.kind == "uses" and draft.is_text:
+            set_output(step, catalog.step_outputs.get(step.section.text("uses") or "", {}))
     draft.permissions = _permissions(draft, catalog, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
@@ -279,14 +282,15 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     check_tools(draft, catalog, report)
     sources = Sources(draft)
     readings = check_references(draft, sources, report)
-    check_fitting(draft, sources, report)
-    if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
-        check_terms(draft, sources, report)
     declared: frozenset[str] = frozenset()
     check_transitions(draft, sources, report)
     if not draft.has_graph:
         declared = link_steps(draft, readings.steps, report)
         check_skips(draft, sources, readings, report)
+    narrowings = Narrowings(draft, readings)
+    check_fitting(draft, sources, narrowings, report)
+    if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
+        check_terms(draft, sources, narrowings, report)
     check_returns(draft, report)
     uses = [use for step in draft.steps for use in step.all_templates]
     read = {

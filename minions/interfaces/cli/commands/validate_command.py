@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -41,7 +41,7 @@ class _ValidateOptions(StrictOption, ExtensionOptions):
 @click.option(
     "--strict-types",
     is_flag=True,
-    help="Refuse recipes that read fields of values whose type is not known.",
+    help="Refuse reads of fields whose type is not known, and of what may be missing or null.",
 )
 @takes_options(_ValidateOptions)
 def validate_command(
@@ -50,7 +50,7 @@ def validate_command(
     """Check RECIPES; - is standard input. Uses no model, no tool, no network; writes nothing.
 
     Fields of values of unknown type, such as those of a tool that declares nothing, are not
-    checked; a line tells which these are.
+    checked, nor are those of a schema that requires none; a line tells which these are.
 
     Exit code 2 if any has an error; warnings alone are fine.
     """
@@ -62,8 +62,7 @@ def validate_command(
     )
     loaded = {name: _loaded(name, context, catalog) for name in recipes}
     by_file = {
-        name: _in_order((*each.faults, *each.unchecked)) if strict_types else each.faults
-        for name, each in loaded.items()
+        name: _all_as_errors(each) if strict_types else each.faults for name, each in loaded.items()
     }
     form = form or ("json" if context.settings.json else "text")
     _print(by_file, form)
@@ -85,8 +84,13 @@ def _loaded(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecip
         return LoadedRecipe(faults=(fault,))
 
 
-def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    return tuple(sorted(faults, key=lambda fault: (fault.line, fault.column)))
+def _all_as_errors(loaded: LoadedRecipe) -> tuple[Fault, ...]:
+    """The faults, with those of types as errors, in the order of the text."""
+    found = [
+        evolve(fault, is_warning=False) if fault.code == "may-be-missing" else fault
+        for fault in (*loaded.faults, *loaded.unchecked)
+    ]
+    return tuple(sorted(found, key=lambda fault: (fault.line, fault.column)))
 
 
 _MOST_NAMED: Final = 5
@@ -94,7 +98,7 @@ _MOST_NAMED: Final = 5
 
 def _count(unchecked: Sequence[Fault]) -> str:
     """Which values are not checked, in one line."""
-    names = [fault.message.partition("' has no known type")[0] + "'" for fault in unchecked]
+    names = [f"'{fault.message[1:].partition(chr(39))[0]}'" for fault in unchecked]
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     what = "1 value is" if len(names) == 1 else f"{len(names)} values are"
     return f"{what} unchecked: {', '.join(names[:_MOST_NAMED])}{more}; `--strict-types` tells where"
