@@ -81,6 +81,20 @@ async def test_a_misspelt_field_is_replaced_and_nothing_beside_it(editor: Editor
     assert await editor.write("fix.yaml", fixed) == []
 
 
+async def test_a_default_is_written_where_a_value_may_be_missing(editor: Editor) -> None:
+    text = (
+        "steps:\n  - id: found\n    goal: Find.\n    output: {note?: string, size: integer | null}\n"
+        "  - id: told\n    set: {a: '{{ found.note }}', b: '{{ found.size | abs }}'}\n"
+    )
+    fixed = text
+    for fault in reversed(await editor.write("gaps.yaml", text)):
+        ((_, edits),) = await editor.fixes("gaps.yaml", fault)
+        fixed = applied(fixed, edits)
+    assert fixed == text.replace("found.note", "found.note | default('')").replace(
+        "found.size", "found.size | default('', true)"
+    )
+
+
 async def test_the_newest_of_many_versions_is_shown(editor: Editor) -> None:
     await editor.write("typed.yaml", GOOD)
     for length in range(1, 40):

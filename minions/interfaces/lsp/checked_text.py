@@ -207,6 +207,7 @@ class ClientPlaces:
 
 
 _MEANT: Final = re.compile(r"did you mean (?:'([^']*)'|([^?']+(?:'[^']*'[^?']*)*))\?")
+_DEFAULT: Final = re.compile(r"say what stands there then: [^|]{1,200} \| default\('…'(, true)?\)")
 _WRITE: Final = re.compile(r"write '([^']+)'")
 _QUOTED: Final = re.compile(r"'([^']+)'")
 _CUT: Final = 60
@@ -227,6 +228,13 @@ class Fix(NamedTuple):
 
 def fix_of(fault: Fault) -> Fix | None:
     """The fault's suggestion as a change of its line; None: it suggests nothing that is certain."""
+    if (
+        fault.source_line is not None
+        and (default := _DEFAULT.match((fault.help or "")[:_LONGEST_MESSAGE])) is not None
+    ):
+        reads = fault.source_line[fault.column - 1 : fault.column - 1 + fault.length]
+        stretch = Stretch(fault.line - 1, fault.column - 1, fault.length)
+        return Fix(stretch, f"{reads} | default(''{default[1] or ''})")
     found = next(
         (
             each

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.checks.shapes import Shape, kind_names
+from minions.recipe.checks.shapes import Shape, find_gaps, kind_names
 
 _MOST_FIELDS: Final = 12
 _DEEPEST: Final = 4
@@ -27,7 +27,8 @@ def type_words(shape: Shape, depth: int = 0) -> str:
         return words
     if "object" in kinds and (names := shape.names()):
         shown = [
-            f"{name}: {type_words(shape.at((name,)), depth + 1)}" for name in names[:_MOST_FIELDS]
+            f"{name}{_mark(shape, name)}: {type_words(shape.at((name,)), depth + 1)}"
+            for name in names[:_MOST_FIELDS]
         ]
         more = ", …" if len(names) > _MOST_FIELDS else ""
         words = words.replace("a mapping", f"{{{', '.join(shown)}{more}}}")
@@ -36,6 +37,11 @@ def type_words(shape: Shape, depth: int = 0) -> str:
         if inner.kinds() is not None or inner.choices() is not None:
             words = words.replace("a list", f"a list of {type_words(inner, depth + 1)}")
     return words
+
+
+def _mark(shape: Shape, name: str) -> str:
+    """`?` at the name of a field that may be left out, as in the short form."""
+    return "?" * any(not gap.is_null and gap.is_told for gap in find_gaps(shape, (name,)))
 
 
 def description_of(node: JsonValue) -> str:
