@@ -83,7 +83,8 @@ async def test_a_misspelt_field_is_replaced_and_nothing_beside_it(editor: Editor
 
 async def test_a_default_is_written_where_a_value_may_be_missing(editor: Editor) -> None:
     text = (
-        "steps:\n  - id: found\n    goal: Find.\n    output: {note?: string, size: integer | null}\n"
+        "steps:\n  - id: found\n    goal: Find.\n"
+        "    output: {note?: string, size: integer | null}\n"
         "  - id: told\n    set: {a: '{{ found.note }}', b: '{{ found.size | abs }}'}\n"
     )
     fixed = text

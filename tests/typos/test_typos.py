@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from typos.measure import Outcome, outcome_of, rates_of, recipe_texts, typos_of
 from typos.sites import Kind, sites_of
 
+ROOT: Final = Path(__file__).parents[2]
 _SAMPLE: Final = 160
 _MOST_MISSED: Final[dict[Kind, int]] = {}
 """Misspellings of the sample that are not refused, by kind; of others none."""
@@ -41,6 +44,17 @@ def test_95_of_100_refused_names_come_with_the_right_suggestion_first(
     refused = [each for each in outcomes if each.is_refused]
     others = [f"{each.typo.place} {each.message}" for each in refused if not each.is_suggested]
     assert len(others) <= 5 * len(refused) / 100, others
+
+
+def test_the_readme_says_what_the_page_of_all_misspellings_counted() -> None:
+    """A-163: 99 of 100 there, and so in the sample above."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "docs" / "design" / "typos.md").read_text("utf-8")
+    assert "of names misspelt one at a time in all our\n  recipes, 99 of 100 are refused" in readme
+    counted = re.search(r"\*\*all\*\* \| [\d,]+ \| ([\d.]+)% \| ([\d.]+)%", page)
+    assert counted is not None
+    assert float(counted[1]) >= 99
+    assert float(counted[2]) >= 95
 
 
 def test_names_of_every_kind_are_found_in_a_recipe() -> None:
