@@ -269,3 +269,18 @@ def test_a_field_that_an_open_type_does_not_name_is_a_warning() -> None:
     (fault,) = loaded.faults
     assert (fault.code, fault.is_warning) == ("unknown-reference", True)
     assert (fault.message[:22], fault.label) == ("'a' may have no 'summ'", "did you mean 'sum'?")
+
+
+def test_a_result_that_a_test_gives_is_one_that_the_tool_can_return() -> None:
+    """A-164."""
+    row = "{path: a, size: 1}"
+    given = "tests: [{{tools: {{look: {{amount: 1, rows: [{}], owner: null}}}}}}]\n"
+    step = "  - {id: x, set: {v: '{{ found.amount }}'}}\n"
+
+    def told(rows: str) -> list[str]:
+        text = f"{HEAD}{step}{given.format(rows)}"
+        return [each.message for each in check_recipe_text(text, "r.yaml", CATALOG).errors]
+
+    assert told(row) == []
+    (message,) = told("{path: 3, size: 1}")
+    assert message == "'look' never returns that: $.rows[0].path: 3 is not of type 'string'"

@@ -10,7 +10,9 @@ from msgspec import Struct
 from minions.contracts.executions import RunStatus
 from minions.data.errors import Fault, is_one_edit
 from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
+from minions.recipe.checks.shapes import Shape
 from minions.recipe.drafts import RecipeDraft, StepDraft, read_condition
 from minions.recipe.expressions.template import Templates
 from minions.recipe.kinds.kind_registry import KINDS
@@ -47,6 +49,7 @@ def _test(
     _check_model(section.scalar("model"), catalog, report)
     _check_names(section.mapping("inputs"), tuple(draft.inputs), "input", report)
     _check_names(section.mapping("tools"), tools_within(draft, catalog), "tool", report)
+    _check_results(draft, section.mapping("tools"), report)
     check_decisions(draft, section.mapping("decisions"), report)
     _check_answers(draft, section.items("answers"), catalog, report)
     answers = section.plain("answers", ())
@@ -102,6 +105,22 @@ def _check_answers(
             if isinstance(call, MappingNode):
                 _report_near(call, _CALL_KEYS, "key of a call", report)
                 _check_call(draft, call, tools, report)
+
+
+def _check_results(draft: RecipeDraft, results: MappingNode | None, report: Report) -> None:
+    """Report results that the test gives for a tool which returns something else."""
+    for entry in results.entries if results is not None and draft.is_text else ():
+        spec = draft.tools.specs.get(entry.key)
+        if spec is None or spec.returns is None:
+            continue
+        for error in SchemaValidator(spec.returns).errors(to_plain(entry.value)):
+            report(
+                entry.value.place.fault(
+                    "wrong-type",
+                    f"'{entry.key}' never returns that: {error}",
+                    help=f"it returns {Shape.of(spec.returns).in_words()}",
+                )
+            )
 
 
 def _check_call(
