@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from msgspec import Struct, field
@@ -47,26 +48,30 @@ def _items(**properties: JsonValue) -> dict[str, JsonValue]:
     return {"type": "array", "items": _object(**properties)}
 
 
-ARTIFACTS_SCHEMA: Final[JsonSchema] = _object(
-    result={},
-    code_blocks=_items(language=_TEXT, content=_TEXT, path={"type": ["string", "null"]}),
-    files=_items(path=_TEXT, text=_TEXT),
-    edits=_items(path=_TEXT, old=_TEXT, new=_TEXT),
-    file_paths={"type": "array", "items": _TEXT},
-    config={"type": ["object", "null"]},
-    validation={
-        "type": ["object", "null"],
-        "properties": {"passed": {"type": "boolean"}, "text": _TEXT},
-        "required": ["passed", "text"],
-        "additionalProperties": False,
-    },
-    is_cut={"type": "boolean"},
-)
-"""JSON Schema of what templates read as `steps.ID.artifacts`."""
+@cache
+def artifacts_schema(declared: tuple[str, ...] = ()) -> JsonSchema:
+    """JSON Schema of what templates read as `steps.ID.artifacts`.
+
+    Args:
+        declared: What the step declares: without one of these it fails, so none of them is null.
+    """
+    config, validation = (
+        "object" if kind in declared else ["object", "null"] for kind in ("config", "validation")
+    )
+    return _object(
+        result={},
+        code_blocks=_items(language=_TEXT, content=_TEXT, path={"type": ["string", "null"]}),
+        files=_items(path=_TEXT, text=_TEXT),
+        edits=_items(path=_TEXT, old=_TEXT, new=_TEXT),
+        file_paths={"type": "array", "items": _TEXT},
+        config={"type": config},
+        validation={**_object(passed={"type": "boolean"}, text=_TEXT), "type": validation},
+        is_cut={"type": "boolean"},
+    )
 
 
 def artifacts_of(output: JsonValue) -> dict[str, JsonValue]:
-    """The artifacts of a step's output, as `ARTIFACTS_SCHEMA` describes them.
+    """The artifacts of a step's output, as `artifacts_schema` describes them.
 
     Args:
         output: A text; of anything else the texts in it are looked through, in order.

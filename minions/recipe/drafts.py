@@ -16,6 +16,7 @@ from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
+from minions.recipe.artifacts import artifacts_schema
 from minions.recipe.examples import Example, ExampleSource
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Term
@@ -126,6 +127,11 @@ class StepDraft(Struct, kw_only=True, eq=False):
         return [
             use.term for use in self.templates if use.term is not None and id(use.node) in wanted
         ]
+
+    @property
+    def artifacts(self) -> JsonSchema:
+        """JSON Schema of its artifacts; each item of a loop has to give the declared ones."""
+        return artifacts_schema(() if self.has_loop else self.goal.artifacts)
 
     @property
     def is_named(self) -> bool:

@@ -19,7 +19,7 @@ from minions.data.schema import SchemaValidator
 from minions.planning.plan_checks import check_plan
 from minions.planning.plan_json import PlanForm, read_plan
 from minions.planning.plan_recipe import recipe_document
-from minions.recipe.artifacts import ARTIFACTS_SCHEMA, artifacts_of, missing_artifacts
+from minions.recipe.artifacts import artifacts_of, artifacts_schema, missing_artifacts
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.yaml_reader import yaml_text
@@ -252,7 +252,7 @@ class _ArtifactsTarget:
 
     def __init__(self, folder: Path) -> None:
         (folder / "a.py").write_text("x = 1\ny = 2\n", "utf-8")
-        self._validator = SchemaValidator(ARTIFACTS_SCHEMA)
+        self._validator = SchemaValidator(artifacts_schema())
         self._tools = ManyFileTools(TextFiles(FileOptions(root=str(folder))))
 
     def check(self, data: bytes) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
-from minions.recipe.artifacts import ARTIFACTS_SCHEMA, artifacts_of, missing_artifacts
+from minions.recipe.artifacts import artifacts_of, artifacts_schema, missing_artifacts
 
 ANSWER: Final = """\
 I changed `src/shop/models.py` and docs/guide.md, see (tests/test_models.py) as well.
@@ -278,7 +278,7 @@ lines = st.sampled_from(
 @given(st.lists(lines).map("\n".join) | st.text())
 def test_the_artifacts_of_any_text_are_of_the_declared_form_and_always_the_same(text: str) -> None:
     found = artifacts_of(text)
-    assert not SchemaValidator(ARTIFACTS_SCHEMA).errors(found)
+    assert not SchemaValidator(artifacts_schema()).errors(found)
     assert artifacts_of(text) == found
 
 

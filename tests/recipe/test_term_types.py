@@ -56,6 +56,7 @@ def of(expression: str, keys: str = "") -> list[tuple[str, str]]:
     [
         ("a.tags | upper", "'upper' takes text, but 'a.tags' is a list of text"),
         ("a.score | join", "'join' takes a list or a mapping or text, but 'a.score' is a whole"),
+        ("(a.kind | sum) | default(0, true)", "'sum' takes "),
         ("a.kind | round", "'round' takes a whole number or a number, but 'a.kind' is text"),
         ("a.kind | truncate('x')", "an argument of 'truncate' takes a whole number or null, but"),
         ("a.tags | keys", "'keys' takes a mapping, but 'a.tags' is a list of text"),
@@ -221,6 +222,63 @@ steps:
     )
     assert loaded.faults == ()
     assert [each.code for each in loaded.unchecked] == ["may-be-missing"]
+
+
+def test_an_artifact_that_its_step_declares_is_there() -> None:
+    text = """\
+id: r
+steps:
+  - {id: judge, goal: Judge it.}
+  - {id: done, assert: "{{ steps.judge.artifacts.validation.passed }}"}
+"""
+    (fault,) = check_recipe_text(text, "r.yaml", CATALOG).faults
+    assert "'steps.judge.artifacts.validation' may be null" in fault.message
+    declared = text.replace("Judge it.", "Judge it., artifacts: [validation]")
+    assert check_recipe_text(declared, "r.yaml", CATALOG).faults == ()
+
+
+WHILE = """\
+id: r
+steps:
+  - id: d
+    while: '{{ CONDITION }}'
+    max_iterations: 3
+    goal: 'Better than {{ READ }}'
+    output: {text: string, score: 0..10}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "condition", "message"),
+    [
+        ("loop.last.txt", "d.score < 8", "'loop.last' can never have 'txt': it has no 'txt'"),
+        ("loop.attempts[0].sc", "d.score < 8", "'loop.attempts[0]' can never have 'sc'"),
+        ("loop.attempts.score", "d.score < 8", "'loop.attempts' can never have 'score': it is a"),
+        ("loop.last.text", "d.score < 8", "'loop.last' may be null"),
+        ("loop.index | upper", "d.score < 8", "'upper' takes text, but 'loop.index' is a whole"),
+        ("1", "loop.last.scor < 8", "'loop.last' can never have 'scor'"),
+        ("1", "d.text < 8", "'<' takes two numbers or two texts: 'd.text' is text, but 8 is"),
+    ],
+)
+def test_attempts_have_the_type_of_the_output(read: str, condition: str, message: str) -> None:
+    text = WHILE.replace("READ", read).replace("CONDITION", condition)
+    (fault,) = check_recipe_text(text, "r.yaml", CATALOG).faults
+    assert message in fault.message
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "loop.last.text if loop.last else ''",
+        "loop.last.text | default('')",
+        "loop.attempts[0].text",
+    ],
+)
+def test_the_last_attempt_is_there_after_the_first(read: str) -> None:
+    text = WHILE.replace("READ", read.replace("''", '"x"')).replace(
+        "CONDITION", "loop.last.score < 8"
+    )
+    assert check_recipe_text(text, "r.yaml", CATALOG).faults == ()
 
 
 # --- what is told, and what happens --------------------------------------------------------------

@@ -225,6 +225,8 @@ class Narrowings:
         known = Known()
         if reader.condition is not None and use.node is not reader.section.node("when"):
             known.learn(reader.condition, is_true=True)
+        if any(use is each for each in reader.repeat_templates):  # after an attempt
+            known.solid.add((_LATER, "last"))
         if not self.draft.has_graph:  # a value may be another one when the step runs again
             known.add(self._after(self.readings.steps[reader.index]))
             known.add(self._asserted_before(reader.index))

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from minions.contracts.executions import StepStatus
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
-from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, find_dead_end, find_unchecked
 from minions.recipe.checks.sources import Sources, member_path
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
@@ -36,7 +35,6 @@ LOOP_KEYS: Final = ("item", "index")
 ATTEMPT_KEYS: Final = ("index", "last", "attempts")
 STEP_KEYS: Final = ("output", "status", "error", "artifacts")
 FEEDBACK_KEYS: Final = ("step", "code", "message", "attempt")
-_INDEX: Final = Shape.of({"type": "integer"})
 
 
 class RequiredOutput(Struct, frozen=True):
@@ -199,14 +197,14 @@ class _Checker:
         if len(reference.path) > 1 and reference.path[1] not in keys:
             name = str(reference.path[1])
             self._unknown(use, reference, f"'loop' has no '{name}'", keys, name)
-        elif len(reference.path) > 1 and reference.path[1] in ("last", "attempts"):
-            return
-        elif len(reference.path) > 2 and reference.path[1] == "item":
-            item = self._sources.item(reader)
-            shape = item.shape if item is not None else ANYTHING
-            self._shape(use, reference, shape, 2, reader)
         elif len(reference.path) > 2:
-            self._shape(use, reference, _INDEX, 2)
+            is_new = reference.path[1] in ("last", "attempts")
+            if is_new and not self._draft.is_text:  # a stored run's recipe has to load as it did
+                return
+            found = self._sources.rooted(reference, reader)
+            shape = found[0].shape if found is not None else ANYTHING
+            looping = reader if reference.path[1] == "item" else None
+            self._shape(use, reference, shape, 2, looping)
 
     def _steps(
         self, use: TemplateUse, reference: Reference, reader: StepDraft | None, readings: Readings
@@ -228,7 +226,7 @@ class _Checker:
         if member == "output":
             self._shape(use, reference, Shape.of(producer.output), 3)
         if member == "artifacts":
-            self._shape(use, reference, Shape.of(ARTIFACTS_SCHEMA), 3)
+            self._shape(use, reference, Shape.of(producer.artifacts), 3)
         is_state = member in ("status", "error")
         self._read(use, reference, producer, reader, readings, is_state=is_state)
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, Filter
@@ -34,7 +33,7 @@ from minions.recipe.expressions.terms import (
     Subscript,
     Term,
 )
-from minions.recipe.expressions.values import Reference, TemplateError, is_list
+from minions.recipe.expressions.values import PathPart, Reference, TemplateError, is_list
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
@@ -100,8 +99,8 @@ class Sources:
         """The value that a reference goes into, and how many parts of its path lead there."""
         path = reference.path
         if path[0] == "loop":
-            item = self.item(reader) if path[1:2] == ("item",) else None
-            return (item, 2) if item is not None else None
+            found = self._of_loop(path[1] if len(path) > 1 else None, reader)
+            return (found, 2) if found is not None else None
         if path[0] == "inputs":
             found = self._input(str(path[1])) if len(path) > 1 else None
             return (found, 2) if found is not None else None
@@ -113,8 +112,9 @@ class Sources:
         if len(steps) != 1:
             return None
         is_artifact = path[0] == "steps" and path[2] == "artifacts"
-        schema = ARTIFACTS_SCHEMA if is_artifact else steps[0].output
-        known = KnownShape(shape=Shape(schema, schema), place=_place(steps[0]))
+        [step] = steps
+        schema = step.artifacts if is_artifact else step.output
+        known = KnownShape(shape=Shape(schema, schema), place=_place(step))
         return known, 3 if path[0] == "steps" else 1
 
     def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
@@ -261,6 +261,20 @@ class Sources:
         else:
             shape, place = self.shape_of_term(use.term), node.place
         return KnownShape(shape=shape.items(), place=place)
+
+    def _of_loop(self, key: PathPart | None, reader: StepDraft | None) -> KnownShape | None:
+        """The shape of a member of `loop` in a step."""
+        if key == "item":
+            return self.item(reader)
+        if reader is None or not (reader.has_while or reader.has_loop):
+            return None
+        if key == "index":
+            return KnownShape(shape=_of_kinds("integer"), place=reader.place)
+        if not reader.has_while or key not in ("last", "attempts"):
+            return None
+        attempt = Shape(reader.output, reader.output)
+        whole = self._any_of([attempt, _of_kinds("null")]) if key == "last" else _list_of(attempt)
+        return KnownShape(shape=whole, place=reader.place)
 
     def _input(self, name: str) -> KnownShape | None:
         spec = self._draft.inputs.get(name)

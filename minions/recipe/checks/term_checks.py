@@ -13,7 +13,7 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.checks.narrowing import Condition, Narrowings, absence_of, terms_of
-from minions.recipe.checks.shapes import Shape, find_gaps, kind_names
+from minions.recipe.checks.shapes import Shape, find_dead_end, find_gaps, kind_names
 from minions.recipe.checks.sources import TEXT, Sources, applied_filter, member_path
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, TESTS_TAKE, Filter
@@ -130,16 +130,20 @@ class _Uses:
         for gap in find_gaps(shape, path[start:]):
             here = path[: start + gap.depth]
             known = self.narrowings.where(self.use, self.reader, before)
-            if not (known.is_solid(here) if gap.is_null else known.is_present(here)):
-                name = path_text(here)
-                what = "be null" if gap.is_null else "be missing: its type does not require it"
-                message = f"'{name}' may {what}"
-                fault = absence_of(self._place_of(term), name, message, is_null=gap.is_null)
-                if gap.is_told:
-                    self.narrowings.tell(self.reader, name, fault, self.report)
-                else:
-                    self.narrowings.draft.unchecked.setdefault(name, fault)
-                return
+            if known.is_solid(here) if gap.is_null else known.is_present(here):
+                continue
+            if find_dead_end(shape, path[start:]) is not None:
+                return  # which was reported
+            name = path_text(here)
+            message = f"'{name}' may be missing: its type does not require it"
+            if gap.is_null:
+                message = f"'{name}' may be null, which has no '{path[len(here)]!s:.60}'"
+            fault = absence_of(self._place_of(term), name, message, is_null=gap.is_null)
+            if gap.is_told:
+                self.narrowings.tell(self.reader, name, fault, self.report)
+            else:
+                self.narrowings.draft.unchecked.setdefault(name, fault)
+            return
 
     def _place_of(self, term: Term) -> Place:
         reference = next(term.references(), None)
@@ -204,21 +208,22 @@ class _Uses:
                 self._takes(term.base, types.takes, owner, before)
             for argument, kind in zip(term.arguments, types.arguments, strict=False):
                 self._takes(argument, frozenset({kind}) | _NULL, f"an argument of {owner}", before)
-            if not is_guarded:
-                self._check_items(term, types, before)
+            self._check_items(term, types, before, is_guarded=is_guarded)
         elif TESTS.get(term.name) is term.function:
             if (kinds := TESTS_TAKE.get(term.name)) is not None:
                 self._takes(term.base, kinds, owner, before)
             if term.name in _TESTS_OF_EQUAL and term.arguments:
                 self._check_choice(term.base, term.arguments[0])
 
-    def _check_items(self, term: FilterTerm, types: Filter, before: tuple[Condition, ...]) -> None:
+    def _check_items(
+        self, term: FilterTerm, types: Filter, before: tuple[Condition, ...], *, is_guarded: bool
+    ) -> None:
         """Check what a filter does with each item of a list."""
         base = self._shape(term.base)
         if base.kinds() is None:
             return
         items, path = base.items() if base.kinds() == _OF_LISTS else TEXT, member_path(term)
-        if path:
+        if path and not is_guarded:
             self._check_gaps(term, items, ("an item", *path), 1, before)
         applied = applied_filter(term)
         wanted = applied.takes if applied is not None else types.takes_items
