@@ -183,6 +183,61 @@ async def test_an_input_is_renamed_in_the_recipes_that_give_it(editor: Editor) -
     assert after == RECIPE.replace("with: {name:", "with: {label:")
 
 
+FIELDS = """\
+inputs:
+  bill:
+    type: object
+    properties: {sum: {type: number}, day: {type: string}}
+    required: [sum]
+    default: {sum: 1, day: monday}
+steps:
+  - id: found
+    goal: Find bills like {{ inputs.bill.sum }}.
+    output:
+      bills:
+        - {amount: number, day: string}
+      day: string
+    examples:
+      - {input: {bill: {sum: 1}}, output: {bills: [{amount: 3, day: x}], day: x}}
+  - id: told
+    loop: "{{ found.bills }}"
+    goal: Tell {{ loop.item.amount }}.
+    output: {note: string}
+  - id: sums
+    set:
+      most: "{{ found.bills | map(attribute='amount') | max }}"
+      dear: "{{ found.bills | selectattr('amount', 'gt', 5) | list | length }}"
+output: "{{ steps.found.output.bills[0].amount }}"
+tests:
+  - inputs: {bill: {sum: 2}}
+    answers:
+      - json: {bills: [{amount: 2, day: y}], day: z}
+      - json: {note: amount}
+    expect: {holds: "found.bills[0].amount == 2"}
+"""
+
+
+async def test_a_field_is_renamed_wherever_it_is_read_or_given(editor: Editor) -> None:
+    try:
+        assert await editor.write("recipe.yaml", FIELDS) == []
+        after = await _renamed(editor, "bills[0].amo", "price", FIELDS)
+        assert after == FIELDS.replace("amount", "price").replace("note: price", "note: amount")
+        assert await editor.write("recipe.yaml", after) == []
+        await editor.write("recipe.yaml", FIELDS)
+        after = await _renamed(editor, "required: [su", "total", FIELDS)
+        assert after == FIELDS.replace("sum", "total").replace("id: totals", "id: sums")
+        await editor.write("recipe.yaml", FIELDS)
+        after = await _renamed(editor, "inputs:\n  bi", "note", FIELDS)
+        assert after == FIELDS.replace("bill:", "note:").replace("inputs.bill", "inputs.note")
+        await editor.write("recipe.yaml", FIELDS)
+        with pytest.raises(JsonRpcException, match="There is a field 'day' already"):
+            await _renamed(editor, "bills[0].amo", "day", FIELDS)
+        with pytest.raises(JsonRpcException, match="Only steps, inputs, "):
+            await _renamed(editor, "loop.ite", "entry", FIELDS)
+    finally:
+        await editor.write("recipe.yaml", RECIPE)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -11,8 +11,11 @@ from attrs import evolve, frozen
 
 from minions.data.errors import MinionsError
 from minions.interfaces.lsp.checked_text import CheckedText, Spot, Stretch, check_text
+from minions.recipe.checks.narrowing import terms_of
+from minions.recipe.checks.sources import KEEPING_ITEMS, member_path
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.syntax import RESERVED_WORDS
+from minions.recipe.expressions.terms import FilterTerm, Term
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.reading.load import check_recipe_text
@@ -24,7 +27,7 @@ from minions.recipe.recipe_files import (
     recipe_ids_beside,
 )
 from minions.recipe.text.key_types import STEP_PATTERN
-from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
+from minions.recipe.text.nodes import Entry, MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.yaml_reader import read_document, read_source
 
 STEP: Final = "step"
@@ -71,7 +74,9 @@ def mentions_of(checked: CheckedText) -> tuple[Mention, ...]:
     if draft is None:
         return ()
     found: dict[tuple[Stretch, str], Mention] = {}
-    for each in (*_declared(draft), *_listed(draft), *_read(draft)):
+    declared = tuple(_declared(draft))
+    fields = frozenset(each.name for each in declared if each.name.kind == FIELD)
+    for each in (*declared, *_listed(draft), *_given_values(draft, fields), *_read(draft)):
         found.setdefault((each.stretch, each.name.kind), each)
     return tuple(sorted(found.values(), key=lambda each: each.stretch))
 
@@ -121,6 +126,10 @@ def _fields(node: Node, path: tuple[str, ...]) -> Iterator[Mention]:
         if entry is not None and keys & (_OF_SCHEMA - {name}):
             yield from _fields(entry.value, path)
     if keys & _OF_SCHEMA and not keys.isdisjoint({"type", "properties"}):
+        required = node.find("required")
+        for item in _items(required):
+            if isinstance(item, ScalarNode) and isinstance(item.value, str):
+                yield from _of_scalar(item, Name(FIELD, (*path, item.value)))
         return
     for entry in node.entries:
         inner = (*path, entry.key)
@@ -218,6 +227,81 @@ def _keys_of(node: Node | None, name: str, kind: str) -> Iterator[Mention]:
             yield from _of_scalar(each.key_node, Name(kind, (each.key,)))
 
 
+# --- fields of values that are written down ------------------------------------------------------
+
+
+def _given_values(draft: RecipeDraft, fields: frozenset[Name]) -> Iterator[Mention]:
+    """The declared fields in defaults and inputs of tests, in examples, and in answers of tests
+    that only one step can take.
+    """
+    inputs = draft.section.mapping("inputs")
+    for entry in inputs.entries if inputs is not None else ():
+        default = entry.value.find("default") if isinstance(entry.value, MappingNode) else None
+        if default is not None:
+            yield from _keys_in(default.value, (INPUT, entry.key), fields)
+    for step in draft.steps:
+        for each in step.section.items("examples"):
+            for entry in each.entries if isinstance(each, MappingNode) else ():
+                if entry.key == "input":
+                    yield from _in_question(draft, step, entry.value, fields)
+                elif entry.key == "output" and step.is_named:
+                    yield from _keys_in(entry.value, (STEP, step.id), fields)
+    for test in draft.section.items("tests"):
+        given = test.find("inputs") if isinstance(test, MappingNode) else None
+        values = given.value if given is not None else None
+        for entry in values.entries if isinstance(values, MappingNode) else ():
+            yield from _keys_in(entry.value, (INPUT, entry.key), fields)
+        answers = test.find("answers") if isinstance(test, MappingNode) else None
+        for each in _items(answers):
+            answer = each.find("json") if isinstance(each, MappingNode) else None
+            if answer is not None:
+                yield from _in_answer(draft, answer.value, fields)
+
+
+def _in_question(
+    draft: RecipeDraft, step: StepDraft, question: Node, fields: frozenset[Name]
+) -> Iterator[Mention]:
+    """The names of what a step reads in one of its examples: of inputs, steps and its item."""
+    inputs = draft.section.mapping("inputs")
+    for entry in question.entries if isinstance(question, MappingNode) else ():
+        whole = _list_of(step) if entry.key == "item" else None
+        name = _whole(draft, whole, None) if whole is not None else None
+        if name is None:
+            is_input = inputs is not None and inputs.find(entry.key) is not None
+            name = Name(INPUT if is_input else STEP, (entry.key,))
+            yield from _of_scalar(entry.key_node, name)
+        yield from _keys_in(entry.value, _owner(draft, name), fields)
+
+
+def _in_answer(draft: RecipeDraft, answer: Node, fields: frozenset[Name]) -> Iterator[Mention]:
+    if not isinstance(answer, MappingNode):
+        return
+    keys = {entry.key for entry in answer.entries}
+    takers = [
+        step.id
+        for step in draft.steps
+        if step.is_named
+        and keys
+        and all(Name(FIELD, (STEP, step.id, key)) in fields for key in keys)
+    ]
+    if len(takers) == 1:
+        yield from _keys_in(answer, (STEP, takers[0]), fields)
+
+
+def _items(entry: Entry | None) -> tuple[Node, ...]:
+    return tuple(entry.value.items) if entry and isinstance(entry.value, SequenceNode) else ()
+
+
+def _keys_in(node: Node, path: tuple[str, ...], fields: frozenset[Name]) -> Iterator[Mention]:
+    for item in node.items if isinstance(node, SequenceNode) else ():
+        yield from _keys_in(item, path, fields)
+    for entry in node.entries if isinstance(node, MappingNode) else ():
+        name = Name(FIELD, (*path, entry.key))
+        if name in fields:
+            yield from _of_scalar(entry.key_node, name)
+            yield from _keys_in(entry.value, name.path, fields)
+
+
 # --- what templates read -------------------------------------------------------------------------
 
 
@@ -226,9 +310,49 @@ def _read(draft: RecipeDraft) -> Iterator[Mention]:
         for use in step.all_templates:
             for reference in use.references:
                 yield from _of_reference(draft, use, reference, step)
+            yield from _of_attributes(draft, use, step)
     for use in (*draft.output_templates, *draft.prompt_templates):
         for reference in use.references:
             yield from _of_reference(draft, use, reference)
+        yield from _of_attributes(draft, use, None)
+
+
+def _of_attributes(
+    draft: RecipeDraft, use: TemplateUse, reader: StepDraft | None
+) -> Iterator[Mention]:
+    """The fields that filters of lists name by a text, as in `map(attribute='size')`."""
+    terms: list[Term] = [*terms_of(use, draft.templates)]
+    while terms:
+        term = terms.pop()
+        terms += term.parts()
+        named = member_path(term) if isinstance(term, FilterTerm) else ()
+        if not isinstance(term, FilterTerm) or not named:
+            continue
+        owner, text = _list_before(draft, term.base, reader), str(named[0])
+        for found in _ATTRIBUTE.finditer(str(use.node.value)):
+            if owner is None or found[1].split(".")[0] != text:
+                continue
+            mention = Mention(
+                name=Name(FIELD, (*owner, text)), stretch=Stretch(0, 0, len(text)), reader=reader
+            )
+            yield from _within(use.node.part(found.start(1), len(text)), text, 0, mention)
+
+
+_ATTRIBUTE: Final = re.compile(
+    r"(?:\battribute\s{0,9}=|\b(?:select|reject)attr\()\s{0,9}['\"]([^'\"]{1,200})['\"]"
+)
+
+
+def _list_before(
+    draft: RecipeDraft, term: Term, reader: StepDraft | None
+) -> tuple[str, ...] | None:
+    """The path of the list whose items a filter reads, through filters that keep its items."""
+    while isinstance(term, FilterTerm) and (term.name in KEEPING_ITEMS or member_path(term)):
+        if term.name == "map":
+            return None
+        term = term.base
+    name = _whole(draft, term.reference, reader) if isinstance(term, ValuePath) else None
+    return _owner(draft, name) if name is not None else None
 
 
 def _of_reference(
@@ -280,14 +404,8 @@ def _name_of(
     path = reference.path
     if path[:2] == ("loop", "item"):
         whole = _list_of(reader)
-        named = _name_of(draft, whole, None) if whole is not None else None
-        if whole is None or named is None:
-            return None
-        name, count = named
-        for part in whole.path[count + (whole.path[0] == "steps") :]:
-            if isinstance(part, str):
-                name = Name(FIELD, (*_owner(draft, name), part))
-        return name, 2
+        name = _whole(draft, whole, None) if whole is not None else None
+        return (name, 2) if name is not None else None
     if path[0] in ("inputs", "steps"):
         kind = INPUT if path[0] == "inputs" else STEP
         return (Name(kind, (str(path[1]),)), 2) if len(path) > 1 else None
@@ -297,6 +415,18 @@ def _name_of(
     if any(step.save_as == root for step in draft.steps):
         return Name(SAVED, (root,)), 1
     return None
+
+
+def _whole(draft: RecipeDraft, reference: Reference, reader: StepDraft | None) -> Name | None:
+    """The name of the value that the reference reads."""
+    named = _name_of(draft, reference, reader)
+    if named is None:
+        return None
+    name, count = named
+    for part in reference.path[count + (reference.path[0] == "steps") :]:
+        if isinstance(part, str):
+            name = Name(FIELD, (*_owner(draft, name), part))
+    return name
 
 
 def _list_of(step: StepDraft | None) -> Reference | None:
@@ -403,12 +533,17 @@ class RenameRefusedError(Exception):
 
 
 _RENAMED: Final = (STEP, SAVED, INPUT, TEMPLATE)
+"""What is renamed wherever it is declared; a field only where this recipe declares it."""
 
 
 def renamable_at(checked: CheckedText, spot: Spot) -> Mention | None:
     """The name at the cursor that can be changed; None: there is none."""
     mention = mention_at(checked, spot)
-    return mention if mention is not None and mention.name.kind in _RENAMED else None
+    if mention is None or mention.name.kind in _RENAMED:
+        return mention
+    everything = mentions_of(checked)
+    is_own = any(each.is_definition and each.name == mention.name for each in everything)
+    return mention if is_own else None
 
 
 def renamed(checked: CheckedText, spot: Spot, name: str) -> list[Stretch]:
@@ -419,11 +554,15 @@ def renamed(checked: CheckedText, spot: Spot, name: str) -> list[Stretch]:
     """
     mention = renamable_at(checked, spot)
     if mention is None:
-        raise RenameRefusedError("Only steps, inputs, templates and `save_as` names are renamed.")
+        raise RenameRefusedError(
+            "Only steps, inputs, templates, `save_as` names and fields that this recipe declares "
+            "are renamed."
+        )
     if not re.fullmatch(STEP_PATTERN, name) or name in RESERVED_WORDS:
         raise RenameRefusedError(f"'{name:.60}' is no name: it must match {STEP_PATTERN}.")
     old, everything = mention.name, mentions_of(checked)
-    if any(each.is_definition and each.name == Name(old.kind, (name,)) for each in everything):
+    wanted = Name(old.kind, (*old.path[:-1], name))
+    if any(each.is_definition and each.name == wanted for each in everything):
         raise RenameRefusedError(f"There is a {old.kind} '{name:.60}' already.")
     places = [each for each in everything if each.name == old]
     lines = list(checked.lines)
@@ -431,14 +570,14 @@ def renamed(checked: CheckedText, spot: Spot, name: str) -> list[Stretch]:
         line, column, length = each.stretch
         lines[line] = lines[line][:column] + name + lines[line][column + length :]
     after = check_text("\n".join(lines), checked.path, checked.project)
-    new = [each for each in mentions_of(after) if each.name == Name(old.kind, (name,))]
+    new = [each for each in mentions_of(after) if each.name == wanted]
     known = {
-        (fault.code, fault.message.replace(old.path[0], name)) for fault in checked.loaded.errors
+        (fault.code, fault.message.replace(old.path[-1], name)) for fault in checked.loaded.errors
     }
     worse = [
         fault
         for fault in after.loaded.errors
-        if (fault.code, fault.message.replace(old.path[0], name)) not in known
+        if (fault.code, fault.message.replace(old.path[-1], name)) not in known
     ]
     if worse:
         raise RenameRefusedError(f"The recipe would have a fault then: {worse[0].message}.")

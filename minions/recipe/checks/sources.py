@@ -224,7 +224,7 @@ class Sources:
         if kinds == _LIST_KIND:
             if term.name in ("first", "last", "min", "max"):
                 return base.items()
-            if term.name in _KEEPING_ITEMS:
+            if term.name in KEEPING_ITEMS:
                 drops_null = _drops_null(term)
                 return _list_of(base.items().without_null()) if drops_null else _as_list(base)
             if term.name == "flatten" and base.items().kinds() == _LIST_KIND:
@@ -352,7 +352,7 @@ _TEXT_KIND: Final = frozenset({"string"})
 _NUMBER_KINDS: Final = {
     frozenset(each) for each in ({"integer"}, {"number"}, {"integer", "number"})
 }
-_KEEPING_ITEMS: Final = frozenset(
+KEEPING_ITEMS: Final = frozenset(
     ("list", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "unique")
 )
 _BY_ATTRIBUTE: Final = frozenset({"selectattr", "rejectattr"})
