@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from minions.contracts.executions import (
         AgentExecutionError,
         AgentResult,
+        Completion,
+        CompletionMode,
         RunStatus,
         StepExecution,
         StepStatus,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from minions.contracts.secrets import SecretRef
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
-    from minions.contracts.verdicts import Completion, CompletionMode
     from minions.data.errors import MinionsError, RecipeError, ToolError, UsageError
     from minions.engine.compile.extensions import Extensions
     from minions.engine.compile.function_steps import step
@@ -129,6 +130,8 @@ _HOMES: Final = {
     "minions.contracts.executions": (
         "AgentExecutionError",
         "AgentResult",
+        "Completion",
+        "CompletionMode",
         "RunStatus",
         "StepExecution",
         "StepStatus",
@@ -150,10 +153,6 @@ _HOMES: Final = {
         "Tool",
         "ToolScope",
         "ToolSpec",
-    ),
-    "minions.contracts.verdicts": (
-        "Completion",
-        "CompletionMode",
     ),
     "minions.engine.compile.extensions": ("Extensions",),
     "minions.engine.compile.function_steps": ("step",),

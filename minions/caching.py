@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+    from minions.adapters.stores.memory_stores import MemoryStepCache, NoStepCache
     from minions.adapters.stores.postgres_side_tables import PostgresStepCache
     from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
-    from minions.contracts.step_cache import CachedStep, StepCache
+    from minions.contracts.steps import CachedStep, StepCache
 
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.adapters.stores.memory_step_cache": (
+    "minions.adapters.stores.memory_stores": (
         "MemoryStepCache",
         "NoStepCache",
     ),
     "minions.adapters.stores.postgres_side_tables": ("PostgresStepCache",),
     "minions.adapters.stores.sqlite_side_tables": ("SqliteStepCache",),
-    "minions.contracts.step_cache": (
+    "minions.contracts.steps": (
         "CachedStep",
         "StepCache",
     ),

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     )
     from minions.contracts.completion import StepCompletionChain, StepCompletionLink
     from minions.contracts.context import Limits
-    from minions.contracts.graph import StepGraph
     from minions.contracts.instructions import OutputMode, OutputRequest
-    from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
+    from minions.contracts.sessions import MemorySnapshot, ModelMemory
+    from minions.contracts.steps import StepGraph
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.engine.agents.agents import StepAgent
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from minions.engine.calls.model_executors import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain
-    from minions.engine.compile.graph import DefaultStepGraph
+    from minions.engine.compile.selection import DefaultStepGraph
     from minions.engine.context.agent_context import Agent, AgentContext
     from minions.engine.context.agent_memory import AgentMemory, AgentMessage
     from minions.engine.context.scope import RunScope
@@ -78,9 +78,9 @@ if TYPE_CHECKING:
         NextStepChain,
         NextStepLink,
         SingleNextStepLink,
+        StepManager,
         Transition,
     )
-    from minions.engine.step.step_manager import StepManager
 
 
 __all__ = [
@@ -230,8 +230,8 @@ _HOMES: Final = {
         "MetadataError",
         "StepFailedError",
     ),
-    "minions.contracts.graph": ("StepGraph",),
-    "minions.contracts.memory": (
+    "minions.contracts.steps": ("StepGraph",),
+    "minions.contracts.sessions": (
         "MemorySnapshot",
         "ModelMemory",
     ),
@@ -253,7 +253,7 @@ _HOMES: Final = {
     "minions.engine.calls.model_executors": ("ModelCallExecutors",),
     "minions.engine.calls.tool_calls": ("tool_call_executors",),
     "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
-    "minions.engine.compile.graph": ("DefaultStepGraph",),
+    "minions.engine.compile.selection": ("DefaultStepGraph",),
     "minions.engine.context.agent_context": (
         "Agent",
         "AgentContext",
@@ -269,9 +269,9 @@ _HOMES: Final = {
         "NextStepChain",
         "NextStepLink",
         "SingleNextStepLink",
+        "StepManager",
         "Transition",
     ),
-    "minions.engine.step.step_manager": ("StepManager",),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

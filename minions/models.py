@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         ReplayModel,
     )
     from minions.adapters.models.responses import ResponsesModel
-    from minions.contracts.attachments import image_of
-    from minions.contracts.messages import Attachment, ProviderData
+    from minions.contracts.messages import Attachment, ProviderData, image_of
     from minions.contracts.model_endpoints import ModelApi
 
 
@@ -53,8 +52,7 @@ _HOMES: Final = {
         "ReplayModel",
     ),
     "minions.adapters.models.responses": ("ResponsesModel",),
-    "minions.contracts.attachments": ("image_of",),
-    "minions.contracts.messages": ("Attachment", "ProviderData"),
+    "minions.contracts.messages": ("Attachment", "ProviderData", "image_of"),
     "minions.contracts.model_endpoints": ("ModelApi",),
 }
 _HOME_OF: Final = home_of(_HOMES)

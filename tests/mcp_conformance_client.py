@@ -19,8 +19,8 @@ from mcp_servers import called, parts, scope
 from minions.adapters.tools.mcp.connection import Logins
 from minions.adapters.tools.mcp.login import Visitor
 from minions.adapters.tools.mcp.started_server import ServerParts
-from minions.contracts.agent_calls import ToolQuestions
 from minions.contracts.tool_servers import Grant, ServerLogin, ToolServer
+from minions.contracts.tools import ToolQuestions
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 

@@ -10,7 +10,7 @@ from attrs import evolve, field, mutable
 from returns.result import Failure, Result, Success
 
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
@@ -20,9 +20,9 @@ from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, Mod
 from minions.contracts.dispatch import WorkerPlan
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import ModelEndpoint
-from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal

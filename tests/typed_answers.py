@@ -13,7 +13,7 @@ from returns.result import Result, Success
 
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -28,8 +28,8 @@ from minions.contracts.calls import (
 )
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.messages import assistant
-from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal

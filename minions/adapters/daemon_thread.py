@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from minions.contracts.blocking_results import settle_with
 from minions.contracts.runtime import BlockingCalls
 
 IMPORTING: Final = "minions-import"
@@ -55,6 +54,8 @@ class OneThread(BlockingCalls):
 
     async def run(self, function: Callable[[], T]) -> T:
         """What `function()` returns or raises; cancelled, its result is dropped."""
+        from minions.contracts.blocking_results import settle_with
+
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         call = functools.partial(contextvars.copy_context().run, function)
         with self._lock:
@@ -75,6 +76,8 @@ class OneThread(BlockingCalls):
 
 
 async def _run(name: str, function: Callable[[*Ts], T], *args: *Ts) -> T:
+    from minions.contracts.blocking_results import settle_with
+
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     call = functools.partial(contextvars.copy_context().run, function, *args)
     work = functools.partial(settle_with, call, future)

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, lt, optional
 
-from minions.data.constraint import Constraint
+from minions.data.codec import Constraint
 from minions.data.errors import UsageError
 
 LONGEST_USER: Final = 100

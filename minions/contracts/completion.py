@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.contracts.executions import Completion, CompletionMode, Verdict
 from minions.data.errors import UsageError, near_names
 
 if TYPE_CHECKING:

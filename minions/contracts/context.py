@@ -17,13 +17,19 @@ from minions.data.errors import MetadataError, near_names
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
-    from minions.contracts.agent_calls import AgentCalls, ToolQuestions
     from minions.contracts.calls import DeltaSink
     from minions.contracts.file_changes import ChangeRecorder
-    from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
     from minions.contracts.runtime import BlockingCalls
-    from minions.contracts.tools import ReportProgress, StoreBlob, Toolbox, ToolSpec
+    from minions.contracts.sessions import ModelMemory
+    from minions.contracts.tools import (
+        AgentCalls,
+        ReportProgress,
+        StoreBlob,
+        Toolbox,
+        ToolQuestions,
+        ToolSpec,
+    )
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, matches_re, max_len, min_len, optional
 
-from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
+from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
 
 DEFAULT_SLOTS: Final = 4
 """Runs at a time of a worker for which no number is given."""

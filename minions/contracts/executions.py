@@ -1,11 +1,11 @@
-"""The result of one step and of a whole run."""
+"""What came out of a step and of a run, and the verdicts that decide whether a step is done."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
 
 from attrs import field, frozen
 
@@ -13,7 +13,6 @@ from minions.contracts.addresses import address_of
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.instructions import T_co
 from minions.contracts.messages import TokenUsage
-from minions.contracts.verdicts import Completion, CompletionMode
 from minions.data.errors import (
     FailureInfo,
     MinionsError,
@@ -22,6 +21,60 @@ from minions.data.errors import (
     near_names,
 )
 from minions.data.json_values import JsonValue
+
+
+class Verdict(StrEnum):
+    """The three verdicts of a completion link."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@frozen
+class Completion:
+    """A verdict with its reason, its evidence and the link that gave it."""
+
+    COMPLETE: ClassVar[Completion]
+    UNDECIDED: ClassVar[Completion]
+
+    verdict: Verdict
+    reason: str = ""
+    """Why, for a person; of a FAILED verdict, the error message of the step."""
+    evidence: str | None = None
+    """The words or the result that decided; None: nothing to quote."""
+    code: str = "not-complete"
+    """Error code of the step; used only if FAILED."""
+    next_step_id: str | None = None
+    """The step that the model asked to run next; honoured where the graph has that edge."""
+    decided_by: str | None = None
+    """Name of the link; set by the chain."""
+
+    @classmethod
+    def complete(cls, reason: str = "", *, evidence: str | None = None) -> Completion:
+        """The step is done; a declared output is validated next."""
+        return cls(Verdict.COMPLETE, reason, evidence)
+
+    @classmethod
+    def failed(cls, reason: str, *, code: str = "not-complete") -> Completion:
+        """The step is not done and cannot be completed."""
+        return cls(Verdict.FAILED, reason, code=code)
+
+
+Completion.COMPLETE = Completion(Verdict.COMPLETE)
+Completion.UNDECIDED = Completion(Verdict.UNDECIDED)
+
+
+class CompletionMode(StrEnum):
+    """What completes a step when no other link decides."""
+
+    TEXT = "text"
+    """An answer without tool calls."""
+    STRUCTURED = "structured"
+    """An answer without tool calls that fits the declared output."""
+    SIGNAL = "signal"
+    """Only a completion link: an instruction, a pattern, a tool's result. The Java guide's loop."""
+
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

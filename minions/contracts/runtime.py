@@ -1,6 +1,7 @@
 """Everything nondeterministic (clock, random, ids, prices), as values that are handed in.
 
-A test with a fixed seed then repeats a run exactly.
+A test with a fixed seed then repeats a run exactly. `WorkSlices` is of a clock, too: it says when
+work has taken long enough for others to have a turn.
 """
 
 from __future__ import annotations
@@ -118,3 +119,25 @@ class Log(Protocol):
 
     def warning(self, event: str, /, **facts: object) -> None:
         """Log an event that someone should look at."""
+
+
+class WorkSlices:
+    """Counts work, and says when a slice of it is full."""
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, most: int) -> None:
+        """Begin a slice.
+
+        Args:
+            most: Units of work in a slice.
+        """
+        self._most = self._left = most
+
+    def is_over(self, units: int = 1) -> bool:
+        """Count work that is about to be done; whether others should work before that."""
+        self._left -= units
+        if self._left >= 0:
+            return False
+        self._left = self._most - units
+        return True

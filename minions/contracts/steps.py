@@ -1,4 +1,7 @@
-"""Steps: the units of work. Subclass `Step` for a model loop of your own, `PythonStep` for code."""
+"""Steps: the units of work, the graph that links them, and the cache of what they found.
+
+Subclass `Step` for a model loop of your own, `PythonStep` for code.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,35 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_type_hints
 from attrs import Factory, field, frozen
 
 from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions, T_co
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
-from minions.contracts.verdicts import CompletionMode
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext
     from minions.contracts.retry import RetryConfig
+
+
+class StepGraph(ABC):
+    """An immutable graph of steps, validated when it is built.
+
+    A *transition graph* selects one successor of the step that just ended; a *dependency graph*
+    starts every step whose dependencies are done.
+    """
+
+    @property
+    @abstractmethod
+    def steps(self) -> tuple[Step[object], ...]:
+        """All steps, in list order; never empty."""
+
+    @abstractmethod
+    def find(self, step_id: str) -> Step[object] | None:
+        """The step of that id; None when there is none."""
+
+    @abstractmethod
+    def possible_next_steps(self, step: Step[object]) -> tuple[Step[object], ...]:
+        """The steps that may follow `step`, in the order of the edges; empty at an end."""
 
 
 U = TypeVar("U")
@@ -286,3 +310,51 @@ class PythonStep(Step[T_co]):
         Raises:
             Exception: Any exception ends the step as FAILED, with its text.
         """
+
+
+@frozen(kw_only=True)
+class CachedStep:
+    """The cached output of a step that COMPLETED."""
+
+    output: JsonValue
+    run_id: str
+    """The run that executed the step."""
+    created_at: datetime
+    """When the output was stored, in UTC."""
+
+
+class StepCache(ABC):
+    """Step outputs by a hash of everything they depend on; shared by runs, recipes and
+    processes.
+
+    A cache may forget any entry at any time, and a run works without it.
+    """
+
+    @abstractmethod
+    async def get(self, key: str) -> CachedStep | None:
+        """The entry last stored under that key; None: there is none.
+
+        Raises:
+            JournalError: The cache cannot be read now; the step is then executed.
+        """
+
+    @abstractmethod
+    async def put(self, key: str, entry: CachedStep) -> None:
+        """Store `entry`, replacing an earlier one.
+
+        Args:
+            key: 64 hex digits.
+        Raises:
+            JournalError: The cache cannot be written now; nothing was stored.
+        """
+
+    async def clear(self) -> int:
+        """Delete all entries; returns their number.
+
+        Raises:
+            JournalError: The cache cannot be written now; nothing was deleted.
+        """
+        return 0
+
+    async def aclose(self) -> None:
+        """Close files and connections; a later call opens them again."""

@@ -11,16 +11,29 @@ import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
+from attrs import frozen
 
-from minions.data.constraint import Constraint
 from minions.data.hint_schemas import is_msgspec_struct, is_pydantic_model
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+
+@frozen
+class Constraint:
+    """Refuses some values of a type: `Annotated[int, Constraint(is_positive, "a number above 0")]`.
+
+    `minions.data.codec.decode` checks it wherever the type occurs.
+    """
+
+    holds: Callable[[Any], bool]  # Any: a value of the annotated type
+    """Whether a value of that type will do."""
+    expected: str
+    """What was expected, for messages."""
 
 
 T = TypeVar("T")

@@ -13,13 +13,12 @@ from attrs import field, frozen
 from minions.data.errors import SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.patterns import IN_ALL_S, MatchTime, compile_time
-from minions.data.quick_schema import quick_check
-from minions.data.schema_form import is_plain_schema
-from minions.data.schema_keywords import CheckBudget, NoVerdictError, bounded_keywords
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
+
+    from minions.data.schema_keywords import CheckBudget
 
 
 JsonSchema: TypeAlias = Mapping[str, JsonValue]
@@ -34,6 +33,8 @@ class SchemaValidator:
         Raises:
             SchemaError: As for `check_schema`.
         """
+        from minions.data.quick_schema import quick_check
+
         check_schema(schema)
         self.schema = schema
         self._unused: list[_FullCheck] = []
@@ -62,10 +63,14 @@ class _FullCheck:
     """The library's check of a schema, for one value at a time."""
 
     def __init__(self, schema: JsonSchema) -> None:
+        from minions.data.schema_keywords import CheckBudget
+
         self._budget = CheckBudget()
         self._validator = _compile(schema, self._budget)
 
     def errors(self, value: JsonValue, limit: int) -> tuple[str, ...]:
+        from minions.data.schema_keywords import NoVerdictError
+
         found: list[str] = []
         self._budget.restart(value)
         try:
@@ -113,6 +118,8 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     from jsonschema.validators import extend
     from referencing import Registry
 
+    from minions.data.schema_keywords import bounded_keywords
+
     checks = bounded_keywords(
         Draft202012Validator.VALIDATORS,
         budget,
@@ -159,6 +166,8 @@ def check_schema(schema: JsonSchema) -> None:
 
 
 def _check(schema: JsonSchema) -> None:
+    from minions.data.schema_form import is_plain_schema
+
     targets: list[JsonValue] = []
     inner_id: str | None = None
     time = compile_time()
@@ -185,6 +194,8 @@ def _check_targets(schema: JsonSchema, targets: Sequence[JsonValue]) -> None:
     """Check what references point to outside of known keywords, such as `#/components/A`: of that
     the metaschema says nothing.
     """
+    from minions.data.schema_form import is_plain_schema
+
     known = {id(each) for each in _subschemas(schema)} if targets else set()
     for target in targets:
         if isinstance(target, Mapping) and id(target) not in known and not is_plain_schema(target):

@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from minions.contracts.plans import FILES_BY_NAME, is_path
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue, parse_json, texts_in
 from minions.data.schema import JsonSchema
@@ -226,6 +225,8 @@ def _info(info: str) -> tuple[str, str | None]:
     """Language and path in the text behind a fence: `python a/b.py`, `python:a/b.py`,
     `python title="a/b.py"`, `a/b.py`.
     """
+    from minions.contracts.plans import FILES_BY_NAME
+
     language, path = "", None
     for number, word in enumerate(info.replace("{", " ").replace("}", " ").split()):
         name, sign, value = word.partition("=")
@@ -346,6 +347,8 @@ _ENDINGS: Final = frozenset(
 
 def as_path(text: str) -> str | None:
     """The text as the path of a file below a folder; None: it is none."""
+    from minions.contracts.plans import is_path
+
     path = text.strip("\"'`")
     while path.startswith("./"):
         path = path[2:]

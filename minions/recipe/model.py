@@ -13,10 +13,9 @@ from attrs import field, frozen
 from attrs.validators import ge
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.graph import StepGraph
 from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import NOTHING_STATED, RetryConfig
-from minions.contracts.steps import Step
+from minions.contracts.steps import Step, StepGraph
 from minions.contracts.tools import Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema

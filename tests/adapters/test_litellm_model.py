@@ -23,7 +23,6 @@ from returns.pipeline import is_successful
 from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
 from minions.app.settings.settings import ProviderSettings, Settings
 from minions.app.wiring.configured_models import Models, model_check
-from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCapabilities,
     ModelDelta,
@@ -32,7 +31,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.instructions import OutputMode, OutputRequest
-from minions.contracts.messages import system, user
+from minions.contracts.messages import image_of, system, user
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue

@@ -26,8 +26,8 @@ from mcp_types import (
 
 from minions.adapters.tools.mcp.elicitation import CallsInFlight, asked_words
 from minions.adapters.tools.mcp.requests import call_tool
-from minions.contracts.agent_calls import ToolQuestions
 from minions.contracts.tool_servers import ToolServer
+from minions.contracts.tools import ToolQuestions
 from minions.data.errors import ToolError, ToolServerError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema

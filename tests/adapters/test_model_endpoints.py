@@ -18,10 +18,9 @@ from minions.adapters.models.endpoints import (
     resolve_endpoint,
     usual_server,
 )
-from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import EndpointLimits, ModelApi
+from minions.contracts.model_endpoints import EndpointLimits, ModelApi, check_base_url
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.recipe.model_config import ModelConfig
 

@@ -745,7 +745,7 @@ async def test_keys_of_state_may_hold_nul(url: str) -> None:
 async def test_a_damaged_cache_is_told_as_that(url: str, damage: str) -> None:
     from datetime import UTC, datetime
 
-    from minions.contracts.step_cache import CachedStep
+    from minions.contracts.steps import CachedStep
 
     entry = CachedStep(output=1, run_id="r", created_at=datetime(2026, 1, 1, tzinfo=UTC))
     async with aclosing(PostgresStepCache(url)) as cache:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
 from minions.adapters.models.openai import OpenAIModel
-from minions.adapters.models.sent_secrets import MASK, MaskedDeltas, SentSecrets
+from minions.adapters.models.peer_model import MASK, MaskedDeltas, SentSecrets
 from minions.contracts.calls import ModelDelta, Prompt
 from minions.contracts.messages import user
 from minions.testing import endpoint as fake

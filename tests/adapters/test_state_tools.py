@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from builders import draft_of, result_of
+from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
-from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.default_tools import state_tools
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.errors import JournalError, ToolError

@@ -18,7 +18,6 @@ from returns.result import Result
 
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
@@ -33,6 +32,7 @@ from minions.contracts.messages import (
     TokenUsage,
     ToolCallRequest,
     assistant,
+    image_of,
     system,
     tool_result,
     user,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from builders import draft_of
-from minions.adapters.stores.memory_step_cache import (
+from minions.adapters.stores.memory_stores import (
     MAX_BYTES,
     MAX_ENTRIES,
     MemoryStepCache,
@@ -24,7 +24,7 @@ from minions.adapters.stores.postgres_side_tables import PostgresState, Postgres
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 from minions.testing.virtual_time import FakeClock

@@ -11,8 +11,7 @@ from minions.contracts.completion import (
     StepCompletionChain,
     StepCompletionLink,
 )
-from minions.contracts.executions import StepExecution
-from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.contracts.executions import Completion, CompletionMode, StepExecution, Verdict
 from minions.data.errors import UsageError
 
 EXECUTION = StepExecution[object](id="exe_1", step_id="work")

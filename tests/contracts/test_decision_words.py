@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.decision_words import (
+from minions.contracts.decisions import (
     Answer,
     Approve,
     Decision,

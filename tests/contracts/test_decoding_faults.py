@@ -8,8 +8,7 @@ from typing import Annotated
 import pytest
 from attrs import frozen
 
-from minions.data.codec import decode
-from minions.data.constraint import Constraint
+from minions.data.codec import Constraint, decode
 from minions.data.decoding_faults import DecodingFault, FaultKind, decoding_faults
 from minions.data.json_values import JsonValue
 

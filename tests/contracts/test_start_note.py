@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.journal.child_runs import ChildLink, ChildWait
-from minions.contracts.journal.start_note import MARKS, StartNote
-from minions.contracts.offers import Offer
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import MARKS, Offer, QueuePlace, StartNote
 from minions.data.json_values import JsonValue
 
 WHOLE = StartNote(

@@ -25,9 +25,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.borders import as_data, border_of
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.run import routes
+from minions.engine.run import walk
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.run.routes import Routes
+from minions.engine.run.walk import Routes
 from minions.engine.step.model_work import ModelWork
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
@@ -277,7 +277,7 @@ async def test_what_was_asked_before_outputs_had_a_border_is_not_asked_again(
         return '{"next":"c","reason":"so"}' if len(prompt.messages) > 1 else "fetched"
 
     with monkeypatch.context() as earlier:
-        earlier.setattr(Routes, "_messages", lambda _, *asked: routes._older_messages(*asked))
+        earlier.setattr(Routes, "_messages", lambda _, *asked: walk._older_messages(*asked))
         assert await world.killed(world.executor(world.model(answer)), recipe, at=7)
     before = world.asked.copy()
     assert len(before) == 2

@@ -12,10 +12,10 @@ from attrs import evolve
 from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.memory_step_cache import MemoryStepCache
+from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.contracts.calls import ModelFailure
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.engine.services.services import Services

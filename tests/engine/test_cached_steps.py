@@ -12,12 +12,12 @@ from attrs import evolve, field, mutable
 from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+from minions.adapters.stores.memory_stores import MemoryStepCache, NoStepCache
 from minions.adapters.tools.files_toolset import files_toolset
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import TokenUsage
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.data.errors import JournalError, RecipeError
 from minions.data.json_values import JsonValue

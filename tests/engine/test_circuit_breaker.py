@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.flow import CircuitState
-from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
+from minions.engine.services.flow.endpoint_limiter import CircuitBreaker, CircuitConfig
 
 CONFIG: Final = CircuitConfig(failures=3, first_s=5.0, longest_s=20.0)
 

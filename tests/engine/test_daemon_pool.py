@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from minions.engine.services.daemon_pool import DaemonPool
+from minions.engine.services.event_loop import DaemonPool
 
 
 async def test_no_more_threads_work_than_the_pool_has() -> None:
@@ -89,7 +89,7 @@ def test_one_pool_serves_several_event_loops() -> None:
 
 HANGS = """
 import asyncio, threading
-from minions.engine.services.daemon_pool import DaemonPool
+from minions.engine.services.event_loop import DaemonPool
 async def main():
     task = asyncio.ensure_future(DaemonPool(1).run(threading.Event().wait))
     await asyncio.sleep(0.01)

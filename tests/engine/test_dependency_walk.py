@@ -12,7 +12,7 @@ from attrs import Factory, define, field
 from builders import text_step
 from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
-from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.compile.selection import DependencyStepGraph
 from minions.engine.run.scheduler import BackEdges, DependencyWalk, Skip
 
 Work = Callable[[], Awaitable[StepStatus]]

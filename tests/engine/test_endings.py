@@ -6,7 +6,7 @@ import pytest
 
 from minions.contracts.executions import StepStatus
 from minions.data.errors import FailureInfo
-from minions.engine.step.outcome import all_waiting, end_status, step_over
+from minions.engine.step.work import all_waiting, end_status, step_over
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import Allowance, EndpointLimits, ModelEndpoint, RateLimits
 from minions.data.errors import UNREACHABLE
-from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.endpoint_limiter import (
     CallEnd,
+    CircuitConfig,
     EndpointLimiter,
     Judgement,
     Ticket,

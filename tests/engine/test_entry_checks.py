@@ -8,9 +8,8 @@ import pytest
 
 from builders import entry_of
 from minions.contracts.journal.facts import UnreadableFact, fact_of
-from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry, refuse_damaged
 from minions.contracts.journal.run_row_folds import list_problem
-from minions.contracts.journal.stored_sessions import refuse_damaged
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 

@@ -25,7 +25,7 @@ from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.contracts.retry import CircuitPolicy
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import UNREACHABLE
-from minions.engine.services.flow.circuit import CircuitConfig
+from minions.engine.services.flow.endpoint_limiter import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from virtual_time import VirtualTime
 

@@ -24,7 +24,7 @@ from minions.contracts.sessions import StepMetrics
 from minions.data.errors import UNREACHABLE
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.flow.circuit import CircuitConfig
+from minions.engine.services.flow.endpoint_limiter import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

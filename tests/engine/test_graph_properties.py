@@ -15,7 +15,7 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.steps import Step
 from minions.data.errors import GraphError
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.graph import DependencyStepGraph
+from minions.engine.compile.selection import DependencyStepGraph
 from minions.engine.run.scheduler import BackEdges, DependencyWalk, Skip
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text

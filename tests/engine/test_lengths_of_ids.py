@@ -6,7 +6,7 @@ import pytest
 
 from builders import deterministic_services
 from minions.data.errors import RecipeError, UsageError
-from minions.engine.services.leases import acquire_lease
+from minions.engine.history.recorder import acquire_lease
 from minions.engine.sessions.archive import read_archive
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document

@@ -9,7 +9,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect
-from minions.engine.history.shown_results import READ_RESULT
+from minions.engine.history.memory import READ_RESULT
 from mortal import World
 
 LONG = "".join(f"line {number}\n" for number in range(100))

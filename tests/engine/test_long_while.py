@@ -9,7 +9,7 @@ from builders import run_of
 from minions.contracts.executions import RunStatus
 from minions.data.json_values import JsonValue
 from minions.data.json_values import dumps as real_dumps
-from minions.engine.context.iterations import Attempt
+from minions.engine.context.run_progress import Attempt
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

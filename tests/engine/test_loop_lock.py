@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from minions.engine.services.loop_lock import LoopLock, Waiter
+from minions.engine.services.event_loop import LoopLock, Waiter
 
 
 async def test_it_is_held_by_one_at_a_time_in_the_order_of_arrival() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from minions.engine.services.loop_timer import LoopTimer
+from minions.engine.services.event_loop import LoopTimer
 
 
 async def _timers_begun(timer: LoopTimer, count: int) -> int:

@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import (
     Attachment,
     Conversation,
@@ -26,6 +25,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import StaleSnapshotError
 from minions.engine.history.memory import ConversationMemory
 

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from minions import DefaultStep, MessageBundle
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer
 from minions.contracts.tools import Toolset
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue

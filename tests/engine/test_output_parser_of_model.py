@@ -18,8 +18,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.output_parsing import TextOutputParser
-from minions.engine.services.services import Services
+from minions.engine.services.services import Services, TextOutputParser
 
 
 class OtherParser(TextOutputParser):

@@ -12,13 +12,12 @@ from attrs import evolve, field, frozen
 from builders import deterministic_services, executor_of
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.agent_calls import DECLINED, ToolQuestions
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.messages import MessageRole
-from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.contracts.tools import DECLINED, Effect, Tool, ToolQuestions, ToolScope, ToolSpec
 from minions.data.errors import FailureInfo, ToolError, ToolServerError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.pending_decisions import pending_decisions

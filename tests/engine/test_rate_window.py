@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.engine.services.flow.rate_window import RateWindow
+from minions.engine.services.flow.endpoint_limiter import RateWindow
 
 GAPS = st.lists(
     st.tuples(st.floats(0, 20, allow_nan=False), st.integers(1, 40)), min_size=1, max_size=120

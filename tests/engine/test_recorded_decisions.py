@@ -12,8 +12,18 @@ from builders import FakeTool, deterministic_services, draft_of, entry_of, execu
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
-from minions.contracts.decision_words import Answer, Done, Fail, Redo, parse_decision
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decisions import (
+    Answer,
+    ApprovalRequest,
+    Decider,
+    Done,
+    Fail,
+    NoAnswer,
+    Question,
+    Redo,
+    Verdict,
+    parse_decision,
+)
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Effect, Tool, Toolbox

@@ -212,7 +212,7 @@ async def test_a_step_of_a_nested_recipe_learns_from_runs_of_that_recipe() -> No
 
 
 async def test_a_cached_output_is_not_taken_where_the_examples_differ() -> None:
-    from minions.adapters.stores.memory_step_cache import MemoryStepCache
+    from minions.adapters.stores.memory_stores import MemoryStepCache
 
     services, seen = deterministic_services(), Seen()
     services = evolve(services, cache=MemoryStepCache())

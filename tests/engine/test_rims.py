@@ -26,24 +26,23 @@ from minions.contracts.calls import (
 from minions.contracts.completion import CompletionCriteria, CompletionLink
 from minions.contracts.context import RunContext
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import RunStatus, StepExecution
+from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
-from minions.contracts.verdicts import Completion
 from minions.data.errors import MetadataError
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import DefaultStepCompletionChain
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.step_manager import StepManager
+from minions.engine.step.next_step import StepManager
 from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import AgentRecipe, ExecutionMode

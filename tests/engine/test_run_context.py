@@ -15,17 +15,16 @@ from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
-from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
-from minions.engine.context.iterations import Feedback
-from minions.engine.context.run_progress import RunProgress
+from minions.engine.context.run_progress import Feedback, RunProgress
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.engine.step.step_manager import StepManager
+from minions.engine.step.next_step import StepManager
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.model_config import ModelConfig
 from minions.testing.virtual_time import FakeClock

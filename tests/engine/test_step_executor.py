@@ -40,13 +40,12 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.executions import Completion, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
 from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
-from minions.contracts.verdicts import Completion
 from minions.data.errors import MetadataError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
@@ -58,13 +57,13 @@ from minions.engine.compile.completion import (
     PatternLink,
     TextLink,
 )
-from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.step_manager import StepManager
+from minions.engine.step.next_step import StepManager
 from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 

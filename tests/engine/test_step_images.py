@@ -15,16 +15,15 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.attachments import image_of
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import StepStarted
-from minions.contracts.messages import Attachment, Message, message_to_json, user
+from minions.contracts.messages import Attachment, Message, image_of, message_to_json, user
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.codec import decode
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
-from minions.engine.calls.attached_blobs import store_attachments, with_attachments
+from minions.engine.calls.call_records import store_attachments, with_attachments
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

@@ -23,11 +23,10 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.completion import CompletionLink
-from minions.contracts.executions import RunStatus, StepExecution, StepStatus
+from minions.contracts.executions import Completion, RunStatus, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import Message, MessageRole, assistant, goal
 from minions.contracts.steps import Step, StepScope
-from minions.contracts.verdicts import Completion
 from minions.data.errors import SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema_words import schema_words

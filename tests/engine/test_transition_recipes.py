@@ -40,7 +40,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.build import build_recipe
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.run.recipe_changes import steps_from
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run

@@ -20,7 +20,7 @@ from minions.adapters.http.http_response import (
     BrokenBodyError,
     ResponseReader,
 )
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.anthropic import AnthropicWire
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
@@ -29,7 +29,6 @@ from minions.adapters.models.recorded import Cassette
 from minions.adapters.models.responses import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
-from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import assistant, user

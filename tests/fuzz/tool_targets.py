@@ -19,8 +19,8 @@ from minions.adapters.http.request_rules import (
     _canonical,
     check_address,
 )
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.adapters.stores.postgres_url import hidden_in, is_ambiguous, without_password
-from minions.adapters.stores.state_store import MemoryState
 from minions.adapters.tools.confined_paths import GlobPattern
 from minions.adapters.tools.data_toolset import data_toolset, parse_csv, to_csv
 from minions.adapters.tools.default_tools import date_time_tools, state_tools
@@ -39,8 +39,8 @@ from minions.app.runs.batch_items import ItemsFile
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import masked
-from minions.contracts.base_url import check_base_url
-from minions.contracts.decision_words import parse_decision, word_of
+from minions.contracts.decisions import parse_decision, word_of
+from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.tools import Tool, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, ToolError, UsageError

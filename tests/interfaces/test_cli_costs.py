@@ -185,12 +185,12 @@ def test_an_amount_in_the_environment_that_is_none_is_told(here: Path) -> None:
 # --- what is loaded -------------------------------------------------------------------------------
 
 
-def test_a_scripted_run_loads_no_price_list(here: Path) -> None:
+def test_a_scripted_run_loads_no_price_list_and_no_compressors(here: Path) -> None:
     check = (
         "from minions.interfaces.cli.main import run_command_line as r\n"
         "assert r(['run', 'two.yaml', '-m', 'scripted/answers.yaml', '--no-store']) == 0\n"
         "assert r(['validate', 'two.yaml']) == r(['explain', 'two.yaml']) == 0\n"
-        "import sys; print([m for m in ('genai_prices',) "
+        "import sys; print([m for m in ('genai_prices', 'lzma') "
         "if m in sys.modules])"
     )
     done = subprocess.run(

@@ -14,9 +14,9 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Outcome, Write
+from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_side_tables import SqliteState
-from minions.adapters.stores.state_store import StateStore
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.data.json_values import JsonValue
 from patience import HANG_S

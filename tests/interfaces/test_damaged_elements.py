@@ -22,7 +22,7 @@ from command_line import Cli, Write
 from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
 from minions.app.wiring.built_in_extensions import built_in_tools, built_in_toolsets
 from minions.app.wiring.configured_runtime import CompiledRecipes, FolderAgents
-from minions.contracts.step_cache import CachedStep
+from minions.contracts.steps import CachedStep
 from minions.data.errors import MinionsError
 from minions.engine.services.services import NullLog
 from minions.interfaces.http.http_answers import RefusedError

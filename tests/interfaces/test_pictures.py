@@ -23,7 +23,7 @@ from minions.analysis.pictures.picture import (
 from minions.analysis.pictures.svg import svg
 from minions.analysis.pictures.text_pictures import mermaid, outline
 from minions.contracts.steps import PythonStep, StepScope
-from minions.engine.compile.graph import DefaultStepGraph
+from minions.engine.compile.selection import DefaultStepGraph
 from minions.recipe.kinds.kind_registry import KINDS
 from minions.recipe.model import AgentRecipe
 

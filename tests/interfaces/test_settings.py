@@ -12,7 +12,6 @@ import pytest
 from command_line import Write
 from minions.adapters.models import endpoints
 from minions.app.settings.folder_trust import FolderTrust
-from minions.app.settings.operator_limits import bounded
 from minions.app.settings.setting_sources import Origin, load_settings, setting_types
 from minions.app.settings.settings import (
     BUILT_IN_PROVIDERS,
@@ -23,6 +22,7 @@ from minions.app.settings.settings import (
     ProviderSettings,
     Settings,
     TelemetrySettings,
+    bounded,
 )
 from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode

@@ -13,7 +13,7 @@ from attrs import evolve, field, mutable
 
 from builders import entry_of, fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs import unexecuted_runs
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
@@ -21,8 +21,7 @@ from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.journal.facts import RunFinished
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import EnvironmentRefusedError, JournalError, NotFoundError

@@ -162,13 +162,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),
     ),
     "engine/services/flow/call_interval.py": Guard(tests=_FLOW),
-    "engine/services/flow/circuit.py": Guard(tests=_FLOW),
     "engine/services/flow/endpoint_limiter.py": Guard(tests=_FLOW),
     "engine/services/flow/flow_control.py": Guard(tests=_FLOW),
     "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
-    "engine/services/flow/rate_window.py": Guard(tests=_FLOW),
     "engine/services/flow/waiting_line.py": Guard(tests=_FLOW),
-    "contracts/journal/start_note.py": Guard(tests=("contracts/test_start_note.py",)),
+    "contracts/journal/start_note.py": Guard(
+        tests=("contracts/test_start_note.py", "server/test_opening_rights.py"),
+        places=frozenset({"StartNote", "Offer"}),
+    ),
     "analysis/contract_changes.py": Guard(tests=("interfaces/test_cli_check.py",)),
     "contracts/protected_files.py": Guard(
         tests=("contracts/test_protected_files.py",),
@@ -194,14 +195,12 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
     "engine/services/budget.py": Guard(tests=_LIMITS),
-    "contracts/offers.py": Guard(tests=("server/test_opening_rights.py",)),
     "engine/compile/opening_rights.py": Guard(
         tests=("engine/test_offered_options.py", "server/test_opening_rights.py")
     ),
     "recipe/permissions.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
     "engine/context/agent_context.py": Guard(tests=_CONTEXT),
     "engine/context/run_progress.py": Guard(tests=_CONTEXT),
-    "engine/context/run_values.py": Guard(tests=_CONTEXT),
     "engine/context/scope.py": Guard(tests=_CONTEXT),
     "engine/history/replay.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
@@ -220,7 +219,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "recorder", "events", "resume", "cancelled_from_outside", "clock_jumps", "rims"
         )
     ),
-    "engine/run/routes.py": Guard(tests=_engine("transition_recipes")),
+    "engine/run/walk.py": Guard(
+        tests=_engine("transition_recipes"),
+        places=frozenset({"Routes", "_Choice", "_form"}),
+    ),
     "engine/step/next_step.py": Guard(tests=_engine("graph_and_routing", "transition_recipes")),
     "engine/run/scheduler.py": Guard(
         tests=_engine(
@@ -230,10 +232,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "on_error",
             "skip_checks",
             "decisions",
+            "run_steps",
         )
-    ),
-    "engine/run/back_edges.py": Guard(
-        tests=(*_engine("run_steps", "dependency_walk"), *_RESUMED),
+        + _RESUMED
     ),
     "engine/run/run_steps.py": Guard(
         tests=(
@@ -241,7 +242,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             *_RESUMED,
         )
     ),
-    "engine/step/outcome.py": Guard(
+    "engine/step/work.py": Guard(
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
     ),
     "engine/calls/tool_batch.py": Guard(
@@ -956,21 +957,21 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         _HOLDING,
     ),
     Equivalent(
-        "engine/context/run_values.py",
+        "engine/context/agent_context.py",
         "RunValues.withdraw",
         "if name is not None and name not in _RESERVED:",
         "if (name not in _RESERVED):",
         "Nothing is named None; what is not there is forgotten already.",
     ),
     Equivalent(
-        "engine/context/run_values.py",
+        "engine/context/agent_context.py",
         "RunValues._publish_status",
         'if status is StepStatus.SKIPPED and "output" in before:',
         "if (status is StepStatus.SKIPPED):",
         "Without an output before, both write the same.",
     ),
     Equivalent(
-        "engine/context/run_values.py",
+        "engine/context/agent_context.py",
         "RunValues.publish",
         "if self._has_secrets and not isinstance(step, PythonStep):",
         "if (not isinstance(step, PythonStep)):",
@@ -1026,14 +1027,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A short cut: what did not fail has no error, or one that cut it off.",
     ),
     Equivalent(
-        "engine/run/back_edges.py",
+        "engine/run/scheduler.py",
         "RecipeBackEdges.plan",
         "is_past = before is not None and before.position < retried_at",
         "is_past = before is not None and (before.position <= retried_at)",
         "Between the row of a retry and a back edge stands the failure.",
     ),
     Equivalent(
-        "engine/run/back_edges.py",
+        "engine/run/scheduler.py",
         "RecipeBackEdges.plan",
         "if rule.goto is None or error is None or error.code in CUT_OFF:",
         "if (rule.goto is None or error.code in CUT_OFF):",
@@ -1047,14 +1048,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A row is the beginning of one step or the end of another.",
     ),
     Equivalent(
-        "engine/run/routes.py",
+        "engine/run/walk.py",
         "Routes.choose",
         "if execution is None or not execution.is_complete:",
         "if (not execution.is_complete):",
         "Asked of a step that has ended; the type allows for none.",
     ),
     Equivalent(
-        "engine/run/routes.py",
+        "engine/run/walk.py",
         "Routes._scope",
         "declares_output=True,",
         "declares_output=False,",

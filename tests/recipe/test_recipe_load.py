@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from minions.contracts.calls import ModelOptions
 from minions.contracts.completion import CompletionCriteria
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputMode
 from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
-from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import NotFoundError, RecipeError, UsageError
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog

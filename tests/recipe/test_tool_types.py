@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from builders import fake_tool
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.adapters.tools.default_tools import state_tools
 from minions.app.wiring.built_in_extensions import built_in_toolsets
 from minions.data.json_values import JsonValue

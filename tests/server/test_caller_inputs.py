@@ -10,7 +10,7 @@ from attrs import evolve
 
 from asgi_client import Client
 from minions import DefaultStep, MessageBundle
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.http.http_answers import RefusedError

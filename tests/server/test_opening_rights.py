@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from asgi_client import Client
 from builders import fake_tool
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.memory_step_cache import MemoryStepCache
+from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer
 from minions.contracts.tools import Effect
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions

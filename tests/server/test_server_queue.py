@@ -7,7 +7,7 @@ from pathlib import Path
 
 from asgi_client import Client
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.interfaces.server.app import App
 from minions.interfaces.server.server_runtime import ServerRuntime

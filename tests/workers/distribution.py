@@ -13,7 +13,7 @@ from attrs import field, frozen, mutable
 from builders import fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -25,17 +25,17 @@ from minions.contracts.journal.child_runs import child_runs_start
 from minions.contracts.journal.facts import RunFinished, given
 from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.json_values import JsonValue
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.compile.extensions import Extensions
+from minions.engine.history.recorder import acquire_lease
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.leases import acquire_lease
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
 from minions.engine.views.lookup import find_run

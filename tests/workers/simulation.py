@@ -21,7 +21,7 @@ from journals import JournalInFront
 from minions import tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch, _Server
 from minions.adapters.models.scripted import ScriptedModel
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -30,7 +30,7 @@ from minions.contracts.dispatch import Job, JobState, JobView, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import Log
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope
 from minions.data.errors import JournalError

@@ -16,8 +16,8 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.child_runs import OPEN_STATES
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, Spender
+from minions.contracts.journal.start_note import Offer
 from minions.contracts.messages import TokenUsage, assistant
-from minions.contracts.offers import Offer
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.recorded_run import load_recorded_run

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.data.errors import EnvironmentRefusedError, ToolError
 
@@ -249,8 +249,7 @@ HOST_PATTERN: Final = (
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-@frozen
-class AllowedHost:
+class AllowedHost(Struct, frozen=True):
     """One entry of an allow-list."""
 
     host: str

@@ -13,9 +13,8 @@ from attrs import define, field
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece
-from minions.adapters.models.fragments import as_reasoning
-from minions.adapters.models.fragments import joined_texts as _joined
+from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece, as_reasoning
+from minions.adapters.models.chat_shapes import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 from minions.data.json_values import JsonValue, dumps
@@ -78,7 +77,7 @@ _MOST_READ: Final = 8_388_608
 """Characters that these looks read in total."""
 
 
-@define
+@define(eq=False, repr=False)
 class _Slot:
     """One tool call while its fragments arrive."""
 
@@ -118,7 +117,7 @@ class _Slot:
             self._parts.append(arguments)
 
 
-@define
+@define(eq=False, repr=False)
 class AnswerAssembly:
     """The state of one answer after the documents received so far."""
 

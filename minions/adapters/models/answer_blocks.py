@@ -11,7 +11,7 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.fragments import FragmentedText, as_reasoning
+from minions.adapters.models.chat_shapes import FragmentedText, as_reasoning
 from minions.adapters.models.kept_parts import KeptPart, provider_data
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import (

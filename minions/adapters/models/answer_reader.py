@@ -1,20 +1,22 @@
-"""Readers of answers: bytes in, a response or a failure out. Nothing is fetched here."""
+"""Wire forms: how a provider's requests are written, its answers read. Nothing is fetched here."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from datetime import datetime
+from typing import ClassVar, Final
 
 from attrs import define, evolve
 from returns.result import Failure, Result
 
 from minions.adapters.http.http_response import EventParser
 from minions.adapters.models.answer_assembly import MalformedAnswerError
-from minions.adapters.models.chat_failures import ChatPeer
-from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
+from minions.adapters.models.chat_failures import ChatPeer, status_failure
+from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure, Prompt
 from minions.contracts.messages import TokenUsage
+from minions.contracts.model_endpoints import ModelApi
 from minions.data.json_values import json_type
 
 
@@ -73,7 +75,7 @@ _MATCHED: Final = 48
 """Characters by which the last occurrence of the end is found."""
 
 
-@define
+@define(eq=False, repr=False)
 class _Repetition:
     """The end of an answer in JSON: does it say the same items again and again?"""
 
@@ -230,3 +232,74 @@ def _json_in(delta: ModelDelta) -> str:
     function = delta.tool_call.get("function")
     text = function.get("arguments") if isinstance(function, Mapping) else None
     return text if isinstance(text, str) else ""
+
+
+class WireForm(ABC):
+    """The form of the requests to one model and of its answers. It holds no connection.
+
+    The exchange itself (connections, time limits, masking of keys) is the same for all forms and
+    is in `http_model`.
+    """
+
+    api: ClassVar[ModelApi]
+    """The form's name in configurations."""
+    answer_words: ClassVar[str] = "a chat completion"
+    """What an answer in order is called in messages."""
+    api_words: ClassVar[str] = "an OpenAI-compatible API (often ends in /v1)"
+    """What `base_url` has to lead to, in messages."""
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """The path of plain requests, behind the base URL."""
+
+    @property
+    def stream_path(self) -> str:
+        """The path, with its query, of requests whose answer is streamed."""
+        return self.path
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The headers of every request besides those of the transport; with a key also its own."""
+        return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+    def peer(self, peer: ChatPeer) -> ChatPeer:
+        """The peer with this form's words for messages."""
+        return evolve(peer, answer_words=self.answer_words, api_words=self.api_words)
+
+    @abstractmethod
+    def write(self, prompt: Prompt, *, stream: bool) -> bytes:
+        """The body of one request as UTF-8 JSON.
+
+        Raises:
+            TypeError: A part of the prompt is not representable in JSON.
+            ValueError: It holds NaN, an infinity, or a reference cycle.
+        """
+
+    @abstractmethod
+    def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
+        """The reader of an answer that is one JSON document."""
+
+    @abstractmethod
+    def stream_reader(
+        self, peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
+    ) -> AnswerReader:
+        """The reader of an answer of server-sent events.
+
+        Args:
+            clock: Seconds, to time the first fragment.
+            started: When the request was sent, by that clock.
+        """
+
+    def failure(
+        self,
+        peer: ChatPeer,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        now: datetime,
+    ) -> ModelFailure:
+        """The failure behind an HTTP status other than 2xx."""
+        return status_failure(peer, status, headers, body, now)
+
+    def forget(self) -> None:
+        """Clear what was kept to write requests faster."""

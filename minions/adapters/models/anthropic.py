@@ -16,12 +16,12 @@ from minions.adapters.models.answer_fields import (
     mappings_in,
     text_in,
 )
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.anthropic_schema import expressible_schema
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
-from minions.adapters.models.claude_names import claude_version, takes_schema
+from minions.adapters.models.endpoints import claude_version, takes_schema
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.kept_parts import data_of, kept_parts
 from minions.adapters.models.prompt_parts import (
@@ -36,7 +36,6 @@ from minions.adapters.models.prompt_parts import (
 )
 from minions.adapters.models.server_route import provider_itself
 from minions.adapters.models.strict_schema import is_strict_schema
-from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelCapabilities, ModelDelta, ModelOptions, Prompt
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import (

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final, Generic, TypeVar, cast
 
 from attrs import define, field
+from msgspec import Struct
 from msgspec.json import Encoder
 
 from minions.contracts.calls import ModelOptions, Prompt
@@ -245,7 +246,7 @@ def _option_dict(options: ModelOptions, provider: str) -> dict[str, JsonValue]:
 # --- the messages ------------------------------------------------------------------------------
 
 
-@define
+@define(eq=False, repr=False)
 class _Messages:
     """The messages of a prompt in encoded form; more can be appended."""
 
@@ -295,8 +296,7 @@ class _Messages:
             self._others.append(_encode_texts(message))
 
 
-@define
-class _WrittenPrompt:
+class _WrittenPrompt(Struct):
     """The encoding of one prompt, for the next prompt of its conversation."""
 
     earlier: tuple[Message, ...]

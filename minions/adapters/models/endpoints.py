@@ -7,10 +7,12 @@ another key variable than the provider's is refused unless the operator listed t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.adapters.http.request_rules import (
     check_header,
@@ -20,11 +22,9 @@ from minions.adapters.http.request_rules import (
     ollama_url,
     server_address,
 )
-from minions.adapters.models.claude_names import takes_schema
-from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import EndpointLimits, ModelApi
+from minions.contracts.model_endpoints import EndpointLimits, ModelApi, check_base_url
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 
 
@@ -184,8 +184,7 @@ def _split_name(model_name: str) -> tuple[str, str]:
 # --- where a provider lives, and which key belongs there ------------------------------------
 
 
-@frozen(kw_only=True)
-class _ProviderFacts:
+class _ProviderFacts(Struct, frozen=True, kw_only=True):
     """Built-in facts about a provider."""
 
     base_url: str
@@ -215,8 +214,7 @@ _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
 }
 
 
-@frozen(kw_only=True)
-class _KeyHost:
+class _KeyHost(Struct, frozen=True, kw_only=True):
     """A URL that may receive a provider's key, with the variable of that key."""
 
     base_url: str
@@ -469,3 +467,17 @@ def _header_value(name: str, text: str, provider: str, environ: Mapping[str, str
             suggestions=(f"export {variable}=...",),
         )
     return check_header(value, f"{source}, taken from {variable},")
+
+
+_LATEST: Final = (99, 0)
+
+
+def claude_version(model: str) -> tuple[int, int]:
+    """Major and minor version in the name of a Claude model; of other names the highest."""
+    found = re.search(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)", model)
+    return (int(found[1]), int(found[2] or 0)) if found else _LATEST
+
+
+def takes_schema(model: str) -> bool:
+    """Whether the model's answers can be bound to a schema: those from 4.5 on."""
+    return claude_version(model) >= (4, 5)

@@ -20,7 +20,7 @@ from minions.adapters.models.answer_fields import (
     mappings_in,
     text_in,
 )
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import encode_body
@@ -37,7 +37,6 @@ from minions.adapters.models.prompt_parts import (
     with_valid_ids,
 )
 from minions.adapters.models.server_route import provider_itself
-from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelDelta, ModelFailure, ModelOptions, Prompt
 from minions.contracts.messages import (
     CUT_AT_LIMIT,

@@ -30,20 +30,16 @@ from minions.adapters.http.http_pool import (
 )
 from minions.adapters.http.http_response import BrokenBodyError
 from minions.adapters.http.request_rules import check_key, is_loopback_url, origin_of
-from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
-from minions.adapters.models.attached_images import refused_attachments
+from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.peer_model import PeerModel
+from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
 from minions.adapters.models.rate_limit_headers import rate_limits_of
-from minions.adapters.models.sent_secrets import MaskedDeltas
 from minions.adapters.models.server_route import (
     ServerRoute,
     default_headers,
     secrets_in,
     with_headers,
 )
-from minions.adapters.models.wire_form import WireForm
-from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
     DeltaSink,
     ModelCallResponse,
@@ -53,7 +49,12 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
 )
-from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint, RateLimits
+from minions.contracts.model_endpoints import (
+    EndpointLimits,
+    ModelEndpoint,
+    RateLimits,
+    check_base_url,
+)
 from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class HttpModel(PeerModel):
                 self._tell_of_waiting()
                 await places.wait()
             try:
-                return await self._within_time(pool, content, prompt, on_delta)
+                return await self._exchange(pool, content, prompt, on_delta)
             finally:
                 places.give_back()
         except NoAnswerError as error:
@@ -288,31 +289,28 @@ class HttpModel(PeerModel):
 
         return proxy_for(self._peer.base_url, getproxies())
 
-    async def _within_time(
+    async def _exchange(
         self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
     ) -> Result[ModelCallResponse, ModelFailure]:
+        """The answer to one request, or that it did not come in time."""
         options = prompt.options
         seconds = min(options.timeout_s, self._route.most_s)
         limit = asyncio.timeout(seconds)
+        url = None if on_delta is None else self._stream_url
         try:
             async with limit:
-                return await self._exchange(pool, content, prompt, on_delta)
+                started = self._clock()
+                joined = None if self._trace_headers is None else self._trace_headers()
+                response = await pool.post(content, url, joined)
+                try:
+                    return await self._answer(response, started, prompt, on_delta)
+                finally:
+                    response.close()
         except TimeoutError:
             if not limit.expired():
                 raise
         option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
         return Failure(self._peer.timed_out("did not complete its answer within", seconds, option))
-
-    async def _exchange(
-        self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        started = self._clock()
-        joined = None if self._trace_headers is None else self._trace_headers()
-        response = await pool.post(content, None if on_delta is None else self._stream_url, joined)
-        try:
-            return await self._answer(response, started, prompt, on_delta)
-        finally:
-            response.close()
 
     def _tell_of_waiting(self) -> None:
         if not self._is_told:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from attrs import evolve
 
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
@@ -24,14 +24,13 @@ from minions.adapters.models.http_model import (
     peer_of,
     utc_now,
 )
-from minions.adapters.models.sent_secrets import SentSecrets
+from minions.adapters.models.peer_model import SentSecrets
 from minions.adapters.models.server_route import (
     openai_itself,
     route_of_client,
     sdk_client,
     secrets_in,
 )
-from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelCapabilities, Prompt
 from minions.contracts.model_endpoints import EndpointLimits, ModelApi
 

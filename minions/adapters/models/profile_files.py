@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -132,6 +131,8 @@ def _read(path: Path) -> ModelProfile | None:
 
 
 def _write(path: Path, text: str) -> None:
+    import tempfile  # here: it brings compressors along
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Unpack
 from minions.adapters.models.answer_assembly import MalformedAnswerError, read_usage
 from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerBlocks, BlockKind
 from minions.adapters.models.answer_fields import mapping_in, mappings_in, text_in
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
@@ -27,7 +27,6 @@ from minions.adapters.models.prompt_parts import (
 )
 from minions.adapters.models.server_route import openai_itself
 from minions.adapters.models.strict_schema import is_strict_schema
-from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelCapabilities, ModelDelta, ModelOptions, Prompt
 from minions.contracts.messages import (
     CUT_AT_LIMIT,

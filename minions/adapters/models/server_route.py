@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.adapters.http.request_rules import check_header
 from minions.adapters.models.endpoints import OperatorModels, base_url_of, resolve_endpoint
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _CONNECT_S: Final = 10.0
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ServerRoute:
     """URL, headers and time limits of every request to the server."""
 
@@ -78,8 +79,7 @@ def provider_itself(provider: str, model: str, api_key: str | None) -> tuple[str
     return endpoint.base_url, endpoint.api_key
 
 
-@frozen
-class _NoWishes:
+class _NoWishes(Struct, frozen=True):
     """The endpoint settings of a recipe that has none."""
 
     base_url: str | None = None

@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, field
+from msgspec import Struct
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.models.strict_schema import bounded_schema, is_strict_schema
 from minions.contracts.calls import ModelCallResponse, OutputParser
 from minions.contracts.instructions import (
     OutputFailure,
@@ -27,7 +27,6 @@ from minions.contracts.instructions import (
 )
 from minions.contracts.messages import assistant, system
 from minions.contracts.output import bare_text, checked_output, parse_text
-from minions.contracts.tool_parameters import sent_parameters
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import JsonSchema, SchemaValidator
 
@@ -105,7 +104,7 @@ class InstructorParser(OutputParser):
         return kept
 
 
-@define
+@define(eq=False, repr=False)
 class _RequestParts(Generic[T]):
     """The cached values of one `OutputInstructions` object."""
 
@@ -127,8 +126,7 @@ class _RequestParts(Generic[T]):
         return self._validator
 
 
-@frozen(kw_only=True)
-class _Plan:
+class _Plan(Struct, frozen=True, kw_only=True):
     """How one schema is sent to a server in one mode."""
 
     name: str
@@ -174,6 +172,8 @@ def _request(name: str, schema: JsonSchema, mode: OutputMode, is_wrapped: bool) 
 
 def _schema_request(name: str, schema: JsonSchema) -> OutputRequest:
     """The request that holds only the schema and its name; `instructor` adds nothing to it."""
+    from minions.adapters.models.strict_schema import bounded_schema, is_strict_schema
+
     named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
     if is_strict_schema(schema):
         named["strict"] = True
@@ -193,6 +193,9 @@ def _tool_request(name: str, schema: JsonSchema) -> OutputRequest:
     """The request in `instructor`'s form: a tool that takes the answer as its arguments."""
     from instructor.mode import Mode
     from instructor.processing.response import handle_response_model
+
+    from minions.adapters.models.strict_schema import bounded_schema, is_strict_schema
+    from minions.contracts.tool_parameters import sent_parameters
 
     # instructor uses the title as the tool's name
     answer = _response_class(name, {**schema, "title": name})

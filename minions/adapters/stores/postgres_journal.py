@@ -49,6 +49,10 @@ from minions.contracts.journal.journal import (
     HeldLease,
     JournalEntry,
     Lease,
+    bad_entries,
+    digests_in,
+    refuse_damaged,
+    session_exists,
 )
 from minions.contracts.journal.run_rows import (
     RunFilter,
@@ -57,12 +61,6 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
-)
-from minions.contracts.journal.stored_sessions import (
-    bad_entries,
-    digests_in,
-    refuse_damaged,
-    session_exists,
 )
 from minions.contracts.runtime import Clock, Sleep
 from minions.data.errors import JournalError, NotFoundError

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from minions.adapters.stores.memory_step_cache import (
+from minions.adapters.stores.memory_stores import (
     EVICTED_AT_ONCE,
     MAX_BYTES,
     MAX_ENTRIES,
@@ -17,12 +17,13 @@ from minions.adapters.stores.memory_step_cache import (
     CacheBounds,
     EvictionSchedule,
     Now,
+    StateStore,
     as_json,
+    behind,
     utc_now,
 )
-from minions.adapters.stores.state_store import StateStore, behind
 from minions.contracts.runtime import Sleep
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.sqlite_database import is_busy, readable_rows, some_rows, transaction
@@ -21,9 +21,8 @@ from minions.adapters.stores.sqlite_leases import check_owner
 from minions.adapters.stores.sqlite_rows import EPOCH, as_count, as_micros, as_time
 from minions.adapters.stores.stored_rows import body_text, folds_later, read_fact
 from minions.contracts.journal.facts import Fact, UnreadableFact
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, digests_in
 from minions.contracts.journal.run_rows import JUDGED, LISTED
-from minions.contracts.journal.stored_sessions import digests_in
 from minions.data.errors import JournalError
 
 _LARGEST_INLINE_BODY: Final = 32 * 1024
@@ -36,8 +35,7 @@ _MOST_BYTES: Final = 131_072
 """Rows, and bytes of their bodies and packed blobs, that are read at once: some milliseconds."""
 
 
-@frozen
-class StoredBody:
+class StoredBody(Struct, frozen=True):
     """A body as its row holds it."""
 
     text: str | bytes | None
@@ -205,8 +203,7 @@ def duplicate_error(
     )
 
 
-@frozen
-class EntriesQuery:
+class EntriesQuery(Struct, frozen=True):
     """A query for entries, with its parameters."""
 
     sql: str

@@ -34,9 +34,8 @@ from minions.adapters.stores.sqlite_database import (
     open_database,
     transaction,
 )
-from minions.contracts.runtime import Sleep
+from minions.contracts.runtime import Sleep, WorkSlices
 from minions.data.errors import JournalError
-from minions.data.work_slices import WorkSlices
 
 T = TypeVar("T")
 

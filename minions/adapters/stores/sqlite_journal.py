@@ -61,6 +61,9 @@ from minions.contracts.journal.journal import (
     HeldLease,
     JournalEntry,
     Lease,
+    bad_entries,
+    refuse_damaged,
+    session_exists,
 )
 from minions.contracts.journal.run_rows import (
     RunFilter,
@@ -70,7 +73,6 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
 )
-from minions.contracts.journal.stored_sessions import bad_entries, refuse_damaged, session_exists
 from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.data.errors import JournalError, NotFoundError
 from minions.data.json_parts import is_large

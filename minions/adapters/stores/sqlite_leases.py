@@ -6,7 +6,7 @@ import sqlite3
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
@@ -15,8 +15,7 @@ from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import FencedError, LeaseHeldError
 
 
-@frozen
-class _LeaseRow:
+class _LeaseRow(Struct, frozen=True):
     """A row of `leases`: who has, or last had, a session."""
 
     run_id: str
@@ -25,8 +24,7 @@ class _LeaseRow:
     deadline: int | None
 
 
-@frozen(kw_only=True)
-class LeaseRequest:
+class LeaseRequest(Struct, frozen=True, kw_only=True):
     """What a worker asks for."""
 
     session_id: str

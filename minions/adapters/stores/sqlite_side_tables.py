@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from minions.adapters.stores.memory_step_cache import (
+from minions.adapters.stores.memory_stores import (
     EVICTED_AT_ONCE,
     MAX_BYTES,
     MAX_ENTRIES,
@@ -19,12 +19,13 @@ from minions.adapters.stores.memory_step_cache import (
     CacheBounds,
     EvictionSchedule,
     Now,
+    StateStore,
     as_json,
+    behind,
     utc_now,
 )
-from minions.adapters.stores.state_store import StateStore, behind
 from minions.contracts.runtime import Sleep
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 
 if TYPE_CHECKING:
     import sqlite3

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.data.errors import EnvironmentRefusedError
 
@@ -156,8 +156,7 @@ def _refused(name: str, said: str, what: str, example: str) -> EnvironmentRefuse
 # --- where traces and metrics go; known without the extra `otel` ---------------------------------
 
 
-@frozen(kw_only=True)
-class OtlpTarget:
+class OtlpTarget(Struct, frozen=True, kw_only=True):
     """Where traces and metrics go."""
 
     traces_url: str | None

@@ -12,8 +12,16 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.agent_calls import AgentCalls, AgentInfo
-from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
+from minions.contracts.tools import (
+    AgentCalls,
+    AgentInfo,
+    Effect,
+    Reads,
+    Tool,
+    ToolScope,
+    Toolset,
+    ToolSpec,
+)
 from minions.data.errors import ToolError, near_hint, near_names
 from minions.data.json_values import JsonValue, as_text
 

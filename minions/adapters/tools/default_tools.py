@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias, cast
 
-from attrs import frozen
+from msgspec import Struct
 
-from minions.adapters.stores.state_store import RESERVED, StateStore
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, as_text, parse_json
@@ -88,8 +88,7 @@ def state_tools(store: StateStore) -> Sequence[Tool]:
     )
 
 
-@frozen
-class _StateTools:
+class _StateTools(Struct, frozen=True):
     store: StateStore
 
     async def save(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
@@ -224,8 +223,7 @@ def date_time_tools(now: Callable[[], datetime]) -> Sequence[Tool]:
     return DeclaredTool(_NOW, tools.current), DeclaredTool(_HOURS_AGO, tools.hours_ago)
 
 
-@frozen
-class _DateTimeTools:
+class _DateTimeTools(Struct, frozen=True):
     now: Callable[[], datetime]
 
     async def current(self, arguments: Mapping[str, JsonValue]) -> JsonValue:

@@ -13,14 +13,6 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.tools.confined_paths import (
-    deepest_folder,
-    locked,
-    opened_folder,
-    recorded_temporary,
-    remove_file,
-    write_and_rename,
-)
 from minions.contracts.file_changes import (
     FileOutcome,
     FileRestorer,
@@ -84,6 +76,12 @@ def _parts(root: str, path: str) -> Sequence[str]:
 
 
 def _restore(target: FileTarget, *, dry_run: bool) -> tuple[FileOutcome, str | None]:
+    from minions.adapters.tools.confined_paths import (
+        recorded_temporary,
+        remove_file,
+        write_and_rename,
+    )
+
     parts = _parts(target.root, target.path)
     name = parts[-1]
     with _folder_of(target.root, parts[:-1]) as folder:
@@ -109,6 +107,8 @@ def _restore(target: FileTarget, *, dry_run: bool) -> tuple[FileOutcome, str | N
 @contextmanager
 def _folder_of(root: str, parents: Sequence[str]) -> Iterator[int | None]:
     """The folder, locked; None: there is none, and nobody makes it while this is held."""
+    from minions.adapters.tools.confined_paths import deepest_folder, locked
+
     if not Path(root).exists():
         yield None
         return
@@ -150,6 +150,8 @@ def _digest(folder: int, name: str) -> str | None:
 def _remove(
     root: str, parts: Sequence[str], gone: Collection[str], *, dry_run: bool
 ) -> tuple[FileOutcome, str | None]:
+    from minions.adapters.tools.confined_paths import locked, opened_folder
+
     try:
         with opened_folder(root, parts[:-1]) as above, locked(above):
             if dry_run:

@@ -203,8 +203,7 @@ def _bare(value: JsonValue) -> str:
 
 
 def _transitions(recipe: AgentRecipe) -> Picture:
-    from minions.contracts.graph import StepGraph
-    from minions.contracts.steps import Step
+    from minions.contracts.steps import Step, StepGraph
 
     graph = recipe.graph
     steps = [step for step in recipe.steps if isinstance(step, Step)]

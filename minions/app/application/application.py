@@ -11,7 +11,7 @@ from typing import Final, Literal, Self, TypeAlias
 
 from attrs import evolve
 
-from minions.adapters.stores.state_store import StateStore
+from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.application_tuning import ApplicationEvaluations, ApplicationTuning
 from minions.app.runs.batch_runs import BatchRuns
 from minions.app.runs.deciders import named_policy

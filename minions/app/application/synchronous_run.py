@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from minions.adapters.stores.state_store import MemoryState
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.application.application import Minions
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from typing import Final, TypeAlias, cast
 from attrs import evolve, field, frozen
 
 from minions.app.runs.batch_items import BatchItems, ItemRow, ItemsFile, count_lines, lines_of
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel

@@ -9,8 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.app.evaluating.recipe_tests import TestOutcome, ask_test
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings, masked
+from minions.app.settings.settings import Settings, bounded, masked
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.journal.journal import Journal

@@ -17,20 +17,18 @@ from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.context import RunContext
-from minions.contracts.decision_words import (
-    Answer,
-    Approve,
-    Decision,
-    Reject,
-    said_decision,
-)
 from minions.contracts.decisions import (
+    Answer,
     ApprovalRequest,
+    Approve,
     Decider,
+    Decision,
     NoAnswer,
     Question,
+    Reject,
     Rejection,
     Verdict,
+    said_decision,
 )
 from minions.contracts.executions import AgentResult
 from minions.contracts.messages import TokenUsage

@@ -25,8 +25,7 @@ from minions.app.evaluating.tuning_space import (
     takes_cases,
     tuning_space,
 )
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.context import Limits

@@ -27,7 +27,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shown_text, spoken
 from minions.engine.history.current_rows import current_rows
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.views.run_detail import RunDetail, show_run
 from minions.engine.views.run_items import usage_of
 from minions.engine.views.run_steps import StepDetail, steps_in

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
 from minions.app.runs.batch_items import ItemsFile, ListedItems, count_lines, lines_of
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded
 from minions.contracts.budgets import checked_user
 from minions.contracts.calls import ChatModel
 from minions.contracts.secrets import InputValue

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.decisions import (
@@ -26,8 +25,9 @@ from minions.data.errors import UsageError, near_names
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import match_beside_loop
 from minions.data.texts import one_line, shown_text
-from minions.engine.calls.answer_forms import FormField, fields_of
-from minions.engine.calls.decisions import read_answer
+
+if TYPE_CHECKING:
+    from minions.engine.calls.answer_forms import FormField
 
 POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
@@ -59,7 +59,7 @@ class TerminalDecider(Decider):
         *,
         approvals: Decider | None = None,
         edit: Callable[[str], str | None] | None = None,
-        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
+        width: Callable[[], int] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -69,13 +69,13 @@ class TerminalDecider(Decider):
             approvals: Approves calls; None: the person does that, too.
             edit: Lets the person edit a text and gives it back, None if it was not saved, a
                 UsageError if that failed; None: the editor of the environment.
-            width: The columns of the terminal.
+            width: The columns of the terminal; None: as the environment says.
         """
         self._write = write
         self._read_line = read_line
         self._approvals = approvals
         self._edit = edit or _edited
-        self._width = width
+        self._width = width or _terminal_width
         self._asking = asyncio.Lock()
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
         """A context in which the progress does not draw over the question."""
@@ -107,6 +107,8 @@ class TerminalDecider(Decider):
         """Ask until the answer fits the form, field by field where it has some; an empty line is
         the default.
         """
+        from minions.engine.calls.answer_forms import fields_of
+
         async with self._asking:
             with self.pausing():
                 self._write(_told(question, self._width()))
@@ -137,6 +139,8 @@ class TerminalDecider(Decider):
         self, question: Question, each: FormField, *, is_first: bool
     ) -> _One | _Whole | NoAnswer | None:
         """What was typed for a field; None: it is left out."""
+        from minions.engine.calls.decisions import read_answer
+
         while True:
             line = await self._line(_prompt_of(each))
             if line is None or (question.can_decline and line.casefold() == _DECLINE):
@@ -155,6 +159,8 @@ class TerminalDecider(Decider):
                 self._write(f"  {shown_text(str(error))}")
 
     async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
+        from minions.engine.calls.decisions import read_answer
+
         default = f" [{dumps(question.default)}]" if question.has_default else ""
         plan = question.plan
         if plan is not None:
@@ -196,15 +202,13 @@ class TerminalDecider(Decider):
         return line.strip() if line else None
 
 
-@frozen
-class _One:
+class _One(Struct, frozen=True):
     """The value of one field."""
 
     value: JsonValue
 
 
-@frozen
-class _Whole:
+class _Whole(Struct, frozen=True):
     """The answer of the whole form."""
 
     value: JsonValue
@@ -234,6 +238,12 @@ def _told(question: Question, width: int) -> str:
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def _terminal_width() -> int:
+    import shutil  # here: it brings compressors along
+
+    return shutil.get_terminal_size().columns
 
 
 def _edited(text: str) -> str | None:

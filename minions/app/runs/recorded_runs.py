@@ -11,9 +11,8 @@ from minions.app.runs.application_runs import (
 )
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
-from minions.contracts import decision_words
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import Verdict
+from minions.contracts.decisions import Approve, Reject, Verdict, word_of
 from minions.contracts.executions import OutputT
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.journal.start_note import StartNote
@@ -29,8 +28,8 @@ from minions.engine.views.lookup import find_run
 from minions.recipe.model import AgentRecipe
 
 _WORDS: Final[Mapping[str, str]] = {
-    Verdict.APPROVED: decision_words.word_of(decision_words.Approve()),
-    Verdict.REJECTED: decision_words.word_of(decision_words.Reject()),
+    Verdict.APPROVED: word_of(Approve()),
+    Verdict.REJECTED: word_of(Reject()),
 }
 _REASONS: Final = "decision_reasons"
 
@@ -72,7 +71,7 @@ class RecordedRuns(ApplicationRuns):
         if arguments is not None:
             word = _with_arguments(word, arguments)
         if reason and word == _WORDS[Verdict.REJECTED]:
-            word, reason = decision_words.word_of(decision_words.Reject(reason=reason)), None
+            word, reason = word_of(Reject(reason=reason)), None
         reasons = {key: reason} if reason is not None else {}
         return self._resumed(run, recipe, {key: word}, output_class, reasons)
 
@@ -245,7 +244,7 @@ def _with_arguments(word: str, arguments: Mapping[str, JsonValue]) -> str:
             f"Edited arguments belong to Verdict.APPROVED, not to '{word:.40}'.",
             code="bad-decision",
         )
-    return decision_words.word_of(decision_words.Approve.with_arguments(dict(arguments)))
+    return word_of(Approve.with_arguments(dict(arguments)))
 
 
 def _with_reasons(

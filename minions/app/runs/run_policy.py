@@ -13,8 +13,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.journal.child_runs import ChildLink
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.json_values import JsonValue
 
 QUEUE: Final = "queue"

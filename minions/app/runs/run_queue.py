@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.app.runs.run_policy import QUEUE
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import Clock
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.run.agent_run import AgentRun

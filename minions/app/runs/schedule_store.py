@@ -12,8 +12,8 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.adapters.stores.state_store import RESERVED, StateStore
-from minions.contracts.queue_places import QueuePlace
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
+from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import JournalError, NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.words import shell_word

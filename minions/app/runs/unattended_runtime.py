@@ -8,17 +8,16 @@ from typing import Final, TypeVar
 
 from attrs import evolve
 
-from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.adapters.stores.memory_stores import NoStepCache
 from minions.app.runs.deciders import named_policy
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import QueuedRun, RunQueue
-from minions.app.settings.operator_limits import bounded, within_share
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded, within_share
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime, ServiceChanges
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal.child_runs import ChildRunQueue
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_parts import is_large
@@ -27,7 +26,7 @@ from minions.data.words import shell_word
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.breathing import FEW, beside
+from minions.engine.services.event_loop import FEW, beside
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from attrs import field, frozen
+from msgspec import Struct, field
 
 from minions.app.settings.user_folders import user_data_folder
 from minions.data.bounded_files import read_regular
@@ -60,8 +60,7 @@ def _names_weights(value: object) -> bool:
     return isinstance(value, str) and value.startswith("local/") and value.endswith(".gguf")
 
 
-@frozen(kw_only=True)
-class UnreadKeys:
+class UnreadKeys(Struct, frozen=True, kw_only=True):
     """What was not read of a configuration file, since nobody trusted it."""
 
     file: Path
@@ -86,11 +85,10 @@ def trusted_files() -> Path:
     return user_data_folder() / "trusted.json"
 
 
-@frozen(kw_only=True)
-class FolderTrust:
+class FolderTrust(Struct, frozen=True, kw_only=True):
     """The configuration files that count, by their absolute paths and hashes."""
 
-    store: Path = field(factory=trusted_files)
+    store: Path = field(default_factory=trusted_files)
     is_given: bool = False
     """Whether every file counts: `--trust`, or `MINIONS_TRUST=1`."""
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 from attrs import evolve, frozen
+from msgspec import Struct
 
 from minions.app.settings.folder_trust import FolderTrust, UnreadKeys, harmless_keys
 from minions.app.settings.settings import BUILT_IN_PROVIDERS, Settings, Strictness
 from minions.app.settings.user_folders import user_config_folder
 from minions.contracts.tool_servers import Grant
-from minions.data.constraint import Constraint
+from minions.data.codec import Constraint
 from minions.data.errors import UsageError, did_you_mean, near_names
 from minions.data.json_values import JsonValue
 from minions.recipe.recipe_files import project_file, read_bytes, toml_tables
@@ -110,8 +111,7 @@ def _without_weaker(values: Mapping[str, object], before: Settings) -> Mapping[s
 # --- files --------------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class ProjectFile:
+class ProjectFile(Struct, frozen=True, kw_only=True):
     """The configuration of a project, read once: what is trusted is what counts."""
 
     path: Path
@@ -308,8 +308,7 @@ _WORDS: Final[Mapping[object, str]] = {
 }
 
 
-@frozen
-class SettingType:
+class SettingType(Struct, frozen=True):
     """The type of a setting, without whether the key may be left out."""
 
     kind: object

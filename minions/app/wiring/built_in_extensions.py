@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from attrs import evolve
 
-from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.tools.default_tools import date_time_tools, state_tools
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
@@ -186,6 +185,8 @@ class BuiltInRecipes(Mapping[str, AgentRecipe]):
 
     def __getitem__(self, name: str) -> AgentRecipe:
         if name not in self._read:
+            from importlib.resources import files
+
             from minions.recipe.reading.load import load_recipe_text
 
             package, file = BUILT_IN_RECIPES[name]
@@ -258,6 +259,8 @@ class BuiltInPlanner(RecipePlanner):
     @cached_property
     def drafting(self) -> AgentRecipe:
         """The recipe that writes a plan."""
+        from importlib.resources import files
+
         from minions.recipe.reading.load import load_recipe_text
 
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")

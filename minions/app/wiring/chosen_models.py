@@ -58,7 +58,7 @@ async def probe_server(
     return Success(evolve(probed, profile=profile))
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class ChosenModels(ModelChooser):
     """The models of a recipe, or the one model that answers instead of them."""
 

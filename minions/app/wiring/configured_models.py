@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from attrs import evolve, frozen
+from attrs import evolve
+from msgspec import Struct
 
 from minions.app.settings.settings import Settings
 from minions.app.wiring.local_models import LocalModels, check_local_name, is_local
@@ -39,8 +40,7 @@ _MODEL_OF_KEY: Final = {
 """The model that an API key alone selects: each provider's small one."""
 
 
-@frozen(kw_only=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True, kw_only=True):
     """Which model was chosen for one run, and by which command."""
 
     override: str | None = None

@@ -9,10 +9,11 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypedDict, Unpack
 
 import attrs
 from attrs import Factory, evolve, field, frozen
+from msgspec import Struct
 
 from minions.adapters.telemetry.otel_variables import OtlpTarget, check_variables, is_disabled
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
@@ -23,7 +24,6 @@ from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models
 from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
 from minions.app.wiring.databases import make_cache, make_journal, make_state
-from minions.contracts.base_url import check_base_url
 from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
@@ -32,16 +32,20 @@ from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal.child_runs import ChildRunQueue
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
+from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
-from minions.contracts.step_cache import StepCache
-from minions.contracts.tracing import Tracer
+from minions.contracts.steps import StepCache
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, unknown_agent
+from minions.engine.compile.extensions import (
+    Extensions,
+    JoinedAgents,
+    ModelSource,
+    NamedAgents,
+    unknown_agent,
+)
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.catalog import Catalog, FoundRecipe
@@ -57,6 +61,10 @@ from minions.recipe.recipe_files import (
     is_recipe_text,
     recipe_ids,
 )
+
+if TYPE_CHECKING:
+    from minions.contracts.tracing import Tracer
+    from minions.engine.services.run_pause import RunPause
 
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
 """Returns the models that answer the steps of one recipe."""
@@ -81,7 +89,7 @@ class ServiceChanges(TypedDict, total=False):
     pause: RunPause | None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Runtime:
     """The parts that all runs of a process, command or application share, made once."""
 
@@ -348,7 +356,7 @@ def make_services(
 # --- the recipes in folders as agents that can be run by name ------------------------------------
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class FolderAgents(NamedAgents):
     """The recipes in some folders, by id: a name is never taken as a path."""
 
@@ -383,8 +391,7 @@ _Stamp: TypeAlias = tuple[int, int, int]
 """A file's time of change in ns, its size in bytes, and its inode."""
 
 
-@frozen
-class _CompiledRecipe:
+class _CompiledRecipe(Struct, frozen=True):
     """A recipe, and the stamps of its files when it was read."""
 
     recipe: AgentRecipe
@@ -478,8 +485,7 @@ _PARENT: Final = ("traceparent", "tracestate")
 _HTTP: Final = ("", "http/protobuf")
 
 
-@frozen(kw_only=True)
-class Telemetry:
+class Telemetry(Struct, frozen=True, kw_only=True):
     """What traces and counts; None each: nothing does."""
 
     tracer: Tracer | None = None

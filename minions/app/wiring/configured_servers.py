@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 from attrs import evolve, field, frozen
+from msgspec import Struct
 
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import (
@@ -43,8 +44,7 @@ _LOGINS: Final = "mcp-logins"
 """Folder in the user's data, with the tokens of each server."""
 
 
-@frozen(kw_only=True)
-class OwnServer:
+class OwnServer(Struct, frozen=True, kw_only=True):
     """A server that a recipe brings along, as somebody looked at it."""
 
     name: str

@@ -6,8 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.stores.postgres_url import is_postgres_url, without_password
-from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.app.settings.settings import Settings
 from minions.app.settings.user_folders import user_data_folder
 from minions.contracts.runtime import Log
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minions.contracts.dispatch import DispatchEngine
     from minions.contracts.journal.journal import Journal
     from minions.contracts.runtime import Clock
-    from minions.contracts.step_cache import StepCache
+    from minions.contracts.steps import StepCache
 
 
 def _default_database() -> Path:
@@ -116,7 +116,7 @@ def state_beside(journal: Journal) -> StateStore:
 
 def make_cache(settings: Settings, folder: Path) -> StepCache:
     """The cache of step outputs, in the journal's database; none with `no_cache`. Opens nothing."""
-    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+    from minions.adapters.stores.memory_stores import MemoryStepCache, NoStepCache
 
     if settings.no_cache:
         return NoStepCache()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 Watch: TypeAlias = Callable[[], Awaitable[None]]
 """Reports new entries by `EntryWaiters.tell` while somebody
@@ -20,8 +20,7 @@ waits; it may return when nobody does.
 """
 
 
-@frozen(eq=False)
-class _Waiter:
+class _Waiter(Struct, frozen=True, eq=False):
     after: int
     future: asyncio.Future[bool]
 

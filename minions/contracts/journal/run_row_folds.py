@@ -19,10 +19,9 @@ from minions.contracts.journal.facts import (
     UnreadableFact,
     given,
 )
-from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry, unreadable_entry
 from minions.contracts.journal.run_rows import LISTED, Number, RunRow, SessionRow, Spent, day_of
 from minions.contracts.journal.start_note import MARKS
-from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.data.json_values import JsonValue, dumps
 
 _BEGUN: Final = frozenset(("started", "rejected"))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.executions import RunState
 from minions.data.words import has_words
@@ -218,8 +219,7 @@ class RunFilter:
         return has_words(self.text, *names, row.input_words, row.error_code, row.error_message)
 
 
-@frozen(kw_only=True)
-class SessionFilter:
+class SessionFilter(Struct, frozen=True, kw_only=True):
     """Selects sessions that fulfil all fields. None: the field selects every session."""
 
     session_ids: Collection[str] | None = None

@@ -2,19 +2,127 @@
 
 A note is a JSON object: an application may add keys of its own, which are kept. This module is the
 only place that knows the keys of ours; what is not of the form that they have counts as not noted.
+Two parts of a note have types of their own: `QueuePlace`, where a run waits for a worker, and
+`Offer`, what its caller lets it open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
 
 from attrs import field, frozen
+from attrs.validators import ge, le, matches_re
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from minions.contracts.journal.child_runs import ChildLink, ChildWait
-from minions.contracts.offers import Offer
-from minions.contracts.queue_places import QueuePlace
 from minions.data.json_values import JsonValue
+
+DEFAULT_QUEUE: Final = "default"
+"""The queue of jobs for which none is named."""
+LOWEST_PRIORITY: Final = 1_000
+"""The greatest number that a priority may be."""
+QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
+"""The pattern of a queue's name."""
+
+
+@frozen(kw_only=True)
+class QueuePlace:
+    """Where a run is queued; stored with its start, so that it can be submitted again."""
+
+    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
+    priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
+    not_before: datetime | None = None
+    """Before this time no worker begins with it; None: it may begin at once."""
+
+    pauses: int = field(default=0, validator=ge(0))
+    """How often in a row the run paused for a server, with no call answered in between."""
+
+    def to_note(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        note: dict[str, JsonValue] = {"name": self.name, "priority": self.priority}
+        if self.not_before is not None:
+            note["not_before"] = self.not_before.isoformat()
+        if self.pauses:
+            note["pauses"] = self.pauses
+        return note
+
+    @classmethod
+    def of_note(cls, note: object) -> QueuePlace | None:
+        """The place that was stored; None: the note is of another form."""
+        if not isinstance(note, Mapping):
+            return None
+        try:
+            until = note.get("not_before")
+            return cls(
+                name=note.get("name", ""),
+                priority=note.get("priority", 0),
+                not_before=None if until is None else datetime.fromisoformat(until),
+                pauses=note.get("pauses", 0),
+            )
+        except (TypeError, ValueError):
+            return None
+
+
+_OFFER: Final = "offer"
+"""The key of the note."""
+
+
+@frozen(kw_only=True)
+class Offer:
+    """What the operator offers a caller who begins a run, beside what the recipe itself says."""
+
+    way: str
+    """How the caller came in: `http` or `mcp`; for messages."""
+    folders: tuple[str, ...] = field(default=())
+    """Folders beneath which values of the caller may choose one: absolute, without links. Relative
+    paths start at the first one."""
+    brings_recipe: bool = False
+    """Whether the caller sent the recipe with the request: then it is a stranger's text, too."""
+
+    @classmethod
+    def beneath(cls, folders: Iterable[str | Path], *, way: str) -> Self:
+        """The offer of these folders; the first one is where relative paths start."""
+        return cls(way=way, folders=tuple(map(os.path.realpath, folders)))
+
+    def place_of(self, path: object) -> str | None:
+        """The folder that is meant, absolute and without links; None: it is not offered.
+
+        Whether a folder exists is not told: a missing one beneath an offered one is offered.
+        """
+        if not isinstance(path, str) or "\0" in path:
+            return None
+        start = self.folders[0] if self.folders else os.sep
+        found = os.path.realpath(Path(start) / os.path.expanduser(path))  # noqa: PTH111  # never fails
+        is_offered = any(os.path.commonpath([found, each]) == each for each in self.folders)
+        return found if is_offered else None
+
+    def to_note(self) -> dict[str, JsonValue]:
+        """The entry of the note."""
+        own: dict[str, JsonValue] = {"way": self.way, "folders": list(self.folders)}
+        if self.brings_recipe:
+            own["brings_recipe"] = True
+        return {_OFFER: own}
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, JsonValue]) -> Self | None:
+        """What was stored; None: there is no such entry. One of another form offers nothing."""
+        if _OFFER not in note:
+            return None
+        own = note[_OFFER]
+        known = own if isinstance(own, Mapping) else {}
+        way, folders = known.get("way"), known.get("folders")
+        listed = folders if isinstance(folders, list | tuple) else ()
+        return cls(
+            way=way if isinstance(way, str) else "http",
+            folders=tuple(each for each in listed if isinstance(each, str) and os.path.isabs(each)),  # noqa: PTH117
+            brings_recipe=known.get("brings_recipe", False) is not False,
+        )
+
 
 _IMPORTED: Final = "imported"
 _SERVER: Final = "server"
@@ -23,8 +131,7 @@ MARKS: Final = (_QUEUE, _SERVER, _IMPORTED)
 """Keys that say who executes a run next: the row of the run bears the first one that is set."""
 
 
-@frozen(kw_only=True)
-class StartNote:
+class StartNote(Struct, frozen=True, kw_only=True):
     """The keys of a note that the engine and its commands read; None and False: not noted."""
 
     is_imported: bool = False
@@ -62,7 +169,7 @@ class StartNote:
     max_cost_usd: float | None = None
     """The most that it may cost, as it was given by flag."""
     no_cache: bool = False
-    reasons: Mapping[str, JsonValue] = field(factory=dict)
+    reasons: Mapping[str, JsonValue] = struct_field(default_factory=dict)
     """Why decisions were taken, by the key of each."""
 
     @classmethod

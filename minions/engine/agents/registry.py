@@ -13,7 +13,7 @@ from minions.contracts.steps import PythonStep, StepScope
 from minions.data.errors import UsageError, near_hint, near_names
 from minions.data.schema import JsonSchema
 from minions.engine.agents.agents import AgentLike, StepAgent, as_agent, call_agent, schema_of_agent
-from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.extensions import NamedAgents
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

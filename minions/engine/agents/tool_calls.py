@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.engine.agents.results import category_of, peak_memory_bytes
-from minions.engine.services.daemon_pool import DaemonPool
+from minions.engine.services.event_loop import DaemonPool
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.services.services import Services
 

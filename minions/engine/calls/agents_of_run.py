@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from minions.contracts.agent_calls import AgentCalls, AgentInfo
 from minions.contracts.agent_errors import AgentNotFoundError
 from minions.contracts.executions import StepExecution
+from minions.contracts.tools import AgentCalls, AgentInfo
 from minions.data.codec import encode
 from minions.data.errors import (
     LIMIT_REACHED,
@@ -19,9 +19,9 @@ from minions.data.errors import (
     ToolError,
 )
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.extensions import NamedAgents
 from minions.engine.context.step_view import StepView
-from minions.engine.services.error_groups import leading_error
+from minions.engine.services.event_loop import leading_error
 from minions.recipe.inputs import no_text_input, text_input
 from minions.recipe.model import AgentRecipe
 

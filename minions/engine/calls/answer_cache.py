@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
 from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, words_of
 from minions.data.json_values import JsonValue
@@ -23,8 +23,7 @@ _NOT_ASKED: Final = ("cache", "context_tokens", "idle_timeout_s", "timeout_s")
 """Options that are no part of what the model is asked."""
 
 
-@frozen
-class AnswerCache:
+class AnswerCache(Struct, frozen=True):
     """The answers of one model that were given to the same request before."""
 
     cache: StepCache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from returns.result import Failure, Result, Success
 
@@ -19,10 +19,12 @@ from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.retry import CircuitPolicy
-from minions.contracts.tracing import Span, Tracer
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.services.pricing import with_cost
+
+if TYPE_CHECKING:
+    from minions.contracts.tracing import Span, Tracer
 
 Execute: TypeAlias = Callable[[], Awaitable[Result[ModelCallResponse, ModelFailure]]]
 

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
 from minions.contracts.addresses import is_within
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.decision_words import (
-    Answer,
-    Approve,
-    Decision,
-    Done,
-    Fail,
-    Redo,
-    Reject,
-    said_decision,
-)
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names
@@ -26,17 +16,14 @@ from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.data.texts import shown_text
 from minions.data.words import shell_word
-from minions.engine.calls.answer_forms import example_of, fields_of, filled_in, typed_fields
-from minions.engine.calls.pending_decisions import (
-    PendingDecision,
-    mismatch,
-    pending_decisions,
-    shortened,
-)
 from minions.engine.compile.completion import FINAL_ANSWER
-from minions.engine.history.open_calls import OpenCall
-from minions.engine.history.replay import Replay
-from minions.engine.history.shown_results import READ_RESULT
+from minions.engine.history.memory import READ_RESULT
+
+if TYPE_CHECKING:
+    from minions.contracts.decisions import Decision
+    from minions.engine.calls.pending_decisions import PendingDecision
+    from minions.engine.history.open_calls import OpenCall
+    from minions.engine.history.replay import Replay
 
 _UNKNOWN: Final = "The call was made; what it gave is not known."
 
@@ -82,6 +69,8 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
     Raises:
         UsageError: Nothing waits under that name, or the word does not fit.
     """
+    from minions.engine.calls.pending_decisions import pending_decisions
+
     opened = tuple(replay.opened())
     waiting: tuple[OpenCall | PendingDecision, ...] = (
         *(call for call in opened if call.key not in replay.decisions),
@@ -114,6 +103,8 @@ def _named(
 
 def _is_meant(each: OpenCall | PendingDecision, name: str) -> bool:
     """Otherwise than by the key of a call, which is looked for before."""
+    from minions.engine.calls.pending_decisions import PendingDecision
+
     if isinstance(each, PendingDecision):
         return each.is_meant_by(name)
     is_named = name in (each.tool, each.step_id) or is_within(each.address, name)
@@ -126,6 +117,9 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     Raises:
         UsageError: It is not one that decides this.
     """
+    from minions.contracts.decisions import Answer, Approve, Reject, said_decision
+    from minions.engine.history.open_calls import OpenCall
+
     if not isinstance(word, str):
         wanted = "redo, done or fail" if isinstance(about, OpenCall) else _wanted(about)
         raise UsageError(
@@ -173,6 +167,8 @@ def check_edits(replay: Replay, decisions: Mapping[str, Decision], tools: Toolbo
     Raises:
         UsageError: `bad-arguments`; they do not fit.
     """
+    from minions.contracts.decisions import Approve
+
     for key, decision in decisions.items():
         waiting = replay.newest("decision", key)
         fact = waiting.fact if waiting is not None else None
@@ -205,6 +201,9 @@ def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
     Raises:
         UsageError: It does not fit.
     """
+    from minions.engine.calls.answer_forms import filled_in
+    from minions.engine.calls.pending_decisions import mismatch
+
     value: JsonValue = text
     try:
         if mismatch(text, form) is not None:
@@ -226,6 +225,8 @@ def _typed(text: str, form: JsonSchema | None) -> JsonValue:
     Raises:
         ValueError: A field does not fit.
     """
+    from minions.engine.calls.answer_forms import typed_fields
+
     try:
         return parse_json(text)
     except ValueError:
@@ -234,6 +235,8 @@ def _typed(text: str, form: JsonSchema | None) -> JsonValue:
 
 
 def _what_fits(form: JsonSchema | None) -> str:
+    from minions.engine.calls.answer_forms import example_of, fields_of
+
     fields = fields_of(form)
     if not fields:
         return f"what fits {dumps(form or {'type': 'string'})}"
@@ -250,6 +253,8 @@ def _settled(word: str, decision: Decision | None) -> Decision:
     Raises:
         UsageError: That is not said.
     """
+    from minions.contracts.decisions import Done, Fail, Redo
+
     match decision:
         case Redo() | Fail():
             return decision
@@ -272,6 +277,8 @@ def _settled(word: str, decision: Decision | None) -> Decision:
 
 def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
     """The call with the end that a person declared: done, done with a result, or failed."""
+    from minions.contracts.decisions import Done
+
     if not isinstance(decision, Done):
         failure = ToolFailure(
             code="decided-failed",
@@ -288,6 +295,8 @@ def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
 
 def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
     """The failure of a run with calls in doubt: each call, and the commands that decide on it."""
+    from minions.engine.calls.pending_decisions import shortened
+
     listed = "\n".join(
         f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.address}'"
         for call in calls

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
-from attrs import evolve, frozen
+from attrs import evolve
+from msgspec import Struct
 from returns.result import Failure, Result, Success
 
-from minions.contracts.attachments import CHARACTERS_PER_IMAGE, attachments_of
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
@@ -27,7 +27,14 @@ from minions.contracts.calls import (
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
+from minions.contracts.messages import (
+    CHARACTERS_PER_IMAGE,
+    CUT_AT_LIMIT,
+    NO_USAGE,
+    TokenUsage,
+    assistant,
+    attachments_of,
+)
 from minions.contracts.retry import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
 from minions.data.errors import (
@@ -42,11 +49,14 @@ from minions.data.errors import (
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
 from minions.engine.calls.answer_cache import AnswerCache
-from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts
-from minions.engine.calls.call_records import count_tokens, publish_retry, record_call
-from minions.engine.calls.cut_answers import closed_answer
-from minions.engine.calls.model_call_facts import CUT_OFF
+from minions.engine.calls.call_records import (
+    CUT_OFF,
+    count_tokens,
+    publish_retry,
+    record_call,
+    with_attachments,
+)
 from minions.engine.calls.model_executors import model_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
@@ -54,8 +64,8 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
-from minions.engine.services.breathing import beside
 from minions.engine.services.budget import CallReservation
+from minions.engine.services.event_loop import beside
 from minions.engine.services.pricing import (
     context_tokens_of,
     expect_price,
@@ -67,9 +77,11 @@ from minions.engine.services.retry import (
     is_retryable_error,
     with_retries,
 )
-from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.engine.services.spending import CallEstimate
+
+if TYPE_CHECKING:
+    from minions.engine.services.run_pause import RunPause
 
 
 def _with(
@@ -107,8 +119,7 @@ def _elapsed_ms(clock: Clock, begin: float) -> float:
     return round((clock.monotonic() - begin) * 1000, 3)
 
 
-@frozen(kw_only=True)
-class ModelCalls:
+class ModelCalls(Struct, frozen=True, kw_only=True):
     """Carries out logical model calls for one step: attempts, ledger, journal, memory."""
 
     view: StepView
@@ -408,6 +419,8 @@ class ModelCalls:
         It was paid for, and the user may ask for the rest. Where a declared output is due, half
         of it is none, unless whole items of a list came before the cut.
         """
+        from minions.engine.calls.cut_answers import closed_answer
+
         failure = outcome.failure()
         call, text = failure.begun_call, failure.text
         if failure.code != OUTPUT_TRUNCATED or (text is None and call is None):

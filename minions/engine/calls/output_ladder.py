@@ -5,9 +5,10 @@ where the server holds answers to nothing also single fields and groups of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from attrs import evolve, field, frozen
+from msgspec import Struct
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -20,20 +21,20 @@ from minions.contracts.instructions import (
     OutputMode,
     OutputRung,
 )
-from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
 from minions.contracts.output import checked_output
 from minions.contracts.runtime import BlockingCalls
+from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, is_unfinished_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
-from minions.data.schema_words import schema_words
-from minions.engine.calls.cut_answers import closed_answer, is_at_bound, merged_parts
-from minions.engine.calls.output_modes import OutputModes
-from minions.engine.calls.output_parts import ObjectParts
-from minions.engine.services.breathing import beside
+from minions.engine.calls.model_tiers import OutputModes
+from minions.engine.services.event_loop import beside
+
+if TYPE_CHECKING:
+    from minions.engine.calls.output_parts import ObjectParts
 
 ENDLESS_TOKENS: Final = 4096
 """Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
@@ -110,8 +111,7 @@ def rung_of(phase: str, mode: OutputMode | None) -> str:
     return phase if phase in ("repair", "fields", "split", "tier") else _RUNGS[mode]
 
 
-@frozen(kw_only=True)
-class OutputLadder:
+class OutputLadder(Struct, frozen=True, kw_only=True):
     """Wrong output costs at most three requests: the answer, one constrained, one repair. A server
     that was seen not to hold answers to a form is asked for fields, and for groups of fields, too.
     """
@@ -211,6 +211,8 @@ class OutputLadder:
         Args:
             is_told: Whether it was told already that the answer is not the output.
         """
+        from minions.engine.calls.cut_answers import closed_answer, merged_parts
+
         is_long = is_large(answer.raw.message, _LONG)
         closed = await beside(self.threads, is_long, lambda: closed_answer(answer.raw))
         if closed is None:
@@ -320,6 +322,8 @@ class OutputLadder:
         """What is right is kept, and only the other fields are asked for; None: it is all or
         nothing.
         """
+        from minions.engine.calls.output_parts import ObjectParts
+
         parts = ObjectParts.of(self.instructions)
         value = failure.value
         if parts is None or not isinstance(value, Mapping):
@@ -333,6 +337,8 @@ class OutputLadder:
 
     async def _by_groups(self, answer: Answer, _: OutputFailure) -> _Mended | None:
         """A group of fields at a time, from the question on; None: there are too few of them."""
+        from minions.engine.calls.output_parts import ObjectParts
+
         parts = ObjectParts.of(self.instructions)
         groups = parts.groups() if parts is not None else ()
         if parts is None or not groups or self.calls_left() < len(groups):
@@ -376,6 +382,8 @@ class OutputLadder:
     async def _read(
         self, answer: Answer, form: OutputInstructions[object] | None = None
     ) -> Result[object, OutputFailure]:
+        from minions.engine.calls.cut_answers import is_at_bound
+
         wanted, is_long = form or self.instructions, is_large(answer.raw.message, _LONG)
         read = await beside(
             self.threads,
@@ -459,6 +467,8 @@ def _rest_words(form: OutputInstructions[object]) -> str:
 
 
 def _field_words(form: OutputInstructions[object]) -> str:
+    from minions.data.schema_words import schema_words
+
     return (
         "Answer now with one JSON object of just these fields, no explanation:\n"
         f"{schema_words(form.json_schema())}"

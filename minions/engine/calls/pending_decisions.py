@@ -13,10 +13,19 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from minions.contracts.addresses import address_of, is_within
-from minions.contracts.agent_calls import DECLINED
 from minions.contracts.calls import ToolCall, ToolFailure
-from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
-from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
+from minions.contracts.decisions import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Decision,
+    NoAnswer,
+    Question,
+    Reject,
+    Rejection,
+    Verdict,
+    word_of,
+)
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,
@@ -25,6 +34,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.plan_diffs import PlanProposal
+from minions.contracts.tools import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop

@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from minions.contracts.agent_calls import DECLINED, ToolQuestions
-from minions.contracts.decision_words import Answer, Reject
-from minions.contracts.decisions import Question
+from minions.contracts.decisions import Answer, Question, Reject
 from minions.contracts.journal.facts import DecisionWaiting
+from minions.contracts.tools import DECLINED, ToolQuestions
 from minions.data.errors import (
     NEEDS_DECISION,
     FailureInfo,

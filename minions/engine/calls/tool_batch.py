@@ -12,7 +12,7 @@ from returns.result import Failure, Result, Success
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.decision_words import Decision, Redo, word_of
+from minions.contracts.decisions import Decision, Redo, word_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import StepExecution
 from minions.contracts.journal.facts import (
@@ -49,9 +49,9 @@ from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import PendingCall
 from minions.engine.history.entry_checks import fact_in
+from minions.engine.history.memory import READ_RESULT, shown_text
 from minions.engine.history.recorded import recorded_tool_call
-from minions.engine.history.shown_results import READ_RESULT, shown_text
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import checked_result, with_retries
 
 

@@ -11,14 +11,13 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.agent_calls import AgentCalls, AgentInfo, ToolQuestions
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.context import RunContext
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets
-from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.contracts.tools import AgentCalls, AgentInfo, Effect, Tool, ToolQuestions, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import (
     UNFIT_RESULT,
@@ -41,7 +40,7 @@ from minions.data.json_values import (
 )
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.engine.compile.completion import FINAL_ANSWER
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 
 T = TypeVar("T")
@@ -282,7 +281,7 @@ async def _invoke(
     return _response(tool, result, context, None)
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class _TimedCalls(BlockingCalls):
     """Blocking calls of one tool call, whose time begins when there is a thread for it."""
 
@@ -306,7 +305,7 @@ class _TimedCalls(BlockingCalls):
         return await self.pool.run(timed)
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class _UntimedAgents(AgentCalls):
     """Agents of one tool call, whose time is stopped while one works: limits of the run and of its
     own recipe bound an agent.
@@ -329,7 +328,7 @@ class _UntimedAgents(AgentCalls):
                 self.deadline.reschedule(loop.time() + self.timeout_s)
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class _UntimedQuestions(ToolQuestions):
     """Questions of one tool call, whose time is stopped while a person answers."""
 

@@ -8,13 +8,12 @@ from datetime import datetime
 
 from minions.contracts.calls import ModelCall, ToolCall
 from minions.contracts.context import Limits
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.messages import NO_USAGE, TokenUsage
 from minions.contracts.steps import Step
-from minions.contracts.verdicts import Completion, CompletionMode
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
-from minions.engine.history.shown_results import READ_RESULT
+from minions.engine.history.memory import READ_RESULT
 
 
 class _Budget:

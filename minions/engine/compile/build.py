@@ -7,19 +7,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from attrs import evolve, field, frozen
+from msgspec import Struct
 
-from minions.contracts.graph import StepGraph
-from minions.contracts.steps import PythonStep, Step
+from minions.contracts.steps import PythonStep, Step, StepGraph
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (
     GraphError,
 )
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
-from minions.engine.compile.kinds.compiler import BuildParts
-from minions.engine.compile.kinds.registry import compiler_of
+from minions.engine.compile.kinds.compiler import BuildParts, compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
+from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
 from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.examples import ExampleStepSpec
@@ -32,8 +31,7 @@ from minions.recipe.model_config import ModelConfig
 from minions.recipe.nested_recipes import bundle_of, steps_within
 
 
-@frozen(kw_only=True)
-class LoopControl:
+class LoopControl(Struct, frozen=True, kw_only=True):
     """The loop of a step: its items, and how their outputs are combined."""
 
     over: Template
@@ -48,8 +46,7 @@ class LoopControl:
     are usual."""
 
 
-@frozen(kw_only=True)
-class WhileControl:
+class WhileControl(Struct, frozen=True, kw_only=True):
     """The `while` of a step: the condition, and how often it may repeat."""
 
     condition: Condition

@@ -9,8 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.completion import CompletionLink, StepCompletionChain
-from minions.contracts.executions import StepExecution
-from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.contracts.executions import Completion, CompletionMode, StepExecution, Verdict
 from minions.data.errors import MAX_MODEL_CALLS
 from minions.data.patterns import search
 from minions.recipe.artifacts import artifacts_of, missing_artifacts

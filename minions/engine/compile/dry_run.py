@@ -26,9 +26,7 @@ from minions.engine.compile.borders import as_data, border_of, several_within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.graph import DependencyStepGraph
-from minions.engine.compile.kinds.compiler import Planner, PromptUse
-from minions.engine.compile.kinds.registry import compiler_of
+from minions.engine.compile.kinds.compiler import Planner, PromptUse, compiler_of
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import (
     PromptPart,
@@ -38,7 +36,7 @@ from minions.engine.compile.prompt_sections import (
     tool_parts,
 )
 from minions.engine.compile.recipe_step import as_text, bounded
-from minions.engine.compile.selection import ChosenSteps
+from minions.engine.compile.selection import ChosenSteps, DependencyStepGraph
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Template, Templates

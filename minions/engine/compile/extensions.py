@@ -1,10 +1,10 @@
-"""Extensions: the tools, links, models, recipes and steps that an operator registers by name."""
+"""Extensions: what an operator registers by name, such as tools, agents, models and steps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
 
@@ -13,14 +13,82 @@ from minions.contracts.completion import CompletionLink
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox, Toolset
-from minions.data.errors import UsageError
-from minions.engine.compile.function_steps import step_classes
-from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
+from minions.data.errors import UsageError, near_hint, near_names
 from minions.engine.compile.registered_steps import output_of, parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.plan_kind import RecipePlanner
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
+
+if TYPE_CHECKING:
+    from minions.contracts.agent_errors import AgentNotFoundError
+    from minions.engine.compile.function_steps import FunctionStep
+
+
+class NamedAgents(ABC):
+    """Agents by name, each as a recipe: whatever runs recipes can run it."""
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of all agents; reads no recipe."""
+
+    @abstractmethod
+    def find(self, name: str) -> AgentRecipe:
+        """The recipe of the agent of that name.
+
+        Raises:
+            AgentNotFoundError: There is none; `suggestions` has similar names.
+            RecipeError, UsageError: Its recipe has faults, or cannot be read.
+        """
+
+
+@frozen(eq=False, repr=False)
+class RecipeAgents(NamedAgents):
+    """Recipes by name, such as those that an operator registers."""
+
+    recipes: Mapping[str, AgentRecipe]
+
+    def names(self) -> Sequence[str]:
+        """The names of the mapping; its values are not looked at."""
+        return tuple(self.recipes)
+
+    def find(self, name: str) -> AgentRecipe:
+        """The recipe of that name."""
+        found = self.recipes.get(name)
+        if found is None:
+            raise unknown_agent(name, self.names())
+        return found
+
+
+@frozen(eq=False, repr=False)
+class JoinedAgents(NamedAgents):
+    """The agents of several sources; of equal names that of the first source counts."""
+
+    sources: tuple[NamedAgents, ...]
+
+    def names(self) -> Sequence[str]:
+        """All names, each once."""
+        return tuple(dict.fromkeys(name for each in self.sources for name in each.names()))
+
+    def find(self, name: str) -> AgentRecipe:
+        """The agent of the first source that has the name."""
+        for source in self.sources:
+            if name in source.names():
+                return source.find(name)
+        raise unknown_agent(name, self.names())
+
+
+def unknown_agent(name: str, known: Sequence[str]) -> AgentNotFoundError:
+    """The error for a name that no agent has."""
+    from minions.contracts.agent_errors import AgentNotFoundError
+
+    near = near_names(name, known)
+    return AgentNotFoundError(
+        f"There is no agent '{name:.100}'.{near_hint(near)} Agents are: "
+        f"{', '.join(sorted(known)) or 'none'}.",
+        suggestions=near,
+    )
+
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""
@@ -70,6 +138,16 @@ def checked_tools(tools: object, owner: str) -> tuple[Tool, ...]:
     return found
 
 
+def _step_classes(
+    steps: Mapping[str, type[Step[object]] | FunctionStep[..., object]],
+) -> Mapping[str, type[Step[object]]]:
+    if not steps:
+        return {}
+    from minions.engine.compile.function_steps import step_classes  # few register any
+
+    return step_classes(steps)
+
+
 @frozen(kw_only=True)
 class Extensions:
     """What an operator registers for recipes to use, each by its name."""
@@ -83,7 +161,7 @@ class Extensions:
     """Recipes made by code, which `recipe:` steps may name."""
     sandboxes: Mapping[str, CodeSandbox] = field(factory=dict)
     """Sandboxes for `code` steps, by the name that recipes use."""
-    steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=step_classes)
+    steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=_step_classes)
     """`Step` classes and `@step` functions for `uses:` steps. They are called with `id` and the
     arguments of `with`."""
     planner: RecipePlanner | None = None

@@ -11,13 +11,14 @@ from types import CodeType
 from typing import Final, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from attrs import evolve, frozen
+from msgspec import Struct
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.contracts.verdicts import CompletionMode
 from minions.data.codec import decode, encode
 from minions.data.errors import FailureInfo, SchemaError, StepFailedError, UsageError
 from minions.data.hint_schemas import schema_of
@@ -29,8 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@frozen(kw_only=True)
-class _Parameter:
+class _Parameter(Struct, frozen=True, kw_only=True):
     """One parameter of a step function."""
 
     name: str

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.attachments import (
+from minions.contracts.messages import (
     IMAGE_TYPES,
     MOST_IMAGE_BYTES,
     MOST_IMAGES,
+    Attachment,
     attachment_of,
 )
-from minions.contracts.messages import Attachment
 from minions.contracts.protected_files import is_secret
 from minions.data.errors import FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue

@@ -1,4 +1,4 @@
-"""The texts of a step with untrusted values between borders; never in a system message."""
+"""A step's texts and feedback with untrusted values between borders, in no system message."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from minions.contracts.border_names import border_in, border_words
+from minions.contracts.context import RunContext
 from minions.contracts.messages import Message, MessageRole, user
 from minions.data.json_values import JsonValue
-from minions.engine.compile.borders import as_text_data, border_of, within
-from minions.engine.compile.recipe_step import as_text
+from minions.engine.compile.recipe_step import WrittenStep, as_text, feedback_of
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.terms import Term
 
@@ -49,6 +50,8 @@ class MarkedTexts:
             seed: As for `border_of`.
             more: Further texts of the prompt, which the border must not occur in.
         """
+        from minions.engine.compile.borders import border_of, within
+
         if not any(is_untrusted(term) for _, template in texts for term in template.terms()):
             return cls(messages=plain_texts(texts, values), border=None)
         marks = _Marks(is_untrusted)
@@ -76,6 +79,8 @@ class _Marks:
         """Values that a system text reads: they follow in a message of their own."""
 
     def text(self, role: MessageRole, template: Template, values: Mapping[str, JsonValue]) -> str:
+        from minions.engine.compile.borders import as_text_data, within
+
         is_system = role is MessageRole.SYSTEM
 
         def mark(term: Term, value: JsonValue) -> str:
@@ -94,3 +99,34 @@ class _Marks:
         text = template.marked(values, mark)
         self.seen.append(text)
         return text
+
+
+def feedback_data(view: RunContext, step: WrittenStep[object]) -> list[str]:
+    """The failure as a prompt shows it within its border; empty: nothing led back."""
+    from minions.engine.compile.borders import as_text_data
+
+    feedback = feedback_of(view, step)
+    return [] if feedback is None else [as_text_data(feedback["message"])]
+
+
+def with_marked_feedback(
+    messages: Sequence[Message], view: RunContext, step: WrittenStep[object]
+) -> list[Message]:
+    """The messages, then the failure that led back to the step.
+
+    Args:
+        messages: If they have a border, it is none that `feedback_data` holds.
+    """
+    from minions.engine.compile.borders import as_text_data, border_of, within
+
+    feedback = feedback_of(view, step)
+    if feedback is None:
+        return [*messages]
+    data = as_text_data(feedback["message"])
+    known = border_in(messages)
+    border = known or border_of(view.border_seed, [*(m.content or "" for m in messages), data])
+    told = user(
+        f"An earlier answer of yours was not good enough: step '{feedback['step']}', which came "
+        f"after it, failed:\n{within(border, data)}\nDo it again, and do better."
+    )
+    return [*([] if known else [border_words(border)]), *messages, told]

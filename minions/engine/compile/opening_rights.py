@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve
+from msgspec import Struct
 
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer
 from minions.contracts.tools import Toolset
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue, dumps
@@ -25,8 +26,7 @@ MadeOf: TypeAlias = Mapping[str, frozenset[str] | None]
 made of; None or absent: it is made of something else, too."""
 
 
-@frozen
-class OpeningRights:
+class OpeningRights(Struct, frozen=True):
     """What a recipe may open in a run that a caller began, wherever its values come from."""
 
     offer: Offer

@@ -16,9 +16,9 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
+from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.nested_recipes import steps_within
 
@@ -71,15 +71,21 @@ class Preparation:
         known = self._compiled.get(key)
         if known is not None and known[0]() is recipe:
             if known[1].has_code:
-                refuse_code(recipe, self._extensions.sandboxes, runs)
+                self._refuse_code(recipe, runs)
             return known[1]
-        refuse_code(recipe, self._extensions.sandboxes, runs)
+        if any(isinstance(step, CodeSpec) for _, _, step in steps_within(recipe)):
+            self._refuse_code(recipe, runs)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))
         if len(self._compiled) >= _MOST_COMPILED:
             self._compiled.clear()
         self._compiled[key] = (weakref.ref(recipe), built)
         return built
+
+    def _refuse_code(self, recipe: AgentRecipe, runs: Collection[str] | None) -> None:
+        from minions.engine.compile.kinds.code import refuse_code
+
+        refuse_code(recipe, self._extensions.sandboxes, runs)
 
     def open_tools(
         self,

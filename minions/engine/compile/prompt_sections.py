@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.border_names import is_border_words
 from minions.contracts.calls import ModelCall, Prompt, PromptLayout
@@ -54,8 +54,7 @@ _SECTIONS: Final = tuple(_SECTION_NAMES.values())
 _HISTORY: Final = PromptSection.HISTORY.value
 
 
-@frozen
-class PromptPart:
+class PromptPart(Struct, frozen=True):
     """A text of a prompt."""
 
     section: PromptSection

@@ -1,12 +1,17 @@
-"""What the steps of a recipe from a file or text have in common."""
+"""What the steps of a recipe from a file or text have in common.
+
+Also what a step of code may offer: a fingerprint of what it would do, or knowing its recorded work.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
+from msgspec import Struct
 
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
@@ -20,6 +25,10 @@ from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSp
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import StepSpec
+
+if TYPE_CHECKING:
+    from minions.engine.history.step_rows import StepRows
+
 
 _MOST_SHOWN: Final = 4_000
 """How many characters of an output a prompt shows."""
@@ -185,3 +194,39 @@ def example_parts(spec: ExampleStepSpec) -> Iterator[PromptPart]:
         yield PromptPart(
             PromptSection.EXAMPLES, " " * spec.recorded_examples.max_tokens * CHARACTERS_PER_TOKEN
         )
+
+
+class Replayable(ABC):
+    """A Python step that can say whether it would repeat its recorded work, without doing it."""
+
+    @abstractmethod
+    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
+        """Whether the step would do now what `recorded` says it did."""
+
+
+class RecordedInParts:
+    """A Python step whose calls are recorded one by one: if it is run again, they are replayed."""
+
+
+class Fingerprint(Struct, frozen=True, kw_only=True):
+    """Everything that the output of a step depends on, as far as the step itself knows."""
+
+    asked: JsonValue
+    """The messages, calls or values that the step would use now."""
+    tools: Sequence[str] = ()
+    """Names of tools that may be called for the step."""
+    has_folder: bool = True
+    """Whether the output depends on the current folder."""
+    asks_model: bool = True
+
+
+class Fingerprinted(ABC):
+    """A Python step whose output can be cached."""
+
+    @abstractmethod
+    def fingerprint(self, view: RunContext) -> Fingerprint:
+        """What the step would do now, without doing it.
+
+        Raises:
+            MinionsError: The step cannot know it.
+        """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
 from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
@@ -97,8 +98,7 @@ def _schema(hint: object) -> dict[str, JsonValue]:
         return {}
 
 
-@frozen
-class _Maker:
+class _Maker(Struct, frozen=True):
     """Makes the step for one execution."""
 
     kind: type[Step[object]]

@@ -1,18 +1,91 @@
-"""What changes during a run: its limits and budget, its time, calls in doubt, its conversation."""
+"""What changes during a run: its limits and budget, its time, calls in doubt, its conversation.
+
+Of a step, `StepProgress` says which came before it, and `Iteration` which turn of a loop it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.context import Limits
-from minions.contracts.executions import RunWarning
+from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal.child_runs import ChildWait
 from minions.contracts.messages import Message
+from minions.contracts.steps import Step, StepGraph
+from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
-from minions.engine.history.open_calls import OpenCall
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.spending import EarlierUsage
+
+if TYPE_CHECKING:
+    from minions.engine.history.open_calls import OpenCall
+
+
+class LoopItem(Struct, frozen=True, kw_only=True):
+    """What one iteration of a loop is about."""
+
+    value: JsonValue
+    index: int
+    """Of the item or attempt, from 0."""
+
+    @property
+    def loop(self) -> JsonValue:
+        """What templates read as `loop`."""
+        return {"item": self.value, "index": self.index}
+
+
+@frozen(kw_only=True)
+class Attempt:
+    """One attempt of a step that is done as long as a condition holds."""
+
+    index: int
+    """Of the item or attempt, from 0."""
+    outputs: Sequence[JsonValue] = ()
+    """Outputs of the attempts before; one growing sequence, shared with later attempts."""
+    _known: int = field(init=False)
+
+    @_known.default
+    def _all_so_far(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def loop(self) -> JsonValue:
+        """What templates read as `loop`."""
+        outputs = list(islice(self.outputs, self._known))
+        return {"index": self.index, "last": outputs[-1] if outputs else None, "attempts": outputs}
+
+
+Iteration: TypeAlias = LoopItem | Attempt
+"""One of the times that a step is done."""
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """Why the run went back to an earlier step."""
+
+    step_id: str
+    """The id of the step that failed."""
+    to: str
+    """The id of the step that runs again."""
+    code: str
+    message: str
+    attempt: int
+    """How often the back edge was followed, this time included; from 1."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """What templates read as `feedback`."""
+        return {
+            "step": self.step_id,
+            "to": self.to,
+            "code": self.code,
+            "message": self.message,
+            "attempt": self.attempt,
+        }
 
 
 class RunProgress:
@@ -159,3 +232,70 @@ class RunProgress:
     def note_summary(self, summary: ConversationSummary) -> None:
         """Let later calls use it; it is newer than the one known so far."""
         self._summary = summary
+
+
+class StepProgress:
+    """The current step, what ran, and how often. Only an `AgentExecutor` changes it."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        self.graph = graph
+        self._current: Step[object] | None = graph.steps[0]
+        self._executions: list[StepExecution[object]] = []
+        self._latest: dict[str, int] = {}
+        self._visits: dict[str, int] = {}
+        self._failures = 0
+
+    @property
+    def current_step(self) -> Step[object] | None:
+        """What runs next or now; None when the workflow is complete."""
+        return self._current
+
+    def set_current_step(self, step: Step[object] | str | None) -> None:
+        """Go there; None or an id that the graph does not know completes the workflow."""
+        self._current = self.graph.find(step) if isinstance(step, str) else step
+
+    @property
+    def is_workflow_complete(self) -> bool:
+        """Whether no step comes next."""
+        return self._current is None
+
+    def set_workflow_complete(self) -> None:
+        """End the workflow: no step comes next."""
+        self._current = None
+
+    def record(self, execution: StepExecution[object]) -> None:
+        """Keep what came out of a step."""
+        step_id = execution.step_id
+        self._latest[step_id] = len(self._executions)
+        self._executions.append(execution)
+        if execution.status is StepStatus.FAILED or execution.is_partial:
+            self._failures += 1
+        self._visits[step_id] = self._visits.get(step_id, 0) + 1
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether any execution FAILED or was partial so far, those with a back edge left out."""
+        return self._failures > 0
+
+    def take_back_failure(self) -> None:
+        """The run went back because of the last one: it is made good, or fails again."""
+        self._failures -= 1
+
+    @property
+    def step_executions(self) -> tuple[StepExecution[object], ...]:
+        """In order of their end, repeated steps each time."""
+        return tuple(self._executions)
+
+    def latest(self, step_id: str) -> StepExecution[object] | None:
+        """The newest execution of that step; None if it has not run."""
+        index = self._latest.get(step_id)
+        return None if index is None else self._executions[index]
+
+    def visits(self, step_id: str) -> int:
+        """How often that step has run."""
+        return self._visits.get(step_id, 0)
+
+    def has_failed(self, step_id: str) -> bool:
+        """Whether the newest execution of that step FAILED."""
+        execution = self.latest(step_id)
+        return execution is not None and execution.status is StepStatus.FAILED

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
@@ -15,8 +16,6 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.opening_rights import MadeOf, OpeningRights
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
-from minions.engine.history.replay import Replay
-from minions.engine.services.run_log import RunLog
 from minions.engine.services.secrets import NO_SECRETS, declared_secrets
 from minions.engine.services.services import NullLog, Services
 from minions.engine.views.pinned_examples import PinnedExamples
@@ -24,8 +23,11 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
+if TYPE_CHECKING:
+    from minions.engine.history.replay import Replay
 
-@frozen(kw_only=True, eq=False)
+
+@frozen(kw_only=True, eq=False, repr=False)
 class RunScope:
     """The identity of a run, its services and rights, and the place of one recipe within it.
 
@@ -145,6 +147,8 @@ class RunScope:
     @property
     def log(self) -> Log:
         """The log of the services, with the run bound to each line."""
+        from minions.engine.services.run_log import RunLog
+
         log = self.services.log
         if isinstance(log, NullLog):
             return log
@@ -157,6 +161,8 @@ class RunScope:
         Args:
             address: Of the execution: that of the step, or of one item of its loop.
         """
+        from minions.engine.services.run_log import RunLog
+
         log = self.services.log
         if isinstance(log, NullLog):
             return log

@@ -12,25 +12,32 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
 
 from minions.contracts.addresses import item_address
-from minions.contracts.agent_calls import AgentCalls, ToolQuestions
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.file_changes import ChangeRecorder, FileChange
 from minions.contracts.journal.facts import FileChangeRecorded
-from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.tools import ReportProgress, StoreBlob, Tool, Toolbox, ToolSpec
-from minions.contracts.tracing import StepSubject
+from minions.contracts.sessions import ModelMemory
+from minions.contracts.tools import (
+    AgentCalls,
+    ReportProgress,
+    StoreBlob,
+    Tool,
+    Toolbox,
+    ToolQuestions,
+    ToolSpec,
+)
 from minions.data.errors import JournalError, ToolError
 from minions.data.json_values import JsonValue
-from minions.engine.context.iterations import Iteration
+from minions.engine.context.run_progress import Iteration
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorder import Recorder
 
 if TYPE_CHECKING:
+    from minions.contracts.tracing import StepSubject
     from minions.engine.context.agent_context import AgentContext
 
 
@@ -198,6 +205,8 @@ class StepView(RunContext):
     @property
     def subject(self) -> StepSubject:
         """What a trace says of the step."""
+        from minions.contracts.tracing import StepSubject
+
         if self._subject is None:
             scope = self.context.scope
             self._subject = StepSubject(

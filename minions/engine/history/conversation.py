@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from attrs import define, frozen
+from msgspec import Struct
 
 from minions.contracts.calls import ModelCall
 from minions.contracts.executions import RunStatus
@@ -38,8 +38,7 @@ SUMMARY: Final = "summary"
 """The phase of a model call that summarises earlier messages of a conversation."""
 
 
-@frozen(kw_only=True)
-class ConversationSummary:
+class ConversationSummary(Struct, frozen=True, kw_only=True):
     """What a model wrote about the oldest messages of a conversation."""
 
     count: int
@@ -54,8 +53,7 @@ class ConversationSummary:
         return cls(count=call.summarises, text=call.response.text or "")
 
 
-@frozen(kw_only=True)
-class ConversationStart:
+class ConversationStart(Struct, frozen=True, kw_only=True):
     """The point at which a run joins the conversation of its session."""
 
     keep: int | None = None
@@ -85,8 +83,7 @@ class ConversationStart:
         return cls(keep=found.keep, continues=found.continues, before=position)
 
 
-@frozen(kw_only=True)
-class PendingCall:
+class PendingCall(Struct, frozen=True, kw_only=True):
     """A tool call that the newest answer asks for and that has no answer yet."""
 
     request: ToolCallRequest
@@ -410,8 +407,7 @@ _MOST: Final = 32
 """Conversations of one journal that are kept."""
 
 
-@define
-class _KnownConversation:
+class _KnownConversation(Struct):
     conversation: SessionConversation
     last: JournalEntry
     """The newest row that is in it."""

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from minions.contracts.journal.facts import SessionForked, UnreadableFact
-from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.journal.stored_sessions import refuse_damaged, unreadable_entry
+from minions.contracts.journal.journal import JournalEntry, refuse_damaged, unreadable_entry
 from minions.data.errors import JournalError
 
 F = TypeVar("F", bound=Struct)

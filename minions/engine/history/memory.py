@@ -1,9 +1,12 @@
-"""Conversations of steps in memory, with the same messages live or folded from the journal."""
+"""Conversations of steps in memory, with the same messages live or folded from the journal.
+
+Of a long tool result a conversation holds the beginning, and how the model reads the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -40,14 +43,12 @@ from minions.contracts.journal.facts import (
     WarningRecorded,
     given,
 )
-from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.journal.stored_sessions import unreadable_entry
-from minions.contracts.memory import MemorySnapshot, ModelMemory
+from minions.contracts.journal.journal import JournalEntry, unreadable_entry
 from minions.contracts.messages import NO_MESSAGES, Conversation, Message, calls_length, tool_result
+from minions.contracts.sessions import MemorySnapshot, ModelMemory
 from minions.data.errors import StaleSnapshotError
 from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.shown_results import shown_text
 
 
 class _Conversation:
@@ -283,3 +284,28 @@ def recorded_message(entry: JournalEntry, call: ToolCallOutcome | None) -> Messa
     if fact.shown is not None:
         content = shown_text(content, fact.shown, call_id)
     return tool_result(content, tool_call_id=call_id, name=fact.name)
+
+
+READ_RESULT: Final = "result__read"
+"""Name of the engine's own tool that reads a long result in pieces."""
+
+
+def shown_text(content: str, characters: int, call_id: str) -> str:
+    """The beginning of a tool result, and how to read on.
+
+    Args:
+        characters: How many of the content's characters are shown.
+        call_id: The id of the tool call, by which the model refers to its result.
+    """
+    total = len(content)
+    return (
+        f"{content[:characters]}\n[The first {characters} of {total} characters. To read on, call "
+        f'{READ_RESULT} with call "{call_id}" and start {characters}.]'
+    )
+
+
+def piece_of(content: str, start: int, characters: int) -> str:
+    """A piece of a tool result, with the place from which to read on."""
+    end = min(len(content), start + characters)
+    rest = "the end" if end == len(content) else f"read on from start {end}"
+    return f"{content[start:end]}\n[Characters {start} to {end} of {len(content)}: {rest}.]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 from msgspec import UnsetType
@@ -18,7 +19,7 @@ from minions.contracts.calls import (
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.executions import Completion, StepExecution, StepStatus, Verdict
 from minions.contracts.journal.facts import (
     ModelCallFact,
     ModelCallFinished,
@@ -37,7 +38,6 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
 from minions.contracts.sessions import StepMetrics
-from minions.contracts.verdicts import Completion, Verdict
 from minions.data.errors import FailureInfo
 from minions.data.failure_categories import FailureCategory
 from minions.data.json_values import JsonValue
@@ -48,8 +48,10 @@ from minions.engine.history.memory import (
     conversation_of,
     tool_content,
 )
-from minions.engine.history.step_rows import StepRows
 from minions.engine.services.spending import EarlierUsage
+
+if TYPE_CHECKING:
+    from minions.engine.history.step_rows import StepRows
 
 
 def recorded_model_call(call: ModelCall, fact: ModelCallFact, at: datetime) -> ModelCall:

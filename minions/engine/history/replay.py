@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from attrs import frozen
 
 from minions.contracts.addresses import address_of, around
-from minions.contracts.decision_words import Decision
+from minions.contracts.decisions import Decision
 from minions.contracts.executions import RunWarning
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -52,8 +52,7 @@ from minions.contracts.journal.facts import (
     WarningRecorded,
     given,
 )
-from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.journal.stored_sessions import unreadable_entry
+from minions.contracts.journal.journal import JournalEntry, unreadable_entry
 from minions.data.json_values import JsonValue
 from minions.engine.history.keys import (
     base_key,

@@ -18,7 +18,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.steps import PythonStep
-from minions.contracts.tracing import RunSubject
 from minions.data.errors import (
     NEEDS_DECISION,
     BudgetSpentError,
@@ -33,22 +32,22 @@ from minions.data.errors import (
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
-from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import open_conversation
 from minions.engine.history.events import Listener
-from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.run_output import RunOutput
 from minions.engine.run.run_preview import preview_lines
-from minions.engine.run.run_record import RunRecord
+from minions.engine.run.run_record import RunOutput, RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
-from minions.engine.services.error_groups import leading_error
+from minions.engine.services.event_loop import leading_error
 from minions.recipe.model import MESSAGE_INPUT
 
 if TYPE_CHECKING:
+    from minions.contracts.tracing import RunSubject
+    from minions.engine.calls.pending_decisions import PendingDecision
+    from minions.engine.history.open_calls import OpenCall
     from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 
 
@@ -241,6 +240,8 @@ class AgentRun(Generic[T_co]):
 
     @property
     def _subject(self) -> RunSubject:
+        from minions.contracts.tracing import RunSubject
+
         scope = self.context.scope
         return RunSubject(
             run_id=scope.run_id,
@@ -459,6 +460,8 @@ class AgentRun(Generic[T_co]):
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""
+        from minions.engine.calls.pending_decisions import waiting_failure
+
         if end.error is None:
             return end, ()
         pending = await self._record.pending()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions
@@ -23,22 +24,19 @@ from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.child_runs import ChildRuns
-from minions.engine.run.routes import Routes
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.run_output import RunOutput
+from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.run_steps import RunSteps
-from minions.engine.run.walk import RecipeWalk
+from minions.engine.run.walk import RecipeWalk, Routes
 from minions.engine.services.services import Services
-from minions.engine.step.next_step import NextStepChain
-from minions.engine.step.step_manager import StepManager
+from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
 
-@frozen(kw_only=True)
-class OpenedRecipe:
+class OpenedRecipe(Struct, frozen=True, kw_only=True):
     """A recipe with its inputs, compiled, with its toolsets open."""
 
     built: BuiltRecipe
@@ -58,7 +56,7 @@ class OpenedRecipe:
         )
 
 
-@frozen(kw_only=True, eq=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class RunWiring:
     """What an executor hands to each of its runs, and to each recipe within them."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve
+from msgspec import Struct
 
 from minions.contracts.executions import RunState, StepExecution, StepStatus
 from minions.contracts.journal.child_runs import (
@@ -25,8 +26,6 @@ from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import ChildItem, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.recorded import recorded_error
-from minions.engine.run.recipe_changes import work_of_item
-from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.values import Reference
@@ -41,8 +40,7 @@ _STOPPED: Final = frozenset((RunState.CANCELLED, RunState.LIMIT_REACHED))
 _RETRIED: Final = frozenset((RunState.FAILED, RunState.PARTIAL))
 
 
-@frozen(kw_only=True)
-class SharedValues:
+class SharedValues(Struct, frozen=True, kw_only=True):
     """What all child runs of a step read besides their item."""
 
     inputs: Mapping[str, JsonValue]
@@ -71,6 +69,8 @@ class ChildRuns:
 
     async def shared(self, step: WrittenStep[object]) -> SharedValues:
         """What all items of the step read; it is stored once, however many they are."""
+        from minions.engine.run.recipe_changes import work_of_item
+
         context = self._context
         references = step.references
         inputs = self._inputs(step, references)
@@ -131,6 +131,8 @@ class ChildRuns:
 
     async def again(self, row: RunRow, link: ChildLink) -> QueueableRun:
         """The run of an item that ended without a result that counts: resumed, or retried."""
+        from minions.engine.run.recorded_run import load_recorded_run
+
         recorded, recipe = await load_recorded_run(self._journal, row.run_id), self._context.recipe
         note, catalog = self._note(link), Catalog()  # the recipe is there: nothing is looked up
         if row.status in _RETRIED:

@@ -35,7 +35,7 @@ from minions.engine.history.step_rows import StepRows
 from minions.engine.run.child_runs import ChildRuns, SharedValues
 from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
-from minions.engine.step.outcome import cut_off
+from minions.engine.step.work import cut_off
 from minions.recipe.expressions.template import compile_template
 
 _USUAL_WINDOW: Final = 256

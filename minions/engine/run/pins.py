@@ -9,9 +9,8 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.facts import StepEnd, StepFinished, StepSkipped, given
-from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.journal import Journal, JournalEntry, refuse_damaged
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.journal.stored_sessions import refuse_damaged
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps

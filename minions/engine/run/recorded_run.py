@@ -27,7 +27,7 @@ from minions.engine.run.recipe_changes import (
     is_same_json,
     step_versions,
 )
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.views.lookup import REJECTED, find_run, json_of_blob
 from minions.engine.views.run_summary import RunSummary
 from minions.recipe.catalog import Catalog

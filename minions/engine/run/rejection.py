@@ -10,7 +10,7 @@ from minions.contracts.journal.facts import RunRejected
 from minions.contracts.journal.journal import EntryDraft
 from minions.data.errors import Fault, RecipeError
 from minions.data.json_values import JsonValue
-from minions.engine.services.leases import held_lease
+from minions.engine.history.recorder import held_lease
 from minions.engine.services.services import Services
 
 

@@ -20,8 +20,7 @@ from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.build import BuiltRecipe
-from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.extensions import Extensions, ModelSource, NamedAgents
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, RunPart, choose_steps, with_pins
@@ -31,13 +30,11 @@ from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.assembly import RunWiring
-from minions.engine.run.run_output import RunOutput
+from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.engine.run.walk import RecipeWalk, WalkEnd
-from minions.engine.services.output_parsing import TextOutputParser
-from minions.engine.services.services import Services
-from minions.engine.step.next_step import NextStepChain
-from minions.engine.step.step_manager import StepManager
+from minions.engine.services.services import Services, TextOutputParser
+from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe

@@ -14,7 +14,6 @@ from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
 from minions.engine.compile.extensions import ModelChooser, ModelSource
-from minions.engine.compile.kinds.recipe import RecipeStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
 from minions.recipe.model_config import ModelConfig
@@ -128,6 +127,8 @@ class RunModels:
         Raises:
             EnvironmentRefusedError: As `of`.
         """
+        from minions.engine.compile.kinds.recipe import RecipeStep
+
         if self._own_factory is not None:
             return None
         config = self._model_config(step)

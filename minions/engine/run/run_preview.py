@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.keys import base_key, execution_key, path_of
-from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import RunStart
+
+if TYPE_CHECKING:
+    from minions.engine.history.replay import Replay
 
 _MOST_NAMES: Final = 8
 """Further ones are only counted."""

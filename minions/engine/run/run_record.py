@@ -1,13 +1,14 @@
-"""What a run records of itself: its start or resume, the user's message, its end."""
+"""What a run records of itself: its start or resume, the user's message, its output, its end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Required, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Required, TypedDict
 
-from minions.contracts.decision_words import word_of
+import attrs
+
 from minions.contracts.events import RunCompleted
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.journal.facts import (
     MessageRecorded,
     RecordedConversation,
@@ -20,18 +21,23 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import NO_USAGE, usage_document, user
-from minions.data.codec import encode
+from minions.data.codec import decode, encode
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps_in_parts
-from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.build import BuiltRecipe
+from minions.engine.compile.selection import DependencyStepGraph
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
-from minions.engine.services.breathing import beside
 from minions.engine.services.budget import RunBudget
+from minions.engine.services.event_loop import beside
+from minions.recipe.expressions.values import MissingValueError
+
+if TYPE_CHECKING:
+    from minions.engine.calls.pending_decisions import PendingDecision
+
 
 _LONGEST_REPEATED: Final = 4_096
 """Characters of inputs that each start of a run repeats."""
@@ -108,6 +114,8 @@ class RunRecord:
         return entry
 
     async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:
+        from minions.contracts.decisions import word_of
+
         resumed = RunResumed(
             **beginning,
             retries=plan.retries,
@@ -227,6 +235,9 @@ class RunRecord:
         Raises:
             JournalError: They could not be read.
         """
+        from minions.engine.calls.pending_decisions import pending_decisions
+        from minions.engine.history.replay import Replay
+
         scope = self._context.scope
         await scope.recorder.flush()
         rows = await scope.services.journal.entries(
@@ -273,3 +284,73 @@ def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:
     if budget.children is NO_USAGE:
         return None
     return {"tokens": budget.spent.tokens, "cost_usd": budget.spent.cost_usd}
+
+
+class RunOutput:
+    """The output as the caller wants it."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        built: BuiltRecipe,
+        output_class: type[object] | None,
+        output_check: SchemaValidator | None,
+        *,
+        is_part: bool = False,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            output_check: Of what `output_class` says.
+            is_part: Not all steps were asked for: what the template reads may not be there.
+        """
+        self._context = context
+        self._built = built
+        self._output_class = output_class
+        self._output_check = output_check
+        self._is_part = is_part
+
+    def get(self) -> object:
+        """The output of a run that came to its end.
+
+        Raises:
+            MinionsError: The recipe's template cannot be filled.
+            ValueError: It is not what the caller wants.
+        """
+        output, is_checked = self._raw_output()
+        return self._typed(output, is_checked=is_checked)
+
+    def _raw_output(self) -> tuple[object, bool]:
+        """The output, and whether its step declared and so checked it."""
+        if self._built.output is not None:
+            try:
+                return self._built.output.render(self._context.values), False
+            except MissingValueError:
+                if not self._is_part:
+                    raise
+        for execution in self._last_first():
+            if execution.status is StepStatus.COMPLETED and execution.pinned_from is None:
+                return execution.output, execution.declares_output
+        return None, False
+
+    def _last_first(self) -> Iterator[StepExecution[object]]:
+        """Of parallel steps the one written last counts, not the one that took longest."""
+        manager, graph = self._context.step_manager, self._built.graph
+        if not isinstance(graph, DependencyStepGraph):
+            yield from reversed(manager.step_executions)
+            return
+        for step in reversed(graph.steps):
+            if (execution := manager.latest(step.id)) is not None:
+                yield execution
+
+    def _typed(self, output: object, *, is_checked: bool) -> object:
+        wanted = self._output_class
+        if wanted is None:
+            return output
+        is_wanted = attrs.has(wanted) and isinstance(output, wanted)
+        if is_wanted and is_checked:
+            return output
+        value = encode(output)
+        if self._output_check is not None and (errors := self._output_check.errors(value)):
+            raise ValueError(f"it does not fit {wanted}: {'; '.join(errors)}")
+        return output if is_wanted else decode(value, wanted)

@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.decision_words import Decision
 from minions.contracts.executions import RunStatus
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
-from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.history.file_rollback import is_rolled_back, rolled_back_within
-from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.recorded import earlier_usage
-from minions.engine.history.replay import Replay
-from minions.engine.run.recipe_changes import check_outputs, steps_from
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
+    from minions.contracts.decisions import Decision
+    from minions.engine.history.open_calls import OpenCall
+    from minions.engine.history.replay import Replay
     from minions.engine.run.recorded_run import RecordedRun
 
 
@@ -87,6 +84,8 @@ class RunStart:
         Raises:
             UsageError: `bad-arguments`; edited arguments of an approval do not fit their tool.
         """
+        from minions.engine.calls.decisions import calls_in_doubt, check_edits
+
         if self.resume_plan is None or self.replay is None:
             return self
         check_edits(self.replay, self.resume_plan.decisions, tools)
@@ -113,6 +112,10 @@ def resume_start(
     Raises:
         UsageError: It failed, the code differs, or a decision means nothing.
     """
+    from minions.engine.calls.decisions import checked_decisions
+    from minions.engine.history.replay import Replay
+    from minions.engine.run.recipe_changes import check_outputs
+
     if recorded.summary.status == RunStatus.FAILED and not decisions:
         raise UsageError(
             f"Run '{recorded.run_id}' failed; there is nothing to resume. "
@@ -155,6 +158,9 @@ def retry_start(
             do not fit.
         NotFoundError: There is no such step or execution.
     """
+    from minions.engine.history.file_rollback import rolled_back_within
+    from minions.engine.history.replay import Replay
+    from minions.engine.run.recipe_changes import steps_from
     from minions.engine.run.recorded_run import edited_inputs
     from minions.engine.run.retry_from import is_address, reruns_from
 
@@ -189,6 +195,8 @@ def retry_start(
 
 def _all_from(recorded: RecordedRun, recipe: AgentRecipe, first: str) -> frozenset[str]:
     """All steps of a run that was rolled back, if `first` is the first of them; else none."""
+    from minions.engine.history.file_rollback import is_rolled_back
+
     ids = _ids_of(recorded, recipe)
     is_whole = ids[:1] == (first,) and is_rolled_back(recorded.entries)
     return frozenset(ids) if is_whole else frozenset()
@@ -200,6 +208,8 @@ def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> No
     Raises:
         UsageError: `rolled-back`.
     """
+    from minions.engine.history.file_rollback import is_rolled_back
+
     if not is_rolled_back(recorded.entries):
         return
     ids = _ids_of(recorded, recipe) if recipe is not None else ()

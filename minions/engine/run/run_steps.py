@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tracing import StepSubject
-from minions.contracts.verdicts import CompletionMode
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo, MinionsError
 from minions.data.json_parts import is_large
@@ -19,26 +17,26 @@ from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
-from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.compile.recipe_step import Replayable, WrittenStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Iteration, LoopItem
-from minions.engine.history.replayable_steps import Replayable
-from minions.engine.history.step_rows import StepRows
-from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
+from minions.engine.context.run_progress import Iteration, LoopItem
 from minions.engine.run.child_runs import ChildRuns
-from minions.engine.run.distributed_loop import DistributedLoop
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.scheduler import Skip
-from minions.engine.services.breathing import beside, breathe
-from minions.engine.step.cache import StepCaching
+from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
+from minions.engine.services.event_loop import beside, breathe
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
-from minions.engine.step.iteration.while_loop import StepWhile
-from minions.engine.step.outcome import record_unexecuted
+from minions.engine.step.work import record_unexecuted
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.values import Meter, Reference
+
+if TYPE_CHECKING:
+    from minions.contracts.tracing import StepSubject
+    from minions.engine.history.step_rows import StepRows
+    from minions.engine.step.cache import StepCaching
+    from minions.engine.step.iteration.loop import StepLoop
+    from minions.engine.step.iteration.while_loop import StepWhile
 
 T = TypeVar("T")
 
@@ -199,6 +197,8 @@ class RunSteps:
 
     def _caching(self, step: Step[object]) -> StepCaching:
         """The step's cache; also without `cache: true`, as its recorded end may be a cached one."""
+        from minions.engine.step.cache import StepCaching
+
         context = self._context
         cache = context.scope.services.cache if step.caches else None
         return StepCaching(
@@ -226,6 +226,8 @@ class RunSteps:
         return was is True or (was is None and scope.services.children is not None)
 
     async def _run_distributed(self, step: Step[object], control: StepControl) -> StepStatus:
+        from minions.engine.run.distributed_loop import DistributedLoop
+
         context = self._context
         if context.scope.services.children is None:
             await self._record_end(step, StepStatus.FAILED, error=_needs_workers(step, context))
@@ -244,6 +246,9 @@ class RunSteps:
         return await self._told(step, execution, loop.output_json, control)
 
     async def _run_iterations(self, step: Step[object], control: StepControl) -> StepStatus:
+        from minions.engine.step.iteration.loop import StepLoop
+        from minions.engine.step.iteration.while_loop import StepWhile
+
         models = await self._models_for(step)
 
         def make(turn: Iteration) -> StepExecutor[object]:
@@ -313,6 +318,8 @@ class RunSteps:
         self, step: Step[object], execution: StepExecution[object], control: StepControl
     ) -> bool:
         """Whether later steps read the results of a failed loop: the recipe allows its failure."""
+        from minions.engine.step.iteration.loop import LOOP_FAILED
+
         may_fail = step.is_optional or control.on_error.action is OnError.CONTINUE
         is_told = execution.error is not None and execution.error.code == LOOP_FAILED
         if may_fail and is_told and control.loop is not None:
@@ -321,6 +328,8 @@ class RunSteps:
         return False
 
     def _subject(self, step: Step[object]) -> StepSubject:
+        from minions.contracts.tracing import StepSubject
+
         context, path = self._context, self._context.scope.path_of(step.id)
         return StepSubject(
             run_id=context.run_id, session_id=context.session_id, step_id=path, address=path

@@ -326,7 +326,7 @@ class RunBudget:
         }.get(name, "the run's limit was reached")
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class CallReservation:
     """What one model call spends from."""
 

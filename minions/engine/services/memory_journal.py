@@ -22,6 +22,10 @@ from minions.contracts.journal.journal import (
     Journal,
     JournalEntry,
     Lease,
+    bad_entries,
+    digests_in,
+    refuse_damaged,
+    session_exists,
 )
 from minions.contracts.journal.run_rows import (
     LISTED,
@@ -31,12 +35,6 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
-)
-from minions.contracts.journal.stored_sessions import (
-    bad_entries,
-    digests_in,
-    refuse_damaged,
-    session_exists,
 )
 from minions.contracts.runtime import Clock
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError

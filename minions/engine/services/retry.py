@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from attrs import frozen
+from msgspec import Struct
 from returns.result import Result, Success
 
 from minions.contracts.retry import ExceptionTypes, RetryConfig, may_pass
@@ -78,8 +78,7 @@ class Retryable(Protocol):
 RF = TypeVar("RF", bound=Retryable)
 
 
-@frozen
-class AttemptsOutcome(Generic[V, RF]):
+class AttemptsOutcome(Struct, Generic[V, RF], frozen=True):
     """An outcome and how many attempts it took."""
 
     outcome: Result[V, RF]

@@ -1,4 +1,4 @@
-"""The services that every run needs from outside, in one value."""
+"""The services that every run needs from outside, in one value, and the usual one of each."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import asyncio
 import logging
 import os
 import random
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from attrs import Factory, field, frozen
+from msgspec import Struct
+from returns.result import Failure, Result
 
-from minions.contracts.calls import ChatModel, OutputParser
+from minions.contracts.calls import ChatModel, ModelCallResponse, OutputParser
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
+from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
+from minions.contracts.journal.facts import PinnedExample
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
+from minions.contracts.output import parse_text
 from minions.contracts.runtime import (
     BlockingCalls,
     Clock,
@@ -32,20 +39,153 @@ from minions.contracts.runtime import (
     SystemClock,
 )
 from minions.contracts.secrets import SecretSource
-from minions.contracts.step_cache import StepCache
-from minions.contracts.tracing import Tracer
-from minions.engine.services.chosen_examples import ExampleMemory
-from minions.engine.services.daemon_pool import DaemonPool
+from minions.contracts.steps import StepCache
+from minions.data.json_values import dumps
+from minions.data.schema import SchemaValidator
+from minions.engine.services.event_loop import DaemonPool, LoopTimer
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.loop_timer import LoopTimer
-from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
-from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
 if TYPE_CHECKING:
     from minions.contracts.journal.child_runs import ChildRunQueue
+    from minions.contracts.tracing import Tracer
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
+
+
+def worker_name(part: str = "") -> str:
+    """A name `host:pid:birth` for this process.
+
+    A person sees from it who holds a run. `birth` distinguishes a later process with the same id;
+    it is empty where the system has no /proc.
+
+    Args:
+        part: Names one of several workers of the process; it follows a `+`.
+    """
+    name = f"{socket.gethostname()}:{os.getpid()}:{_birth(os.getpid())}"
+    return f"{name}+{part}" if part else name
+
+
+def is_worker_gone(name: str) -> bool:
+    """Whether that worker ran on this machine and its process has ended.
+
+    A worker of another machine, or a name of another form, is never known to be dead.
+    """
+    pid = _pid_here(name)
+    return pid is not None and not _is_process(pid, _birth_in(name))
+
+
+def is_worker_alive(name: str) -> bool:
+    """Whether that worker is another process of this machine, and it has not ended."""
+    pid = _pid_here(name)
+    return pid not in (None, os.getpid()) and _is_process(pid, _birth_in(name))
+
+
+def _pid_here(name: str) -> int | None:
+    """The worker's process id; None: it means nothing here."""
+    host, _, pid = name.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal() and len(pid) < 20):
+        return None
+    # Process ids of another namespace mean nothing here.
+    here = _birth(os.getpid()).partition(".")[0]
+    return int(pid) if _birth_in(name).partition(".")[0] == here else None
+
+
+def _birth_in(name: str) -> str:
+    return name.rpartition(":")[2].partition("+")[0]
+
+
+def _is_process(pid: int, birth: str) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # alive, of another user
+    return _birth(pid) == birth
+
+
+def _birth(pid: int) -> str:
+    """`namespace.ticks` since the machine's start; without ticks for a process that has ended."""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    state, *fields = stat.rpartition(")")[2].split()
+    return f"{namespace}." if state in "ZX" else f"{namespace}.{fields[18]}"
+
+
+T = TypeVar("T")
+
+
+class TextOutputParser(OutputParser):
+    """Finds the JSON in the text of an answer; its requests constrain nothing."""
+
+    def __init__(self) -> None:
+        self._validators: dict[str, SchemaValidator] = {}
+
+    def request(self, instructions: OutputInstructions[T], mode: OutputMode) -> None:
+        """Always None: the prompt's text has the schema, and the request is not constrained."""
+
+    def parse(
+        self,
+        instructions: OutputInstructions[T],
+        response: ModelCallResponse,
+        mode: OutputMode | None,
+    ) -> Result[T, OutputFailure]:
+        """Parse the JSON in the text, or in the arguments of a call that the model made instead."""
+        text = response.text
+        if text is None and response.tool_calls:
+            text = response.tool_calls[0].arguments
+        if not text:
+            return Failure(OutputFailure(message="The answer is empty; JSON was expected."))
+        return parse_text(instructions, self._validator(instructions), text)
+
+    def _validator(self, instructions: OutputInstructions[T]) -> SchemaValidator:
+        """The validator of a schema, made once per schema."""
+        schema = instructions.json_schema()
+        text = dumps(schema)
+        validator = self._validators.get(text)
+        if validator is None:
+            validator = self._validators[text] = SchemaValidator(schema)
+        return validator
+
+
+_MOST: Final = 256
+"""Steps whose examples are remembered."""
+
+_Key: TypeAlias = tuple[str, str, str]
+"""A recipe's id, a step's id, and a fingerprint of what decides."""
+
+
+class ChosenExamples(Struct, frozen=True, eq=False):
+    """The examples of one step, and what they were chosen from."""
+
+    recipe: object
+    judgements: object
+    examples: tuple[PinnedExample, ...]
+
+    def fits(self, recipe: object, judgements: object) -> bool:
+        """Whether the same would be chosen: of the same recipe, and nobody has said more since."""
+        return self.recipe is recipe and self.judgements == judgements
+
+
+@frozen(eq=False)
+class ExampleMemory:
+    """What was chosen last for each step."""
+
+    _chosen: dict[_Key, ChosenExamples] = field(factory=dict, init=False)
+
+    def get(self, key: _Key) -> ChosenExamples | None:
+        """What was chosen for the step; None: nothing so far."""
+        return self._chosen.get(key)
+
+    def keep(self, key: _Key, chosen: ChosenExamples) -> None:
+        """Remember it; of too many, all others are forgotten."""
+        if len(self._chosen) >= _MOST:
+            self._chosen.clear()
+        self._chosen[key] = chosen
 
 
 _LOGGER: Final = logging.getLogger("minions.models")

@@ -21,7 +21,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow, Spender, Spent
 from minions.contracts.runtime import Clock
 from minions.data.errors import BudgetSpentError
 from minions.engine.services.budget import RunBudget
-from minions.engine.services.loop_lock import LoopLock
+from minions.engine.services.event_loop import LoopLock
 from minions.engine.services.spending import EarlierUsage, Spending
 
 _MOST_ACCOUNTS: Final = 1_000

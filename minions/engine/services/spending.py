@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import NO_USAGE, TokenUsage
-from minions.engine.services.loop_lock import LoopLock, Waiter
+from minions.engine.services.event_loop import LoopLock, Waiter
 
 ASSUMED_OUTPUT_TOKENS: Final = 16_384
 """Tokens that an answer may have, as long as nothing is known about the answers."""
@@ -34,8 +34,7 @@ _ROUNDING: Final = 1e-12
 """US dollars by which sums of costs may differ."""
 
 
-@frozen(kw_only=True)
-class CallEstimate:
+class CallEstimate(Struct, frozen=True, kw_only=True):
     """What one model call may use at most, as far as it is known before the call."""
 
     characters: int

@@ -13,8 +13,7 @@ from typing import BinaryIO, Final, NoReturn, cast
 from attrs import field, frozen, mutable
 
 from minions.contracts.journal.facts import SessionForked, UnreadableFact, fact_of
-from minions.contracts.journal.journal import Journal, JournalEntry
-from minions.contracts.journal.stored_sessions import digests_in
+from minions.contracts.journal.journal import Journal, JournalEntry, digests_in
 from minions.data.bounded_files import BoundedLines, LongLineError
 from minions.data.codec import decode, encode
 from minions.data.errors import NotFoundError, UsageError, words_of

@@ -11,7 +11,7 @@ from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import FailureInfo, LeaseHeldError, UsageError
-from minions.engine.services.leases import acquire_lease
+from minions.engine.history.recorder import acquire_lease
 from minions.engine.services.services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_summary import RunSummary

@@ -13,7 +13,7 @@ from minions.contracts.agent_errors import StepResult
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
-from minions.contracts.executions import OPEN_STATES, RunStatus
+from minions.contracts.executions import OPEN_STATES, CompletionMode, RunStatus
 from minions.contracts.instructions import HistoryWindow
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import MessageBundle
@@ -21,7 +21,6 @@ from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import AgentHooks, Session, SessionStep
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Tool, Toolbox
-from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions, ModelSource

@@ -15,14 +15,13 @@ from attrs import frozen
 
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, message_to_json
-from minions.contracts.step_cache import CachedStep, StepCache
-from minions.contracts.steps import Step
+from minions.contracts.steps import CachedStep, Step, StepCache
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, words_of
 from minions.data.json_values import JsonValue
-from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.kinds.goal import GoalStep
+from minions.engine.compile.recipe_step import Fingerprint
 from minions.engine.context.step_view import StepView
 
 _FORMAT: Final = 1

@@ -13,14 +13,13 @@ from minions.contracts.calls import ModelOptions, PromptLayout
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question
-from minions.contracts.executions import StepExecution
+from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import PlanReplaced
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.steps import DefaultStep
-from minions.contracts.verdicts import CompletionMode
 from minions.data.codec import encode
 from minions.data.errors import (
     LIMIT_REACHED,
@@ -41,11 +40,10 @@ from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutc
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
-from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.step.model_loop import ModelLoop
-from minions.engine.step.opening import open_conversation, opening_messages
+from minions.engine.step.work import open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -283,6 +281,8 @@ class JournalledScope(EngineScope):
 
     async def roll_back(self, places: Sequence[str]) -> Sequence[RollbackReport]:
         """Restores what the recorded changes say, each place by itself."""
+        from minions.engine.history.file_rollback import roll_back_within
+
         scope = self._view.context.scope
         return [
             await roll_back_within(

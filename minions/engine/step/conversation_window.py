@@ -29,7 +29,6 @@ from minions.contracts.messages import Message, MessageRole, system, user
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.borders import as_data, as_text_data, border_of, within
 from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -154,6 +153,8 @@ class ConversationWindow:
 
         It stands in the first message that is left: servers expect that turns alternate.
         """
+        from minions.engine.compile.borders import as_text_data, border_of, within
+
         if summary is None:
             return prompt, layout
         shorter, moved = self._without(prompt, layout, summary.count)
@@ -217,6 +218,8 @@ class ConversationWindow:
         return end
 
     def _prompt_of(self, messages: Sequence[Message], before: ConversationSummary | None) -> Prompt:
+        from minions.engine.compile.borders import as_data, as_text_data, border_of, within
+
         said = as_data([{each.role.value: self._bounded(message_text(each))} for each in messages])
         notes = as_text_data(before.text) if before is not None else ""
         border = border_of(self.view.border_seed, [said, notes])

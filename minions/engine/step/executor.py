@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from attrs import evolve
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions
 from minions.contracts.context import Limits
-from minions.contracts.executions import StepExecution
+from minions.contracts.executions import Completion, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import (
     StepFailed,
@@ -22,33 +22,44 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
-from minions.contracts.verdicts import Completion
 from minions.data.codec import decode, encode
 from minions.data.errors import FailureInfo, JournalError, MinionsError, UsageError, words_of
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.engine.calls.attached_blobs import store_attachments
+from minions.engine.calls.call_records import store_attachments
 from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
-from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.compile.recipe_step import (
+    Fingerprint,
+    Fingerprinted,
+    RecordedInParts,
+    Replayable,
+    WrittenStep,
+)
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Attempt, Iteration
+from minions.engine.context.run_progress import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorded import recorded_execution
-from minions.engine.history.replayable_steps import RecordedInParts, Replayable
-from minions.engine.history.step_rows import StepRows
-from minions.engine.services.error_groups import leading_error
+from minions.engine.services.event_loop import leading_error
 from minions.engine.services.retry import is_being_cancelled
-from minions.engine.step.cache import StepCaching
-from minions.engine.step.code_scope import JournalledScope
-from minions.engine.step.ending import Ending
 from minions.engine.step.model_work import ModelWork
-from minions.engine.step.opening import Opening
-from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
-from minions.engine.step.work import RecordStart, StepWork, WorkParts
+from minions.engine.step.work import (
+    Ending,
+    Opening,
+    RecordStart,
+    StepCourse,
+    StepWork,
+    WorkParts,
+    cut_off,
+    end_status,
+    step_over,
+)
+
+if TYPE_CHECKING:
+    from minions.engine.history.step_rows import StepRows
+    from minions.engine.step.cache import StepCaching
 
 T = TypeVar("T")
 
@@ -463,6 +474,8 @@ class CodeWork(StepWork):
 
     async def run(self, record_start: RecordStart) -> Ending:
         """Run the code; of a step that takes no time its end is the only row."""
+        from minions.engine.step.code_scope import JournalledScope
+
         if not self._step.is_instant:
             await record_start(None)
         parts = self._parts

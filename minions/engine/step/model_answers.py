@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
+from msgspec import Struct
+from msgspec import field as struct_field
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -17,25 +20,118 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
     PromptLayout,
+    ToolCall,
 )
 from minions.contracts.events import ModelReplaced
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
-from minions.contracts.journal.facts import ModelCallFact
-from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Rollback
+from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant
+from minions.contracts.sessions import MemorySnapshot
 from minions.contracts.steps import Step
-from minions.contracts.tools import ToolSpec
-from minions.contracts.verdicts import CompletionMode
-from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
+from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo, ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.model_calls import ModelCalls
-from minions.engine.calls.model_tiers import ModelTiers, Replacement
+from minions.engine.calls.model_tiers import ModelTiers, OutputModes, Replacement
 from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
-from minions.engine.calls.output_modes import OutputModes
-from minions.engine.calls.result_reader import ResultReader
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
 from minions.engine.context.step_view import StepView
-from minions.engine.step.conversation_window import ConversationWindow
-from minions.engine.step.step_conversation import StepConversation
+from minions.engine.history.memory import READ_RESULT, piece_of
+
+if TYPE_CHECKING:
+    from minions.engine.step.conversation_window import ConversationWindow
+
+
+class StepConversation(Struct, frozen=True, kw_only=True):
+    """The messages of one step, recorded before they count."""
+
+    view: StepView
+    trace: StepTrace
+
+    async def say(self, message: Message, *, is_of_session: bool = False) -> None:
+        """Add a message; words of the engine's own are no part of the session's conversation."""
+        view = self.view
+        key = self.trace.reserve_note_key()
+        sequence = None
+        if is_of_session and view.live_conversation is not None:
+            view.live_conversation.count += 1
+            sequence = view.live_conversation.count
+        said = MessageRecorded(
+            step_id=view.step_id,
+            conversation=view.conversation_id,
+            message=message,
+            sequence=sequence,
+        )
+        await view.context.scope.recorder.record(key, said)
+        view.memory.save_prompt(view.conversation_id, [message])
+
+    async def take_back(self, mark: MemorySnapshot) -> None:
+        """Go back to where the conversation stood."""
+        view = self.view
+        key = self.trace.reserve_note_key()
+        sequence = None
+        if view.live_conversation is not None:
+            view.live_conversation.count = sequence = view.live_conversation.at_mark(mark.position)
+        taken_back = Rollback(
+            step_id=view.step_id,
+            conversation=view.conversation_id,
+            position=mark.position,
+            sequence=sequence,
+        )
+        await view.context.scope.recorder.record(key, taken_back)
+        view.memory.restore_snapshot(mark)
+
+
+_SPEC: Final = ToolSpec(
+    name=READ_RESULT,
+    description="Read a further piece of a tool result that was cut.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "call": {"type": "string", "description": "The id of the call, as the cut says it."},
+            "start": {"type": "integer", "minimum": 0},
+        },
+        "required": ["call", "start"],
+        "additionalProperties": False,
+    },
+    effect=Effect.PURE,
+)
+
+
+def _content(call: ToolCall) -> str:
+    return call.response.content if call.response is not None else ""
+
+
+@frozen(eq=False, repr=False)
+class ResultReader(Tool):
+    """Reads the results of a step's own calls."""
+
+    calls: Callable[[], Sequence[ToolCall]]
+    """The calls of the step so far."""
+    characters: int
+    """The most characters of one piece."""
+    spec: ToolSpec = field(default=_SPEC, init=False)
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """The piece that begins at `start`.
+
+        Raises:
+            ToolError: There is no such call, or its result ends before `start`.
+        """
+        wanted, start = arguments["call"], arguments["start"]
+        assert isinstance(start, int)  # noqa: S101  # the schema says so
+        readable = [call for call in self.calls() if call.name != READ_RESULT]
+        found = next((call for call in reversed(readable) if call.request.id == wanted), None)
+        if found is None:
+            names = ", ".join(call.request.id for call in readable)
+            raise ToolError(f"This step has no call '{wanted}'. Its calls are: {names}.")
+        content = _content(found)
+        if start >= len(content):
+            raise ToolError(f"The result has {len(content)} characters; {start} is behind its end.")
+        return piece_of(content, start, self.characters)
+
 
 _TRUNCATED: Final = (
     "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
@@ -43,12 +139,11 @@ _TRUNCATED: Final = (
 )
 
 
-@frozen(kw_only=True)
-class _LostCall:
+class _LostCall(Struct, frozen=True, kw_only=True):
     """A model call without an answer."""
 
     info: FailureInfo
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = struct_field(default_factory=TokenUsage)
     request: OutputRequest | None = None
     """How the answer was to be constrained."""
     has_images: bool = False
@@ -57,7 +152,7 @@ class _LostCall:
     """Whether it failed in an earlier execution of the run."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ModelAnswers:
     """Asks the models of one step, in turn where one of them fails."""
 

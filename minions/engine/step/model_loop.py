@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
 from returns.pipeline import is_successful
@@ -18,6 +18,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.events import OutputChecked
+from minions.contracts.executions import Completion, Verdict
 from minions.contracts.instructions import OutputFailure, OutputInstructions
 from minions.contracts.messages import (
     assistant,
@@ -25,7 +26,6 @@ from minions.contracts.messages import (
     user,
 )
 from minions.contracts.steps import Step
-from minions.contracts.verdicts import Completion, Verdict
 from minions.data.errors import (
     LIMIT_REACHED,
     MAX_MODEL_CALLS,
@@ -38,16 +38,17 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_executors import model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder
-from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
 from minions.engine.services.pricing import with_cost
-from minions.engine.step.conversation_window import ConversationWindow
-from minions.engine.step.ending import Ending
-from minions.engine.step.model_answers import ModelAnswers
-from minions.engine.step.step_conversation import StepConversation
+from minions.engine.step.model_answers import ModelAnswers, StepConversation
+from minions.engine.step.work import Ending
+
+if TYPE_CHECKING:
+    from minions.engine.calls.tool_batch import ToolBatch
+    from minions.engine.step.conversation_window import ConversationWindow
 
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _ANSWER_NOW: Final = (
@@ -64,7 +65,7 @@ _ADVICE: Final = (
 INVALID_OUTPUT: Final = "invalid-output"
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ModelLoop:
     """One step's conversation with its model."""
 
@@ -232,6 +233,8 @@ class ModelLoop:
         return None
 
     def _batch(self, view: StepView | None = None) -> ToolBatch:
+        from minions.engine.calls.tool_batch import ToolBatch
+
         return ToolBatch(
             view=view or self.answers.reading_view(),
             factory=self.tool_call_executor_factory,

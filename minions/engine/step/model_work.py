@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ModelOptions, PromptLayout
@@ -18,26 +18,31 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox
 from minions.data.errors import MinionsError
 from minions.engine.calls.model_executors import capabilities_of
-from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.kinds.goal import GoalStep
-from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.compile.recipe_step import Fingerprint, WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
-from minions.engine.history.step_rows import StepRows
-from minions.engine.step.cache import question_fingerprint
-from minions.engine.step.conversation_window import ConversationWindow
-from minions.engine.step.ending import Ending
 from minions.engine.step.model_loop import ModelLoop
-from minions.engine.step.opening import Describe, Opening, opening_of
-from minions.engine.step.work import RecordStart, StepWork, WorkParts
+from minions.engine.step.work import (
+    Describe,
+    Ending,
+    Opening,
+    RecordStart,
+    StepWork,
+    WorkParts,
+    opening_of,
+)
+
+if TYPE_CHECKING:
+    from minions.engine.history.step_rows import StepRows
+    from minions.engine.step.conversation_window import ConversationWindow
 
 _MOST_OPENINGS: Final = 16
 """Of one step: a recipe's prompts are the same in most runs."""
 
 
-@frozen(kw_only=True)
-class _Beginning:
+class _Beginning(Struct, frozen=True, kw_only=True):
     """What a step's conversation begins with."""
 
     opening: Opening
@@ -142,6 +147,8 @@ class ModelWork(StepWork):
 
     def fingerprint(self) -> Fingerprint:
         """The opening prompt, and what has to come out."""
+        from minions.engine.step.cache import question_fingerprint
+
         opening = self._opening(self._parts.view.without_border_seed())
         return question_fingerprint(self._step, opening.messages, self._parts.output)
 
@@ -231,6 +238,8 @@ class ModelWork(StepWork):
         Args:
             said: The messages of earlier steps of the run.
         """
+        from minions.engine.step.conversation_window import ConversationWindow
+
         parts, window = self._parts, self._step.history
         if window is None or not self._step.shares_conversation:
             return None

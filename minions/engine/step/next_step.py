@@ -1,9 +1,12 @@
-"""The choice of the next step in a transition graph: links in order, first answer wins."""
+"""The choice of the next step in a transition graph: links in order, first answer wins; and the
+manager that advances a run to it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from attrs import field, frozen
 
@@ -11,12 +14,12 @@ from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ToolCall
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
-from minions.contracts.steps import Step
+from minions.contracts.steps import Step, StepGraph
 from minions.data.errors import FailureInfo, MinionsError, StepFailedError, UsageError
-from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
+from minions.engine.context.run_progress import StepProgress
 from minions.engine.context.step_view import StepView
 
 
@@ -107,6 +110,8 @@ def _request(transition: Transition) -> ToolCallRequest | None:
 
 async def _carried_out(transition: Transition, request: ToolCallRequest) -> ToolCall:
     """The decision call, under the same retries, permissions and journal as any other."""
+    from minions.engine.calls.tool_batch import ToolBatch
+
     context, current = transition.context, transition.current
     key = context.scope.execution_key(current.id, context.step_manager.visits(current.id))
     view = StepView(
@@ -234,3 +239,32 @@ async def _selected(link: NextStepLink, transition: Transition) -> Step[object] 
         f"step '{current}'; legal next steps are: {legal}. Return one of transition.candidates."
     )
     raise StepFailedError(FailureInfo(code="bad-next-step", message=message, where=current))
+
+
+_USUAL_CHAIN: Final = NextStepChain()
+
+
+class StepManager(StepProgress):
+    """Knows the current step and chooses the next one; only an `AgentExecutor` moves it."""
+
+    def __init__(self, graph: StepGraph, *, next_step_chain: NextStepChain | None = None) -> None:
+        super().__init__(graph)
+        self._chain = next_step_chain or _USUAL_CHAIN
+
+    async def advance_to_next_step(
+        self, context: AgentContext, tool_call_executor_factory: ToolCallExecutorFactory
+    ) -> Step[object] | None:
+        """Choose the successor of the step that just COMPLETED, was SKIPPED, or failed optionally.
+
+        Called by `AgentExecutor`, once per step.
+        """
+        current = self.current_step
+        if current is None:
+            return None
+        candidates = self.graph.possible_next_steps(current)
+        execution = self.latest(current.id)
+        chosen = await self._chain.select(
+            current, candidates, execution, context, tool_call_executor_factory
+        )
+        self.set_current_step(chosen)
+        return chosen

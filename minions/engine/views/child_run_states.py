@@ -18,7 +18,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.engine.history.keys import base_key
 from minions.engine.history.replay import Replay
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.views.run_states import executed_runs
 
 _PAGE: Final = 500

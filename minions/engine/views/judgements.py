@@ -12,7 +12,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.addresses import address_of, is_within
-from minions.contracts.decision_words import Approve
+from minions.contracts.decisions import Approve
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,

@@ -13,14 +13,7 @@ from minions.contracts.journal.facts import ExamplesPinned, PinnedExample
 from minions.contracts.journal.run_rows import RunRow
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.history.recorder import Recorder
-from minions.engine.services.chosen_examples import ChosenExamples
-from minions.engine.services.services import Services
-from minions.engine.views.judgements import ExampleReason
-from minions.engine.views.recorded_examples import (
-    MOST_RUNS,
-    examples_of_runs,
-    judged_runs,
-)
+from minions.engine.services.services import ChosenExamples, Services
 from minions.recipe.examples import ExampleSource, ExampleStepSpec, choose_examples
 from minions.recipe.model import AgentRecipe, StepSpec
 
@@ -68,6 +61,8 @@ class PinnedExamples:
     async def _choose(
         self, recipe: AgentRecipe, step: ExampleStepSpec, fingerprint: str
     ) -> ExamplesPinned:
+        from minions.engine.views.recorded_examples import MOST_RUNS, judged_runs
+
         source, journal = step.recorded_examples, self._services.journal
         assert source is not None  # noqa: S101  # selected by it
         judged = await judged_runs(
@@ -104,6 +99,9 @@ class PinnedExamples:
         source: ExampleSource,
         runs: Sequence[RunRow],
     ) -> tuple[PinnedExample, ...]:
+        from minions.engine.views.judgements import ExampleReason
+        from minions.engine.views.recorded_examples import examples_of_runs
+
         found = await examples_of_runs(
             self._services.journal,
             runs,

@@ -20,7 +20,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import JUDGED, RunFilter, RunRow
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import SchemaValidator
-from minions.engine.services.breathing import breathe
+from minions.engine.services.event_loop import breathe
 from minions.engine.views.judgements import ExampleReason, Judgements
 from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.examples import Example, ExampleCandidate, ExampleStepSpec, question_of

@@ -53,8 +53,8 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
-from minions.engine.services.breathing import beside
-from minions.engine.services.worker_names import is_worker_gone
+from minions.engine.services.event_loop import beside
+from minions.engine.services.services import is_worker_gone
 from minions.engine.views.child_run_states import ChildRunStates, child_runs_in
 from minions.engine.views.lookup import REJECTED, json_of_blob
 from minions.engine.views.output_rungs import RungCount, rungs_in

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, field, frozen
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import StepFact, StepOutcome, StepStarted, ToolCallStarted
@@ -14,10 +16,11 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue
-from minions.engine.history.current_rows import current_rows
 from minions.engine.history.keys import base_key, enclosing, execution_key, head_of
-from minions.engine.services.breathing import beside
-from minions.engine.views.run_summary import RunSummary
+from minions.engine.services.event_loop import beside
+
+if TYPE_CHECKING:
+    from minions.engine.views.run_summary import RunSummary
 
 _COMPARED: Final = 4_000
 """Characters of a prompt in which items are looked for that differ."""
@@ -73,12 +76,11 @@ class ItemTotals:
         )
 
 
-@frozen(kw_only=True)
-class LoopItems:
+class LoopItems(Struct, frozen=True, kw_only=True):
     """The items of the newest visit of a loop, by index, and their totals."""
 
     items: tuple[ItemSummary, ...] = ()
-    totals: ItemTotals = field(factory=ItemTotals)
+    totals: ItemTotals = struct_field(default_factory=ItemTotals)
 
 
 async def items_of_run(
@@ -96,6 +98,8 @@ async def items_of_run(
     Raises:
         JournalError: `corrupt-entry`; the run cannot be read.
     """
+    from minions.engine.history.current_rows import current_rows
+
     rows = await journal.entries(run.session_id, run_id=run.run_id)
     is_running = run.status == RunState.RUNNING
 

@@ -13,7 +13,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.views.run_detail import (
     SentPrompt,
     StepSummary,

@@ -8,7 +8,7 @@ from typing import Final
 from minions.contracts.events import RunEvent
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.engine.history.events import EventMaker
-from minions.engine.services.breathing import breathe
+from minions.engine.services.event_loop import breathe
 
 _PAGE: Final = 100
 """How many rows are read at a time."""

@@ -26,7 +26,7 @@ from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
 from minions.recipe.model import AgentRecipe
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class CaseOptions:
     """Which cases are asked, how, and how an answer is scored."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from minions.adapters.tools.mcp.mcp_toolsets import McpToolsets
     from minions.app.wiring.configured_runtime import Runtime
     from minions.contracts.journal.journal import Journal
-    from minions.contracts.step_cache import StepCache
+    from minions.contracts.steps import StepCache
     from minions.engine.compile.extensions import Extensions
     from minions.recipe.catalog import Catalog
 
@@ -172,7 +172,7 @@ def _options_of(kind: type) -> list[attrs.Attribute[object]]:
     return [each for each in own if _OPTION in each.metadata]
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class OutputOptions:
     """What a command prints, and whether it reads the folder's configuration."""
 
@@ -189,14 +189,14 @@ class OutputOptions:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class DatabaseOption(OutputOptions):
     """Where the journal is, for a command about what it holds."""
 
     db: str | None = option("--db", metavar="PATH|URL", help="Where the journal is.")
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class StoreOptions(OutputOptions):
     """Where runs are stored."""
 
@@ -210,7 +210,7 @@ class StoreOptions(OutputOptions):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class ExtensionOptions(OutputOptions):
     """The operator's own code."""
 
@@ -222,19 +222,19 @@ class ExtensionOptions(OutputOptions):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class CommonOptions(ExtensionOptions, StoreOptions):
     """The options for extensions, the journal and output."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class EventsOption:
     """Whether events are printed."""
 
     events: bool = option("--events", is_flag=True, help="Print one JSON event per line.")
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class ReportOptions:
     """Where the end of a run is reported, beside the console."""
 
@@ -249,7 +249,7 @@ class ReportOptions:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class CacheOption:
     """Whether outputs are taken from the cache."""
 
@@ -260,7 +260,7 @@ class CacheOption:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class RunLimitOptions:
     """Limits of each run, where a process executes many."""
 
@@ -277,7 +277,7 @@ class RunLimitOptions:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class CassetteOptions:
     """Recorded answers of models."""
 
@@ -291,14 +291,14 @@ class CassetteOptions:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class AllProjectsOption:
     """The flag of commands that show or continue what was made in this project."""
 
     of_all: bool = option("--all", is_flag=True, help="Of all projects, not of this one alone.")
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class UserOption:
     """For whom a run is."""
 
@@ -310,7 +310,7 @@ class UserOption:
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class StrictOption:
     """Whether a recipe's own words make untrusted text harmless."""
 
@@ -324,7 +324,7 @@ class StrictOption:
 # --- the parts of a process ----------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class CommandContext:
     """The settings and the environment of one command."""
 
@@ -391,8 +391,11 @@ class CommandContext:
         Raises:
             UsageError: It cannot be loaded.
         """
-        from minions.app.wiring.extension_files import load_extensions
         from minions.engine.compile.extensions import Extensions
+
+        if not self.settings.extensions:
+            return Extensions()
+        from minions.app.wiring.extension_files import load_extensions
 
         is_of_environment = self.origin.origins["extensions"] == "environment"
         folder = None if is_of_environment else self.folder_of("extensions")

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from attrs import frozen
 
-from minions.app.runs.run_queue import QueuedRun, RunQueue
 from minions.app.wiring.databases import shared_dispatch
 from minions.app.wiring.logs import make_log
-from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -22,12 +21,15 @@ from minions.data.words import shell_word
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import CommandContext, option
 
+if TYPE_CHECKING:
+    from minions.app.runs.run_queue import QueuedRun, RunQueue
+
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
 """The values of an option for the priority in a queue."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class QueueOptions:
     """Whether the command queues its run for a worker, and where."""
 
@@ -101,6 +103,8 @@ def queue_place(
 @asynccontextmanager
 async def open_queue(context: CommandContext) -> AsyncIterator[RunQueue]:
     """The queues of the command's database, closed at the end of the block."""
+    from minions.app.runs.run_queue import RunQueue
+
     log = make_log(context.settings, log_line)
     queue = RunQueue(shared_dispatch(context.settings, log), SystemClock())
     try:

@@ -11,17 +11,15 @@ from typing import Self, TextIO
 import click
 from attrs import evolve, frozen
 
-from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.adapters.stores.memory_stores import NoStepCache
 from minions.app.runs.deciders import decider_for
 from minions.app.runs.run_policy import RunPolicy
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.start_note import MARKS, StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
 from minions.data.errors import (
     EnvironmentRefusedError,
     LeaseHeldError,
@@ -29,10 +27,10 @@ from minions.data.errors import (
     UsageError,
 )
 from minions.data.json_values import JsonValue
+from minions.engine.history.recorder import refuse_if_renewed
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.leases import refuse_if_renewed
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
@@ -53,7 +51,7 @@ from minions.interfaces.cli.run_follower import Signals, follow, note_of
 from minions.recipe.model import AgentRecipe
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class ResumeOptions(EventsOption):
     """Who works on a recorded run, and who approves."""
 
@@ -65,7 +63,7 @@ class ResumeOptions(EventsOption):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class RerunOptions(QueueOptions, ResumeOptions, CassetteOptions, CacheOption, CommonOptions):
     """What `resume` and `retry` take: limits from now on, and where the run is executed."""
 

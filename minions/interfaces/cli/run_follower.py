@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.app.runs.deciders import TerminalDecider
 from minions.app.settings.settings import Settings
@@ -378,8 +378,7 @@ def _is_limit_of_a_flag(run: AgentRun) -> bool:
 # --- a run's result for continuous integration ---------------------------------------------------
 
 
-@frozen(kw_only=True)
-class RunReports:
+class RunReports(Struct, frozen=True, kw_only=True):
     """Where the end of a run is reported beside the console."""
 
     junit: Path | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, SessionFilter
 from minions.contracts.sessions import Session, SessionStep
@@ -22,7 +22,7 @@ from minions.interfaces.cli.options import (
     CommandContext,
     naming_the_journal,
 )
-from minions.interfaces.cli.params import some_inputs
+from minions.interfaces.cli.recipe_argument import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.recipe.model import AgentRecipe
 from minions.recipe.recipe_files import find_recipe

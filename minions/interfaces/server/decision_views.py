@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from minions.contracts.addresses import address_of, is_within
-from minions.contracts.decision_words import (
+from minions.contracts.decisions import (
     Answer,
     Approve,
     Decision,
@@ -27,9 +27,8 @@ from minions.contracts.journal.facts import (
     ToolCallInDoubt,
     given,
 )
-from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.journal import Journal, JournalEntry, unreadable_entry
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.data.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.answer_forms import filled_in

@@ -34,7 +34,7 @@ from minions.data.json_values import (
     parse_json,
 )
 from minions.data.schema import SchemaValidator
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.interfaces.http.http_answers import (
     PROBLEM_TYPE,
     Problem,

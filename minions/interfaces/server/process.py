@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import JsonValue
-from minions.engine.services.breathing import breathe
+from minions.engine.services.event_loop import breathe
 from minions.interfaces.http.connections import (
     Acceptor,
     Awaited,

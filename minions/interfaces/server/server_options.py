@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, gt
 
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import UsageError
 from minions.interfaces.http.tokens import CallerToken, check_token
 

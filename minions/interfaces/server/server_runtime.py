@@ -13,8 +13,7 @@ from attrs import evolve, frozen
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.offers import Offer
+from minions.contracts.journal.start_note import Offer, StartNote
 from minions.contracts.runtime import Ids
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import MinionsError, UsageError, near_names
@@ -23,7 +22,7 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
-from minions.engine.services.worker_names import worker_name
+from minions.engine.services.services import worker_name
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import OVER_HTTP, CallerWay
 from minions.recipe.inputs import is_operators_value

@@ -24,8 +24,7 @@ from minions.contracts.executions import RunState, RunStatus
 from minions.contracts.journal.child_runs import OPEN_STATES, ChildRunQueue, ChildWait, QueueableRun
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.contracts.runtime import IsWorkerGone, Log
 from minions.data.errors import (
     EnvironmentRefusedError,

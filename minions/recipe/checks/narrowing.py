@@ -15,7 +15,6 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.references import AllReadings, Readings
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
     Binary,
@@ -139,14 +138,14 @@ class Known(Struct, frozen=True):
     def _learn_filter(self, term: FilterTerm, is_true: bool | None) -> None:
         for part in term.parts():
             self.learn(part, is_true=None)
-        if TESTS.get(term.name) is term.function:
+        if term.is_test:
             is_of_type = term.name in _ABOUT_TYPES and is_true is True
             is_no_null = term.name in _NULL_TESTS and is_true is False
             self._read(term.base, is_solid=is_no_null or is_of_type)
             if is_of_type and isinstance(term.base, Path):
                 self.tested.add(short_path(term.base.reference.path))
-        elif FILTERS.get(term.name) is term.function:
-            self._read(term.base, is_solid=FILTER_TYPES[term.name].takes is not None)
+        elif (types := term.built_in) is not None:
+            self._read(term.base, is_solid=types.takes is not None)
         if is_true is not None:
             self._learn_replaced(term, is_true)
 

@@ -5,7 +5,7 @@ which text a template takes over from it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -13,7 +13,6 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, Filter
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
     Binary,
@@ -37,6 +36,9 @@ from minions.recipe.expressions.values import PathPart, Reference, TemplateError
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
+
+if TYPE_CHECKING:
+    from minions.recipe.expressions.filters import Filter
 
 TEXT: Final = Shape.of({"type": "string"})
 
@@ -215,9 +217,9 @@ class Sources:
 
     def _of_filter(self, term: FilterTerm, reader: StepDraft | None) -> Shape:
         """The shape of what a filter gives, where that of its value says it."""
-        if TESTS.get(term.name) is term.function:
+        if term.is_test:
             return _of_kinds("boolean")
-        if FILTERS.get(term.name) is not term.function:
+        if (types := term.built_in) is None:
             return ANYTHING
         base = self.shape_of_term(term.base, reader)
         kinds, path = base.kinds(), member_path(term)
@@ -239,8 +241,7 @@ class Sources:
             return _list_of(_of_kinds("array"))
         if (applied := applied_filter(term)) is not None and applied.gives is not None:
             return _list_of(_of_kinds(applied.gives))
-        given = FILTER_TYPES[term.name].gives
-        return _of_kinds(given) if given is not None else ANYTHING
+        return _of_kinds(types.gives) if types.gives is not None else ANYTHING
 
     def item(self, step: StepDraft | None) -> KnownShape | None:
         """The shape of one item of the step's loop."""
@@ -377,6 +378,8 @@ def applied_filter(term: FilterTerm) -> Filter | None:
     """The filter that `map` applies to each item, if it names one."""
     named = [*term.arguments[:1], *(each for key, each in term.keywords if key == "filter")]
     name = named[0].literal if named and isinstance(named[0], Literal) else None
+    from minions.recipe.expressions.filters import FILTER_TYPES
+
     return FILTER_TYPES.get(name) if term.name == "map" and isinstance(name, str) else None
 
 
@@ -522,10 +525,9 @@ def carried_by(term: Term, *, in_full: bool = False) -> Iterator[Reference]:
 
 
 def _gives_no_text(term: FilterTerm, *, in_full: bool) -> bool:
-    if FILTERS.get(term.name) is term.function:
-        given = FILTER_TYPES[term.name].gives
-        return given in (_WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT)
-    return TESTS.get(term.name) is term.function
+    if (types := term.built_in) is not None:
+        return types.gives in (_WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT)
+    return term.is_test
 
 
 def may_hold_text(schema: JsonValue, depth: int = 0, *, in_full: bool = False) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
@@ -16,7 +16,6 @@ from minions.recipe.checks.narrowing import Condition, Narrowings, absence_of, t
 from minions.recipe.checks.shapes import Shape, find_dead_end, find_gaps, kind_names
 from minions.recipe.checks.sources import TEXT, Sources, applied_filter, member_path
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.filters import FILTER_TYPES, FILTERS, TESTS, TESTS_TAKE, Filter
 from minions.recipe.expressions.terms import (
     Binary,
     Choice,
@@ -37,6 +36,9 @@ from minions.recipe.expressions.terms import (
 from minions.recipe.expressions.values import PathPart, path_text, short_path
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, suggestion
+
+if TYPE_CHECKING:
+    from minions.recipe.expressions.filters import Filter
 
 _TESTS_OF_EQUAL: Final = frozenset({"eq", "equalto", "ne", "in"})
 _WITH_TESTS: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
@@ -201,15 +203,16 @@ class _Uses:
         self, term: FilterTerm, before: tuple[Condition, ...], *, is_guarded: bool
     ) -> None:
         owner = f"'{term.name}'"
-        if FILTERS.get(term.name) is term.function:
+        if (types := term.built_in) is not None:
             self._check_filter(term)
-            types = FILTER_TYPES[term.name]
             if types.takes is not None:
                 self._takes(term.base, types.takes, owner, before)
             for argument, kind in zip(term.arguments, types.arguments, strict=False):
                 self._takes(argument, frozenset({kind}) | _NULL, f"an argument of {owner}", before)
             self._check_items(term, types, before, is_guarded=is_guarded)
-        elif TESTS.get(term.name) is term.function:
+        elif term.is_test:
+            from minions.recipe.expressions.filters import TESTS_TAKE
+
             if (kinds := TESTS_TAKE.get(term.name)) is not None:
                 self._takes(term.base, kinds, owner, before)
             if term.name in _TESTS_OF_EQUAL and term.arguments:
@@ -307,6 +310,8 @@ class _Uses:
         name = term.arguments[at] if at is not None and len(term.arguments) > at else None
         if not isinstance(name, Literal) or not isinstance(name.literal, str):
             return
+        from minions.recipe.expressions.filters import TESTS
+
         path = member_path(term)
         if name.literal not in TESTS:
             names = tuple(sorted(TESTS))

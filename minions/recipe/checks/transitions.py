@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.verdicts import CompletionMode
+from minions.contracts.executions import CompletionMode
 from minions.data.errors import Fault, MinionsError
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources

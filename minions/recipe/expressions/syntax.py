@@ -9,13 +9,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 from msgspec import Struct
 
 from minions.data.json_values import JsonValue
-from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.expressions.operators import Function
 from minions.recipe.expressions.terms import (
     Binary,
     Choice,
@@ -35,6 +33,9 @@ from minions.recipe.expressions.terms import (
     Term,
 )
 from minions.recipe.expressions.values import PathPart, Reference, TemplateError, nearest
+
+if TYPE_CHECKING:
+    from minions.recipe.expressions.operators import Function
 
 _T = TypeVar("_T")
 
@@ -289,6 +290,8 @@ class _Parser:
                 return term
 
     def _filter(self, base: Term) -> Term:
+        from minions.recipe.expressions.filters import FILTERS
+
         token = self._name_of("filter")
         arguments, keywords = self._arguments()
         if token.text in ("default", "d"):
@@ -304,6 +307,8 @@ class _Parser:
         return FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
 
     def _test(self, base: Term) -> Term:
+        from minions.recipe.expressions.filters import TESTS
+
         is_wanted = self._accept("not") is None
         token = self._name_of("test")
         if token.text in ("defined", "undefined"):

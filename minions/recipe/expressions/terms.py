@@ -6,12 +6,11 @@ They are parsed in `syntax`; operators are functions in `operators`, filters and
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
 from minions.data.json_values import JsonValue
-from minions.recipe.expressions.operators import COMPARISONS, combined
 from minions.recipe.expressions.values import (
     MISSING,
     EvaluationError,
@@ -29,6 +28,9 @@ from minions.recipe.expressions.values import (
     size_of,
     type_name,
 )
+
+if TYPE_CHECKING:
+    from minions.recipe.expressions.filters import Filter
 
 
 class Term(Struct, frozen=True, gc=False):
@@ -246,6 +248,8 @@ class Comparison(Term, frozen=True):
     others: tuple[tuple[str, Term], ...]
 
     def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        from minions.recipe.expressions.operators import COMPARISONS
+
         left = self.first.value(scope, meter)
         for name, term in self.others:
             right = term.value(scope, meter)
@@ -267,6 +271,8 @@ class Binary(Term, frozen=True):
 
     def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """A number; or a text or list for `+` of these."""
+        from minions.recipe.expressions.operators import combined
+
         value = self.first.value(scope, meter)
         for name, term in self.others:
             value = combined(name, value, term.value(scope, meter), meter)
@@ -288,6 +294,21 @@ class FilterTerm(Term, frozen=True):
     """Called with the meter, then the values."""
     arguments: tuple[Term, ...] = ()
     keywords: tuple[tuple[str, Term], ...] = ()
+
+    @property
+    def built_in(self) -> Filter | None:
+        """What the filter takes and gives; None: it is a test, or the operator's own."""
+        from minions.recipe.expressions.filters import FILTER_TYPES
+
+        found = FILTER_TYPES.get(self.name)
+        return found if found is not None and found.function is self.function else None
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a test, such as `is number`."""
+        from minions.recipe.expressions.filters import TESTS
+
+        return TESTS.get(self.name) is self.function
 
     def value(self, scope: Scope, meter: Meter) -> JsonValue:
         base = self.base.value(scope, meter)

@@ -9,8 +9,8 @@ from attrs import evolve, frozen
 from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
-from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, check_schema

@@ -8,9 +8,9 @@ from typing import Final, TypeGuard
 import attrs
 from msgspec import Struct, structs
 
-from minions.contracts.base_url import check_base_url
 from minions.contracts.context import Limits
 from minions.contracts.instructions import OutputMode, OutputRung
+from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import SecretRef
 from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit

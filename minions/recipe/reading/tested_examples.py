@@ -11,7 +11,6 @@ from attrs import evolve, frozen
 from msgspec import structs
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.protected_files import is_secret
 from minions.data.errors import MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue, as_objects, dumps, parse_json
 from minions.data.schema import SchemaValidator
@@ -427,6 +426,8 @@ class _Reader:
         return SequenceNode(node.source, node.span, found)
 
     def _lines(self, name: str) -> Sequence[str]:
+        from minions.contracts.protected_files import is_secret
+
         path = self.home / name
         self.files.check(path, name)
         if any(is_secret(each.parts[-2:]) for each in (path, Path(os.path.realpath(path)))):

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from attrs import define, field
 
-from minions.contracts.agent_calls import DECLINED, ToolQuestions
 from minions.contracts.tool_servers import ToolServer
+from minions.contracts.tools import DECLINED, ToolQuestions
 from minions.data.errors import ToolError, words_of
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop

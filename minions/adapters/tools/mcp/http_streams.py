@@ -39,7 +39,7 @@ def check_url(url: str, source: str, *, has_headers: bool) -> str:
     Raises:
         UsageError: `bad-base-url`; `insecure-base-url`: a key would be sent in plain text.
     """
-    from minions.contracts.base_url import check_base_url
+    from minions.contracts.model_endpoints import check_base_url
 
     checked = check_base_url(url, source)
     if has_headers and not is_private(checked):

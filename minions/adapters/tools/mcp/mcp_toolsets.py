@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from attrs import define, field, frozen
+from msgspec import Struct
 
-from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, NO_EXTRA, NOT_LOCKED, failed
-from minions.contracts.attachments import media_type_of
+from minions.contracts.messages import media_type_of
 from minions.contracts.tool_servers import OWN_SERVER, SERVER, PinnedServer, PinnedTool, ToolServer
 from minions.contracts.tools import Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
@@ -37,8 +37,7 @@ _OPTIONS: Final[Mapping[str, JsonValue]] = {
 }
 
 
-@frozen(kw_only=True)
-class LockedServer:
+class LockedServer(Struct, frozen=True, kw_only=True):
     """A server, and what somebody saw of it."""
 
     server: ToolServer
@@ -190,6 +189,8 @@ def check_extra() -> None:
     """
     import importlib.util
 
+    from minions.adapters.tools.mcp.mcp_failures import NO_EXTRA
+
     if importlib.util.find_spec("mcp") is None:
         raise EnvironmentRefusedError(
             "MCP servers need the package 'mcp', which is not installed. Install the extra: "
@@ -253,6 +254,8 @@ def _can_be_moved(node: JsonValue) -> bool:
 
 def _make_unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:
     """A toolset whose tools are not known: it opens nothing."""
+    from minions.adapters.tools.mcp.mcp_failures import NOT_LOCKED
+
     what = f"The MCP server '{found.server.name}'" if found is not None else _OWN
     words = found.refusal(problem) if found is not None else None
     if words is None:
@@ -272,7 +275,7 @@ def _make_unlocked(name: str, found: LockedServer | None, problem: str | None) -
     )
 
 
-@frozen
+@frozen(eq=False, repr=False)
 class _McpTool(Tool):
     """A tool of a server."""
 
@@ -304,7 +307,7 @@ _MOST_ERROR: Final = 4_000
 _MOST_BLOCKS: Final = 200
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ResultReader:
     """Reads the results of one tool."""
 
@@ -321,6 +324,8 @@ class ResultReader:
             ToolError: The tool says that it failed.
             ToolServerError: `mcp-bad-result`: it does not fit what the tool declares, or is none.
         """
+        from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, failed
+
         if len(result.content) > _MOST_BLOCKS:
             raise failed(self.server, f"gave more than {_MOST_BLOCKS} contents", code=BAD_RESULT)
         if result.is_error:
@@ -336,6 +341,8 @@ class ResultReader:
 
     def _check(self, value: JsonValue, *, is_there: bool) -> None:
         """Check a structured result by the schema that was looked at, within our bounds."""
+        from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, failed
+
         schema = self.tool.output
         if schema is None:
             return
@@ -393,6 +400,8 @@ class ResultReader:
 
     async def _stored(self, text: str, said: str | None, scope: ToolScope) -> dict[str, JsonValue]:
         """The content, stored; what kind of image it is its first bytes say, not the server."""
+        from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, failed
+
         try:
             data = base64.b64decode(text, validate=True)
         except (ValueError, binascii.Error) as error:

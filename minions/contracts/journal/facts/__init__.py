@@ -10,45 +10,6 @@ are folds elsewhere.
 
 from __future__ import annotations
 
-from minions.contracts.journal.facts.decision_facts import (
-    BackEdge,
-    DecisionFact,
-    DecisionImported,
-    DecisionRecorded,
-    DecisionTaken,
-    DecisionWaiting,
-    PlanReplaced,
-    RecordedProposal,
-    RouteFailed,
-    RouteFinished,
-)
-from minions.contracts.journal.facts.file_facts import (
-    FileChangeFact,
-    FileChangeImported,
-    FileChangeRecorded,
-    FileRollbackFact,
-    FileRollbackFinished,
-    FileRollbackStarted,
-)
-from minions.contracts.journal.facts.message_facts import (
-    ConversationStarted,
-    MessageRecorded,
-    ModelCallFact,
-    ModelCallFailed,
-    ModelCallFinished,
-    ModelCallInterrupted,
-    ModelCallLoss,
-    Rollback,
-    SavedMessage,
-)
-from minions.contracts.journal.facts.remark_facts import (
-    ExamplesPinned,
-    MarkFact,
-    MarkImported,
-    MarkRecorded,
-    PinnedExample,
-    WarningRecorded,
-)
 from minions.contracts.journal.facts.rows import (
     FACTS,
     Fact,
@@ -58,20 +19,53 @@ from minions.contracts.journal.facts.rows import (
     fact_of,
 )
 from minions.contracts.journal.facts.run_facts import (
+    BackEdge,
+    DecisionFact,
+    DecisionImported,
+    DecisionRecorded,
+    DecisionTaken,
+    DecisionWaiting,
+    ExamplesPinned,
+    MarkFact,
+    MarkImported,
+    MarkRecorded,
+    PinnedExample,
+    PlanReplaced,
     RecordedConversation,
     RecordedItem,
     RecordedPart,
+    RecordedProposal,
+    RouteFailed,
+    RouteFinished,
     RunBeginning,
     RunFinished,
     RunLimitReached,
     RunRejected,
     RunResumed,
     RunStarted,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    WarningRecorded,
     inputs_in,
 )
-from minions.contracts.journal.facts.session_facts import SessionCut, SessionForked, SessionOpened
 from minions.contracts.journal.facts.shape import given
 from minions.contracts.journal.facts.step_facts import (
+    ConversationStarted,
+    FileChangeFact,
+    FileChangeImported,
+    FileChangeRecorded,
+    FileRollbackFact,
+    FileRollbackFinished,
+    FileRollbackStarted,
+    MessageRecorded,
+    ModelCallFact,
+    ModelCallFailed,
+    ModelCallFinished,
+    ModelCallInterrupted,
+    ModelCallLoss,
+    Rollback,
+    SavedMessage,
     StepEnd,
     StepFact,
     StepFailed,
@@ -82,8 +76,6 @@ from minions.contracts.journal.facts.step_facts import (
     StepSkipped,
     StepStarted,
     StepWithdrawn,
-)
-from minions.contracts.journal.facts.tool_facts import (
     ToolCallFact,
     ToolCallFailed,
     ToolCallFinished,

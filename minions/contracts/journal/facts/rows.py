@@ -12,59 +12,51 @@ from attrs import asdict
 from msgspec import Struct
 
 from minions.contracts.calls import StepCompletionInstruction
-from minions.contracts.journal.facts.decision_facts import (
+from minions.contracts.journal.facts.run_facts import (
     BackEdge,
     DecisionImported,
     DecisionRecorded,
     DecisionWaiting,
+    ExamplesPinned,
+    MarkImported,
+    MarkRecorded,
+    PinnedExample,
     PlanReplaced,
+    RecordedConversation,
+    RecordedItem,
+    RecordedPart,
     RecordedProposal,
     RouteFailed,
     RouteFinished,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    RunResumed,
+    RunStarted,
+    SessionCut,
+    SessionForked,
+    SessionOpened,
+    WarningRecorded,
 )
-from minions.contracts.journal.facts.file_facts import (
+from minions.contracts.journal.facts.shape import Object
+from minions.contracts.journal.facts.step_facts import (
+    ConversationStarted,
     FileChangeImported,
     FileChangeRecorded,
     FileRollbackFinished,
     FileRollbackStarted,
-)
-from minions.contracts.journal.facts.message_facts import (
-    ConversationStarted,
     MessageRecorded,
     ModelCallFailed,
     ModelCallFinished,
     ModelCallInterrupted,
     Rollback,
     SavedMessage,
-)
-from minions.contracts.journal.facts.remark_facts import (
-    ExamplesPinned,
-    MarkImported,
-    MarkRecorded,
-    PinnedExample,
-    WarningRecorded,
-)
-from minions.contracts.journal.facts.run_facts import (
-    RecordedConversation,
-    RecordedItem,
-    RecordedPart,
-    RunFinished,
-    RunLimitReached,
-    RunRejected,
-    RunResumed,
-    RunStarted,
-)
-from minions.contracts.journal.facts.session_facts import SessionCut, SessionForked, SessionOpened
-from minions.contracts.journal.facts.shape import Object
-from minions.contracts.journal.facts.step_facts import (
     StepFailed,
     StepFinished,
     StepInterrupted,
     StepSkipped,
     StepStarted,
     StepWithdrawn,
-)
-from minions.contracts.journal.facts.tool_facts import (
     ToolCallFailed,
     ToolCallFinished,
     ToolCallInDoubt,

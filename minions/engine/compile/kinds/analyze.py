@@ -11,15 +11,19 @@ from attrs import frozen
 from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
-from minions.contracts.verdicts import CompletionMode
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
-from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
-from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts
+from minions.engine.compile.marked_texts import (
+    IsUntrusted,
+    MarkedTexts,
+    feedback_data,
+    with_marked_feedback,
+)
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (

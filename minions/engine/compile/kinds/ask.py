@@ -13,10 +13,10 @@ from minions.engine.compile.engine_scope import Default, EngineScope, render_bes
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    RecordedInParts,
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
 )

@@ -19,12 +19,12 @@ from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    Replayable,
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
-from minions.engine.services.breathing import breathe
+from minions.engine.services.event_loop import breathe
 from minions.recipe.expressions.template import (
     Condition,
     Template,

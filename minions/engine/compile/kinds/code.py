@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from attrs import frozen
@@ -13,17 +13,17 @@ from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
-from minions.engine.compile.engine_scope import render_beside
-from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
-from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import WrittenStep
+from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import (
     Template,
 )
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import steps_within
+
+if TYPE_CHECKING:
+    from minions.engine.compile.planned_step import PlannedStep
 
 
 @frozen(kw_only=True)
@@ -53,6 +53,8 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
             StepFailedError: The code failed, or was stopped at a limit.
             EnvironmentRefusedError: There is no such sandbox.
         """
+        from minions.engine.compile.engine_scope import render_beside
+
         if self.sandbox is None:
             raise _not_registered(self.spec)
         inputs = await render_beside(scope, self.references, lambda: self._inputs(scope.context))
@@ -119,6 +121,8 @@ class _CodeCompiler(StepCompiler[CodeSpec]):
         return CodeStep(id=spec.id, spec=spec, given=given, sandbox=sandbox)
 
     def plan(self, spec: CodeSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        from minions.engine.compile.planned_step import PlannedStep
+
         sandbox = step.sandbox if isinstance(step, CodeStep) else None
         refusal = _refusal(spec, sandbox)
         return PlannedStep(

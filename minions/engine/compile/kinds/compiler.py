@@ -1,31 +1,39 @@
-"""The contract of a kind of step: how its steps are built, and how a dry run shows them."""
+"""The contract of a kind of step: how its steps are built, and how a dry run shows them.
+
+The compiler of a kind is in the module of the kind's name, which is loaded when a recipe needs it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.expressions.template import Templates
+from minions.recipe.kinds.kind_registry import KINDS
 from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
+
+if TYPE_CHECKING:
+    from minions.engine.compile.planned_step import PlannedStep
+
 
 S_contra = TypeVar("S_contra", bound=StepSpec, contravariant=True)
 
 
-@frozen(kw_only=True)
-class BuildParts:
+class BuildParts(Struct, frozen=True, kw_only=True):
     """What a step is built from besides its spec."""
 
     saved: Mapping[str, str]
@@ -44,8 +52,7 @@ class BuildParts:
     """The recipe's folder, for files that its steps read; None: it has none."""
 
 
-@frozen(kw_only=True)
-class PromptUse:
+class PromptUse(Struct, frozen=True, kw_only=True):
     """What stands in a step's prompt besides its own texts."""
 
     shown: Sequence[str] = ()
@@ -102,3 +109,23 @@ class StepCompiler(ABC, Generic[S_contra]):
     def known_output(self, spec: S_contra, planner: Planner) -> tuple[JsonValue, ...]:
         """The output as its only item, if it is known without a run; empty: it is not known."""
         return ()
+
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+def compiler_of(spec: StepSpec) -> StepCompiler[StepSpec]:
+    """The compiler of a spec's kind, from the module with the kind's name.
+
+    Raises:
+        UsageError: `unknown-kind`; the kind is not registered.
+    """
+    kind = KINDS.get(spec.kind)
+    if kind is None or not isinstance(spec, kind.spec):
+        raise UsageError(
+            f"Step '{spec.id}' is of a kind that is not registered: {type(spec).__name__}. Kinds "
+            f"are: {', '.join(KINDS)}.",
+            code="unknown-kind",
+        )
+    module = import_module(f"{_PACKAGE}.{kind.module}")
+    return cast("StepCompiler[StepSpec]", module.COMPILER)

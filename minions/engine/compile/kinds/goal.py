@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
 
 from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
+from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
-from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import (
     UsageError,
     near_names,
 )
-from minions.engine.compile.borders import as_data, border_of, several_within, within
 from minions.engine.compile.completion import (
     ArtifactsLink,
     DefaultStepCompletionChain,
     ToolOutcomeLink,
 )
-from minions.engine.compile.image_files import read_images
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
-from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
-from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
-from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.marked_texts import (
+    IsUntrusted,
+    MarkedTexts,
+    feedback_data,
+    plain_texts,
+    with_marked_feedback,
+)
 from minions.engine.compile.prompt_sections import (
     PromptPart,
     PromptSection,
@@ -48,6 +50,9 @@ from minions.recipe.expressions.template import (
     Template,
 )
 from minions.recipe.kinds.goal_kind import GoalSpec
+
+if TYPE_CHECKING:
+    from minions.engine.compile.planned_step import PlannedStep
 
 
 @frozen(kw_only=True)
@@ -163,6 +168,8 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     def _with_files(self, messages: Sequence[Message], view: RunContext) -> list[Message]:
         """The messages with the images and files of their texts; data may stand between them."""
+        from minions.engine.compile.image_files import read_images
+
         first = sum(role is MessageRole.SYSTEM for role, _ in self.texts)
         more = len(messages) - len(self.texts)
         found = list(messages)
@@ -249,6 +256,8 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
 
 def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
     """The outputs of these steps that there are, as data."""
+    from minions.engine.compile.borders import as_data
+
     values = view.values
     return {each: bounded(as_data(values[each])) for each in step_ids if each in values}
 
@@ -267,6 +276,8 @@ def _with_outputs(
         told: Further texts of the prompt.
         is_older: Whether each output has a border of its own, as in earlier versions.
     """
+    from minions.engine.compile.borders import border_of, several_within, within
+
     messages = texts.messages
     if not shown:
         return [*messages] if texts.border is None else [border_words(texts.border), *messages]
@@ -285,6 +296,8 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
         return _step(spec, parts)
 
     def plan(self, spec: GoalSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        from minions.engine.compile.planned_step import PlannedStep
+
         return PlannedStep(
             step_id=spec.id,
             kind="model",

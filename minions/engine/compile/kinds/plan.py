@@ -26,8 +26,7 @@ from minions.engine.compile.plan_report import (
     rollback_words,
 )
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
-from minions.engine.history.replayable_steps import RecordedInParts
+from minions.engine.compile.recipe_step import RecordedInParts, WrittenStep, as_text, bounded
 from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.plan_kind import QUESTION, PlanSpec, RecipePlanner
 

@@ -14,14 +14,15 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import EngineScope, render_beside
-from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    Fingerprint,
+    Fingerprinted,
+    RecordedInParts,
     WrittenStep,
 )
-from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
 )

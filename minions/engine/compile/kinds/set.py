@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
 from minions.contracts.context import RunContext
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
-from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    Replayable,
     WrittenStep,
 )
-from minions.engine.history.replayable_steps import Replayable
-from minions.engine.history.step_rows import StepRows
-from minions.engine.services.breathing import breathe
+from minions.engine.services.event_loop import breathe
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import Meter
 from minions.recipe.kinds.set_kind import SetSpec
+
+if TYPE_CHECKING:
+    from minions.engine.compile.planned_step import PlannedStep
+    from minions.engine.history.step_rows import StepRows
 
 
 @frozen(kw_only=True)
@@ -44,6 +45,8 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render the values."""
+        from minions.engine.compile.engine_scope import render_beside
+
         values, meter = scope.context.values, Meter()
         value = await render_beside(
             scope, self.references, lambda: self.values.render(values, meter)
@@ -68,6 +71,8 @@ class _SetCompiler(StepCompiler[SetSpec]):
         return SetStep(id=spec.id, spec=spec, values=parts.templates.compile(spec.set))
 
     def plan(self, spec: SetSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        from minions.engine.compile.planned_step import PlannedStep
+
         return PlannedStep(step_id=spec.id, kind="set", shown=planner.shown(spec.set))
 
     def known_output(self, spec: SetSpec, planner: Planner) -> tuple[JsonValue, ...]:

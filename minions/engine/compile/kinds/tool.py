@@ -25,14 +25,15 @@ from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
 from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.extraction import extraction_question
-from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    Fingerprint,
+    Fingerprinted,
+    Replayable,
     WrittenStep,
     step_named,
 )
-from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import MissingValueError, Reference, type_name

@@ -1,12 +1,13 @@
 """Whether a call to one server may begin, as a state machine without a clock of its own.
 
-The configured limits of the server, its circuit, and what was learned of each of its models
-(`model_pace`) come together here. Who waits for whom is the task of `flow_control`.
+The configured limits of the server, its circuit, its window of rates and what was learned of each
+of its models (`model_pace`) come together here. Who waits for whom is the task of `flow_control`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from enum import Enum
 from typing import Final
 
@@ -17,9 +18,160 @@ from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.model_endpoints import EndpointLimits, RateLimits
 from minions.contracts.retry import CircuitPolicy
 from minions.data.errors import UNREACHABLE
-from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
 from minions.engine.services.flow.model_pace import ModelPace, PaceTicket
-from minions.engine.services.flow.rate_window import RateWindow
+
+_GRAIN: Final = 600
+"""Parts of the window in which what happens is added up: it bounds the memory of a window."""
+
+
+class RateWindow:
+    """At most so much in any window of time. The time is handed to each method; it never goes back.
+
+    What happens within a 600th of the window counts as if it had happened at the end of that part:
+    the limit holds exactly, and what is allowed comes a tenth of a second later at most.
+    """
+
+    def __init__(self, most: int, window_s: float = 60.0) -> None:
+        """Start with nothing used.
+
+        Args:
+            most: How much in any window, at least 1.
+        """
+        self._most = most
+        self._window_s = window_s
+        self._grain_s = window_s / _GRAIN
+        self._used: deque[list[float]] = deque()
+        """Pairs of the end of a part and what was used in it, oldest first."""
+        self._sum = 0.0
+
+    def used(self, now: float) -> float:
+        """How much was used in the window that ends now."""
+        self._forget(now)
+        return self._sum
+
+    def free_at(self, now: float, amount: int) -> float:
+        """When that amount may be used: `now`, or a later time.
+
+        An amount above the limit is allowed once nothing else is in the window.
+        """
+        self._forget(now)
+        needed = self._sum + min(amount, self._most) - self._most
+        if needed <= 0:
+            return now
+        for end, used in self._used:
+            needed -= used
+            if needed <= 0:
+                return end + self._window_s
+        return now + self._window_s
+
+    def use(self, now: float, amount: int) -> float:
+        """Note that it is used; returns the part of the window, for `settle`."""
+        end = self._end_of_part(now)
+        if not self._used or self._used[-1][0] < end:
+            self._used.append([end, 0.0])
+        self._used[-1][1] += amount
+        self._sum += amount
+        return self._used[-1][0]
+
+    def settle(self, part: float, correction: int) -> None:
+        """Correct what was used in a part; a part that is forgotten stays so."""
+        for each in reversed(self._used):
+            if each[0] == part:
+                correction = max(correction, -int(each[1]))
+                each[1] += correction
+                self._sum += correction
+                return
+
+    def _end_of_part(self, now: float) -> float:
+        return (math.floor(now / self._grain_s) + 1) * self._grain_s
+
+    def _forget(self, now: float) -> None:
+        while self._used and self._used[0][0] + self._window_s <= now:
+            self._sum -= self._used.popleft()[1]
+        if not self._used:
+            self._sum = 0.0
+
+
+class CircuitConfig(Struct, frozen=True, kw_only=True):
+    """When a circuit opens, and for how long. Times are in seconds."""
+
+    failures: int = 10
+    """Failures in a row that open it: no answer, a broken connection, a status of 500 or above."""
+    first_s: float = 5.0
+    """How long it stays open; twice as long after each probe that failed."""
+    longest_s: float = 60.0
+
+
+class CircuitBreaker:
+    """Closed, open, or half open with a single probe. The time is handed to each method.
+
+    Only failures of the server count. Refusals (4xx) and rate limits show that it answers: they
+    close the circuit as a success does.
+    """
+
+    def __init__(self, config: CircuitConfig) -> None:
+        """A closed circuit."""
+        self._config = config
+        self._failures = 0
+        self._open_until: float | None = None
+        """When a probe may be sent; None: the circuit is closed."""
+        self._open_s = config.first_s
+        self.is_probed = False
+        """Whether a probe is on its way."""
+
+    def state(self, now: float) -> CircuitState:
+        """The state at that time."""
+        if self._open_until is None:
+            return CircuitState.CLOSED
+        return CircuitState.OPEN if now < self._open_until else CircuitState.HALF_OPEN
+
+    def open_for_s(self, now: float) -> float:
+        """Seconds until a probe may be sent; 0: one may be, or none is needed."""
+        return 0.0 if self._open_until is None else max(0.0, self._open_until - now)
+
+    @property
+    def failures(self) -> int:
+        """Failures of the server since its last answer."""
+        return self._failures
+
+    def may_begin(self, now: float) -> bool:
+        """Whether a call may be sent."""
+        if self._open_until is None:
+            return True
+        return now >= self._open_until and not self.is_probed
+
+    def begin(self) -> bool:
+        """A call that may begin is sent; returns whether it is the probe."""
+        if self._open_until is None:
+            return False
+        self.is_probed = True
+        return True
+
+    def answered(self) -> None:
+        """The server answered a call, whatever it said: the circuit closes."""
+        self._failures = 0
+        self._open_until = None
+        self._open_s = self._config.first_s
+        self.is_probed = False
+
+    def failed(self, now: float, *, is_probe: bool) -> None:
+        """A call failed for a reason that is the server's."""
+        self._failures += 1
+        if is_probe:
+            self._open_s = min(self._open_s * 2, self._config.longest_s)
+            self._open(now)
+        elif self._open_until is None and self._failures >= self._config.failures:
+            self._open(now)
+
+    def abandoned(self, *, is_probe: bool) -> None:
+        """Nothing is known of the outcome of a call; another one may be the probe."""
+        if is_probe:
+            self.is_probed = False
+
+    def _open(self, now: float) -> None:
+        self._open_until = now + self._open_s
+        self.is_probed = False
+
 
 _LONGEST_HOLD_S: Final = 86_400.0
 _LONGEST_PATIENCE_S: Final = 600.0

@@ -24,8 +24,8 @@ from minions.contracts.flow import (
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.runtime import Clock, Random, Sleep
 from minions.data.errors import CIRCUIT_OPEN
-from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.endpoint_limiter import (
+    CircuitConfig,
     EndpointLimiter,
     Judgement,
     Ticket,

@@ -9,13 +9,15 @@ when it takes more.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from minions.contracts.flow import CallHistory
 from minions.contracts.model_endpoints import Allowance, RateLimits
-from minions.engine.services.flow.call_interval import CallInterval
+
+if TYPE_CHECKING:
+    from minions.engine.services.flow.call_interval import CallInterval
 
 _LONGEST_LEARNED_S: Final = 60.0
 """A header may speak of a day's limit; then the next refusal says how long to wait."""
@@ -220,6 +222,8 @@ class ModelPace:
 
     def _free_beyond(self, ticket: PaceTicket, now: float) -> float:
         """When another call may follow one that is one more than the server was known to take."""
+        from minions.engine.services.flow.call_interval import CallInterval
+
         sure_at = ticket.begun_at + self._sure_s
         if now < sure_at:
             return sure_at

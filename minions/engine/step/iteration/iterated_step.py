@@ -18,10 +18,10 @@ from minions.contracts.steps import Step
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Iteration
-from minions.engine.services.breathing import beside
+from minions.engine.context.run_progress import Iteration
+from minions.engine.services.event_loop import beside
 from minions.engine.step.executor import StepExecutor
-from minions.engine.step.outcome import end_status, step_over
+from minions.engine.step.work import end_status, step_over
 
 MakeExecutor: TypeAlias = Callable[[Iteration], StepExecutor[object]]
 """Makes the executor of one iteration."""

@@ -10,17 +10,17 @@ from attrs import evolve, frozen
 
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.flow import STARTED_TOGETHER
+from minions.contracts.runtime import WorkSlices
 from minions.contracts.steps import Step
 from minions.data.errors import CIRCUIT_OPEN, UNREACHABLE, FailureInfo, MinionsError
 from minions.data.json_values import JsonValue, json_type
-from minions.data.work_slices import WorkSlices
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import LoopItem
-from minions.engine.services.breathing import beside, breathe
+from minions.engine.context.run_progress import LoopItem
+from minions.engine.services.event_loop import beside, breathe
 from minions.engine.services.services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
-from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off, lacks_memory
+from minions.engine.step.work import CUT_OFF, all_waiting, cut_off, lacks_memory
 from minions.recipe.expressions.values import weight_up_to
 
 LOOP_FAILED: Final = "loop-failed"

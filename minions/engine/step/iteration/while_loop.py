@@ -13,11 +13,11 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps_in_parts
 from minions.engine.compile.build import WhileControl
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Attempt
+from minions.engine.context.run_progress import Attempt
 from minions.engine.history.step_rows import EXHAUSTED, STUCK
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
-from minions.engine.step.outcome import cut_off
+from minions.engine.step.work import cut_off
 
 
 class StepWhile(IteratedStep):

@@ -21,15 +21,13 @@ from minions.analysis.bounds import KnownModel
 from minions.analysis.explanation import explain
 from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
 from minions.app.runs.deciders import POLICIES, decider_for
-from minions.app.settings.operator_limits import bounded
-from minions.app.settings.settings import Settings
+from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.bounded_files import open_regular
 from minions.data.errors import (
     LIMIT_REACHED,
@@ -57,9 +55,8 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.queue_options import QueueOptions, open_queue
-from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, common_inputs, named_recipe
 from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -70,7 +67,7 @@ _MOST_NAMED: Final = 5
 _LIMIT: Final = "--max-cost"
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ExecutedOptions(CassetteOptions):
     """How lines are executed here; workers decide for themselves."""
 
@@ -87,7 +84,7 @@ class _ExecutedOptions(CassetteOptions):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions):
     """What is run for each line, and where results go."""
 

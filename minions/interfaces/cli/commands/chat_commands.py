@@ -50,7 +50,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import some_inputs
+from minions.interfaces.cli.recipe_argument import some_inputs
 from minions.interfaces.cli.run_follower import with_misses
 from minions.interfaces.cli.session_choice import (
     OpenSession,
@@ -62,7 +62,7 @@ from minions.interfaces.cli.session_choice import (
 from minions.recipe.inputs import text_input
 
 if TYPE_CHECKING:
-    from minions.engine.compile.named_agents import NamedAgents
+    from minions.engine.compile.extensions import NamedAgents
     from minions.recipe.model import AgentRecipe
 
 PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
@@ -71,7 +71,7 @@ _LONGEST_LINE: Final = 500_000
 """The recipe that is used if none is named."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ChatOptions(AllProjectsOption, CassetteOptions, UserOption, CommonOptions):
     """Which session is continued, and what answers."""
 

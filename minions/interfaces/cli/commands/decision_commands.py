@@ -13,7 +13,7 @@ from typing import Final
 import click
 from attrs import frozen
 
-from minions.contracts.decision_words import (
+from minions.contracts.decisions import (
     Answer,
     Approve,
     Decision,
@@ -21,7 +21,7 @@ from minions.contracts.decision_words import (
     name_of,
     word_of,
 )
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import UsageError
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -44,7 +44,7 @@ _PAIR: Final = re.compile(r"[^\s=\[\]{}\"]+=.*", re.DOTALL)
 _NEGATIVE: Final = re.compile(r"-\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _DecisionOptions(ResumeOptions, CommonOptions):
     """How the run is resumed."""
 

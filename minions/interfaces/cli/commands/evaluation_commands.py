@@ -29,7 +29,7 @@ from minions.app.evaluating.learning import (
 )
 from minions.app.evaluating.recipe_tests import TestOutcome, run_test
 from minions.app.runs.deciders import decider_for
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.flow import Priority
@@ -61,8 +61,8 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import (
+    common_inputs,
     editable_path,
     named_recipe,
     recipe_text,
@@ -81,7 +81,7 @@ _MOST_MISSED: Final = 10
 """Cases that did not pass, named for each variant on a terminal."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _EvalOptions(CaseOptions, CacheOption, CassetteOptions, CommonOptions):
     """What is compared, and where the report goes."""
 
@@ -379,7 +379,7 @@ def _print_tests(done: dict[str, list[TestOutcome]]) -> None:
 # --- `minions learn` -----------------------------------------------------------------------------
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _TestOptions(CommonOptions):
     """How the recipe's tests are run."""
 

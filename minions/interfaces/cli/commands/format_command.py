@@ -15,7 +15,7 @@ from minions.recipe.text.recipe_format import formatted
 from minions.recipe.text.yaml_reader import read_document, read_source
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _FormatOptions(OutputOptions):
     """Whether files are written."""
 

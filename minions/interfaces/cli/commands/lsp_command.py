@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minions.interfaces.lsp.checked_text import Project
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _LspOptions(StrictOption, ExtensionOptions):
     """How strictly recipes are checked, and what they may name."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from minions.interfaces.server.server_options import ServerOptions
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ExecutionOptions(RunLimitOptions, CommonOptions):
     """How each run is executed."""
 

@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import click
 from attrs import evolve, frozen
 
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.bounded_files import read_regular
@@ -48,7 +48,7 @@ from minions.planning.migration import (
 from minions.recipe.recipe_files import SUFFIXES
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _MigrateOptions(CommonOptions):
     """Whether anything is written."""
 

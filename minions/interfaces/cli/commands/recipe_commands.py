@@ -367,7 +367,7 @@ _FORMS = ("mermaid", "svg", "ascii", "json")
 _FORM_OF_SUFFIX = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _GraphOptions(ExtensionOptions):
     """The journal of the run that is shown."""
 

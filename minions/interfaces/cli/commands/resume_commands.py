@@ -15,15 +15,14 @@ import click
 from attrs import evolve
 
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.contracts.file_changes import FileOutcome, RollbackReport, RolledBackFile
 from minions.contracts.journal.facts import given
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import MinionsError, UsageError
 from minions.data.words import shell_word
 from minions.engine.run.recipe_changes import is_same_json
-from minions.engine.services.services import Services
-from minions.engine.services.worker_names import worker_name
+from minions.engine.services.services import Services, worker_name
 from minions.engine.sessions.cancellation import cancel_run
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.run_summary import RunSummary
@@ -35,8 +34,7 @@ from minions.interfaces.cli.options import (
     naming_the_journal,
     takes_options,
 )
-from minions.interfaces.cli.params import some_inputs
-from minions.interfaces.cli.recipe_argument import named_recipe
+from minions.interfaces.cli.recipe_argument import named_recipe, some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener, RerunOptions
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 from minions.interfaces.cli.session_choice import (

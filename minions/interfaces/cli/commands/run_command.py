@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 from attrs import frozen
+from msgspec import Struct
 
 from minions.app.runs.deciders import POLICIES, decider_for
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.databases import has_database
 from minions.contracts.journal.journal import Journal
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import MinionsError, RecipeError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.run.rejection import record_rejected_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
@@ -43,9 +43,13 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.queue_options import QueueOptions, open_queue, report_queued
-from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
+from minions.interfaces.cli.recipe_argument import (
+    given_inputs,
+    named_recipe,
+    recipe_path,
+    registered_recipe,
+)
 from minions.interfaces.cli.run_follower import (
     RunReports,
     Signals,
@@ -62,7 +66,7 @@ if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _FollowedOptions(CassetteOptions, EventsOption, ReportOptions):
     """How the run is executed and followed here; a worker decides for itself."""
 
@@ -76,7 +80,7 @@ class _FollowedOptions(CassetteOptions, EventsOption, ReportOptions):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class RunOptions(
     AllProjectsOption,
     _FollowedOptions,
@@ -184,8 +188,7 @@ def run_with(recipe: str, text: str | None, options: RunOptions) -> int:
         return asyncio.run(_run(context, wanted, out))
 
 
-@frozen(kw_only=True)
-class _Run:
+class _Run(Struct, frozen=True, kw_only=True):
     """What is run, and what becomes of it."""
 
     recipe: str
@@ -223,49 +226,44 @@ def reports_of(context: CommandContext, options: ReportOptions, out: TextIO) -> 
 
 async def _run(context: CommandContext, wanted: _Run, out: TextIO) -> int:
     with Signals() as signals:
-        async with context.runtime() as runtime:
-            return await _run_until(signals, context, _without_file(context, runtime), wanted, out)
+        async with context.runtime() as opened:
+            runtime = _without_file(context, opened)
+            recipe = await _recipe(context, runtime, wanted)
+            decider = decider_for(context.settings.approve, tell)
+            choice = ModelChoice(override=wanted.options.model, asked_as=wanted.recipe)
+            executor = runtime.evolve(decider=decider).executor(recipe, choice)
+            pins = await _pins(executor, recipe, wanted, context)
+            before = pins.inputs if pins else None
+            inputs = await match_beside_loop(
+                lambda: given_inputs(recipe, _pairs(recipe, wanted), context, before=before)
+            )
+            part = pins.part if pins else None
+            if context.settings.dry_run:
+                from minions.interfaces.cli.console.dry_run_table import show_plan
 
-
-async def _run_until(
-    signals: Signals, context: CommandContext, runtime: Runtime, wanted: _Run, out: TextIO
-) -> int:
-    recipe = await _recipe(context, runtime, wanted)
-    decider = decider_for(context.settings.approve, tell)
-    choice = ModelChoice(override=wanted.options.model, asked_as=wanted.recipe)
-    executor = runtime.evolve(decider=decider).executor(recipe, choice)
-    pins = await _pins(executor, recipe, wanted, context)
-    before = pins.inputs if pins else None
-    inputs = await match_beside_loop(
-        lambda: given_inputs(recipe, _pairs(recipe, wanted), context, before=before)
-    )
-    part = pins.part if pins else None
-    if context.settings.dry_run:
-        from minions.interfaces.cli.console.dry_run_table import show_plan
-
-        plan = executor.plan(recipe, inputs, part=part)
-        show_plan(plan, recipe.id, out, json=context.settings.json)
-        return 0
-    project = None if wanted.options.of_all else context.project
-    session = await _session(wanted, runtime.services.journal, project)
-    run = await match_beside_loop(
-        lambda: executor.prepare(
-            recipe,
-            inputs,
-            session_id=session,
-            note=note_of(context, wanted.options.model),
-            part=part,
-            user=wanted.options.user,
-        )
-    )
-    for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
-        tell(line)
-    if wanted.place is not None:
-        async with open_queue(context) as queue:
-            return report_queued(await queue.put(run, wanted.place), context, out)
-    return await follow(
-        run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
-    )
+                plan = executor.plan(recipe, inputs, part=part)
+                show_plan(plan, recipe.id, out, json=context.settings.json)
+                return 0
+            project = None if wanted.options.of_all else context.project
+            session = await _session(wanted, runtime.services.journal, project)
+            run = await match_beside_loop(
+                lambda: executor.prepare(
+                    recipe,
+                    inputs,
+                    session_id=session,
+                    note=note_of(context, wanted.options.model),
+                    part=part,
+                    user=wanted.options.user,
+                )
+            )
+            for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
+                tell(line)
+            if wanted.place is not None:
+                async with open_queue(context) as queue:
+                    return report_queued(await queue.put(run, wanted.place), context, out)
+            return await follow(
+                run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
+            )
 
 
 def _pairs(recipe: AgentRecipe, wanted: _Run) -> tuple[str, ...]:
@@ -346,6 +344,8 @@ async def _keep_rejection(context: CommandContext, recipe: Path, error: RecipeEr
 
     If the journal fails, one line says so; the error of the recipe is printed afterwards.
     """
+    from minions.engine.run.rejection import record_rejected_run
+
     if context.settings.no_store or context.settings.dry_run:
         return
     note = {"cwd": str(Path.cwd()), "file": str(recipe)}

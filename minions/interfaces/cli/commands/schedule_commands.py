@@ -13,7 +13,7 @@ import click
 from attrs import evolve, field, frozen
 
 from minions.app.wiring.configured_models import ModelChoice
-from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
@@ -28,12 +28,11 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import stored_inputs
 from minions.interfaces.cli.queue_options import (
     PRIORITY,
     queue_place,
 )
-from minions.interfaces.cli.recipe_argument import named_recipe
+from minions.interfaces.cli.recipe_argument import named_recipe, stored_inputs
 from minions.interfaces.cli.run_follower import note_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ T = TypeVar("T")
 _NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _DatabaseOption(OutputOptions):
     """Where the schedules are."""
 
@@ -57,7 +56,7 @@ class _DatabaseOption(OutputOptions):
     )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _AddOptions(CacheOption, CommonOptions):
     """What runs when it is due."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     """How each run is executed, and what is told of it."""
 

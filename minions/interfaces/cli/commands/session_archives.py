@@ -46,7 +46,7 @@ from minions.interfaces.cli.options import (
 )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ExportOptions(DatabaseOption, ExtensionOptions):
     """Where the journal is, and the code that draws a recipe."""
 

@@ -68,7 +68,7 @@ from minions.interfaces.cli.session_choice import (
 _ENDS: Final = (RunCompleted, RunWaiting, RunFailed)
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _FollowOptions(DatabaseOption):
     """How events are printed, and where the journal is."""
 

@@ -45,7 +45,7 @@ _LEAST_INPUTS: Final = 12
 _NOTHING: Final = "–"
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ListOptions(AllProjectsOption, DatabaseOption):
     """Whose runs are listed, and where the journal is."""
 

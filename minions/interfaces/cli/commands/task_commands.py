@@ -14,7 +14,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.runs.deciders import POLICIES, decider_for
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.errors import UsageError
@@ -37,8 +37,12 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import given_inputs, text_argument
-from minions.interfaces.cli.recipe_argument import refuse_target, write_recipe
+from minions.interfaces.cli.recipe_argument import (
+    given_inputs,
+    refuse_target,
+    text_argument,
+    write_recipe,
+)
 from minions.interfaces.cli.run_follower import (
     RunReports,
     Signals,
@@ -53,7 +57,7 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _TaskOptions(CommonOptions):
     """How a task is planned."""
 
@@ -143,7 +147,7 @@ class _TaskOptions(CommonOptions):
         )
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _PlanOptions(_TaskOptions):
     """Where the plan goes."""
 
@@ -153,7 +157,7 @@ class _PlanOptions(_TaskOptions):
     force: bool = option("--force", is_flag=True, help="Overwrite what is there.")
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _DoOptions(
     _TaskOptions, ReportOptions, EventsOption, UserOption, CacheOption, CassetteOptions
 ):

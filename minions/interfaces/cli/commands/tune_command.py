@@ -18,7 +18,7 @@ from minions.app.evaluating.learning import TestComparison, compare_tests
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
 from minions.app.runs.deciders import decider_for
-from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.app.wiring.configured_runtime import Runtime
@@ -51,8 +51,12 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.params import common_inputs
-from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
+from minions.interfaces.cli.recipe_argument import (
+    common_inputs,
+    editable_path,
+    named_recipe,
+    recipe_text,
+)
 from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -81,7 +85,7 @@ def _dimensions(
     return frozenset(map(Dimension, names or known))
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _TuneOptions(CaseOptions, CassetteOptions, CommonOptions):
     """What is tried, and what becomes of what was found."""
 

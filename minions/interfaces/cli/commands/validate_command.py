@@ -25,7 +25,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import LoadedRecipe
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ValidateOptions(StrictOption, ExtensionOptions):
     """How strictly recipes are checked, and what they may name."""
 

@@ -20,7 +20,6 @@ from attrs import evolve, frozen
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.app.wiring.databases import shared_dispatch
 from minions.app.wiring.logs import make_log
-from minions.contracts.base_url import check_base_url
 from minions.contracts.dispatch import (
     DEFAULT_SLOTS,
     DispatchEngine,
@@ -30,12 +29,13 @@ from minions.contracts.dispatch import (
     WorkerPlan,
     WorkerView,
 )
-from minions.contracts.queue_places import DEFAULT_QUEUE
+from minions.contracts.journal.start_note import DEFAULT_QUEUE
+from minions.contracts.model_endpoints import check_base_url
 from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
-from minions.engine.services.worker_names import worker_name
+from minions.engine.services.services import worker_name
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,
@@ -59,7 +59,7 @@ _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     """How each run is executed."""
 
@@ -339,7 +339,7 @@ _MOST: Final = 1_000_000
 """Runs at a time; the engine stores no larger number."""
 
 
-@frozen(kw_only=True, slots=False)
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _SharedDatabaseOption(OutputOptions):
     """The database that workers share."""
 

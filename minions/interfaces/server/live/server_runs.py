@@ -19,8 +19,7 @@ from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.start_note import StartNote
-from minions.contracts.queue_places import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.codec import encode
 from minions.data.errors import (
@@ -33,7 +32,7 @@ from minions.data.errors import (
 from minions.data.json_parts import encoded_parts, is_large
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.live.channels import Channels

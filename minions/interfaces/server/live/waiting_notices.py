@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from minions.adapters.stores.state_store import RESERVED, StateStore
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter

@@ -19,7 +19,7 @@ from minions.data.errors import NotFoundError, UsageError
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.engine.sessions.marking import mark_run
 from minions.engine.views.lookup import count_runs

@@ -6,7 +6,7 @@ from typing import Final
 
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import NotFoundError, UsageError
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.views.lookup import list_runs, readable
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_summary import RunSummary

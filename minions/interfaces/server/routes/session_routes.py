@@ -19,7 +19,7 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
 from minions.data.words import has_words, shell_word
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.breathing import beside
+from minions.engine.services.event_loop import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import StepRunner, check_conversation

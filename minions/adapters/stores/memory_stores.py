@@ -1,17 +1,82 @@
-"""Step caches without a file: one in memory, and one that keeps nothing."""
+"""State and step caches in memory; what they hold at most, caches in files do, too."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from attrs import field, frozen, mutable
 from attrs.validators import ge
+from msgspec import Struct
 
-from minions.contracts.step_cache import CachedStep, StepCache
+from minions.contracts.steps import CachedStep, StepCache
 from minions.data.json_values import JsonValue
+
+RESERVED: Final = "minions:"
+"""The first part of the keys of Minions itself; tools neither see nor set them."""
+
+
+def behind(start: str) -> str:
+    """The first text behind all that begin with `start`, which is not empty."""
+    return start[:-1] + chr(ord(start[-1]) + 1)
+
+
+class StateStore(ABC):
+    """Texts by key, shared by every recipe of one store."""
+
+    @abstractmethod
+    async def put(self, key: str, text: str) -> None:
+        """Keep `text` in place of what was there; kept when this returns."""
+
+    @abstractmethod
+    async def get(self, key: str) -> str | None:
+        """What was put last, by any process; None where nothing was."""
+
+    @abstractmethod
+    async def keys(self, start: str = "") -> Sequence[str]:
+        """Those that begin so, sorted; costs as much as there are of them."""
+
+    @abstractmethod
+    async def remove(self, key: str) -> None:
+        """Forget what was put; does nothing where nothing was."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Give back what is held; a later call takes it again."""
+
+
+class MemoryState(StateStore):
+    """Gone with the process."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    async def put(self, key: str, text: str) -> None:
+        """As the contract says."""
+        self._texts[key] = text
+
+    async def get(self, key: str) -> str | None:
+        """As the contract says."""
+        return self._texts.get(key)
+
+    async def keys(self, start: str = "") -> Sequence[str]:
+        """As the contract says."""
+        return sorted(key for key in self._texts if key.startswith(start))
+
+    async def remove(self, key: str) -> None:
+        """As the contract says."""
+        self._texts.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._texts.clear()
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 256 * 2**20
@@ -56,7 +121,7 @@ class CacheBounds:
         return size <= self.max_bytes
 
 
-@mutable
+@mutable(eq=False, repr=False)
 class EvictionSchedule:
     """When a process looks whether its database holds too much: with its first put, and then often
     enough to exceed a bound by a sixteenth at most.
@@ -77,8 +142,7 @@ class EvictionSchedule:
         return True
 
 
-@frozen
-class _SizedEntry:
+class _SizedEntry(Struct, frozen=True):
     entry: CachedStep
     size: int
 
