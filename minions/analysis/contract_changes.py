@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Excess, Shape, excesses
-from minions.recipe.model import AgentRecipe, InputSpec
+from minions.recipe.model import AgentRecipe, InputSpec, UntrustedRule
 from minions.recipe.permissions import tool_specs
 
 
@@ -195,6 +195,14 @@ def _permissions(before: AgentRecipe, after: AgentRecipe) -> Iterator[ContractCh
             yield _change(ChangeLevel.MAJOR, place, message)
         else:
             yield _change(ChangeLevel.MINOR, place, "is asked for otherwise than before")
+    if now.untrusted is not was.untrusted:
+        rules = [
+            each.untrusted.value if each.untrusted is not None else "ask" for each in (was, now)
+        ]
+        level = ChangeLevel.MAJOR if now.untrusted is not UntrustedRule.ALLOW else ChangeLevel.MINOR
+        message = f"is '{rules[1]}', and was '{rules[0]}'"
+        if rules[0] != rules[1]:
+            yield _change(level, "permissions.untrusted", message)
     for name in now.requires_approval:
         if name not in was.requires_approval:
             message = f"each call of '{name}' waits for a person: who runs it unattended stops"

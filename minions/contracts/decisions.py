@@ -49,6 +49,8 @@ class ApprovalRequest:
     """Fingerprint of tool and arguments: an approval covers exactly these."""
     filled: tuple[str, ...] = ()
     """The parameters that a model filled in, of the call of a tool step."""
+    words_of: tuple[str, ...] = ()
+    """Whose words may be in the arguments, of those that strangers may have written."""
 
     @property
     def address(self) -> str:

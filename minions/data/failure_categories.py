@@ -69,7 +69,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
         untrusted-examples
-        write-not-allowed approval-denied question-declined needs-decision decision-needed in-doubt
+        write-not-allowed approval-denied untrusted-words question-declined needs-decision
+        decision-needed in-doubt
         call-in-doubt
         not-agreed auth-rejected mcp-login-needed key-not-allowed insecure-base-url
         host-refused address-refused

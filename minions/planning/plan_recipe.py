@@ -98,7 +98,8 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
             *([{"shell": {**folder, **config}}] if uses_shell else []),
             *dict.fromkeys(name for name in offered if not name.startswith(_OPENED)),
         ],
-        "permissions": {"allow_write": True},
+        # It writes where the plan says, which is shown to a person.
+        "permissions": {"allow_write": True, "untrusted": "allow"},
         "limits": {"max_model_calls_per_step": 2},
         "execution_mode": "parallel",
         "max_parallel": form.max_parallel,

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
 from attrs import field, frozen
+from attrs.converters import optional
 from attrs.validators import ge
 
 from minions.contracts.executions import RunStatus
@@ -59,6 +60,17 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
 
 
+class UntrustedRule(StrEnum):
+    """What becomes of a call with an effect whose arguments may hold strangers' words."""
+
+    ALLOW = "allow"
+    """It is made."""
+    ASK = "ask"
+    """It needs approval."""
+    REFUSE = "refuse"
+    """It is not made."""
+
+
 @frozen(kw_only=True)
 class Permissions:
     """What the run is allowed to change."""
@@ -70,6 +82,9 @@ class Permissions:
     """
     requires_approval: tuple[str, ...] = ()
     """Full names of tools of which every call needs approval."""
+    untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
+    """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
+    words; None: the recipe does not say."""
     is_strangers: bool = False
     """Whether a stranger granted them, as in a run that was imported: then each call that reads or
     changes anything outside of the run needs approval. No recipe can say so.

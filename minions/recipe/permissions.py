@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
+from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse, UntrustedRule
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -109,6 +109,15 @@ def missing_permission(
     return _OwnRights.by(permissions, uses).missing(tool, is_own=True)
 
 
+_ASK: Final = UntrustedRule.ASK
+_STRICTNESS: Final = (UntrustedRule.ALLOW, _ASK, UntrustedRule.REFUSE)
+
+
+def stricter(*rules: UntrustedRule) -> UntrustedRule:
+    """The strictest of these."""
+    return max(rules, key=_STRICTNESS.index)
+
+
 class Rights(Struct, frozen=True):
     """The rights of a recipe at its place in a run."""
 
@@ -144,6 +153,24 @@ class Rights(Struct, frozen=True):
     def allows(self, tool: ToolSpec) -> bool:
         """Whether the tool may be called."""
         return self.missing(tool) is None
+
+    def takes_effect(self, tool: ToolSpec) -> bool:
+        """Whether the tool writes, sends or spends outside of the run, as it declares; one that
+        declares nothing does if writes are allowed.
+        """
+        if tool.is_contained:
+            return False
+        if tool.effect is Effect.UNDECLARED:
+            return self._said[-1].permissions.tools.get(tool.name) is True or self.may_write
+        return tool.is_write
+
+    @property
+    def untrusted(self) -> UntrustedRule:
+        """What becomes of a call with an effect whose arguments may hold strangers' words: the
+        strictest that a recipe here says; a person is asked where none says anything.
+        """
+        said = [each.permissions.untrusted for each in self._said]
+        return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
     def needs_approval(self, tool: ToolSpec) -> bool:
         """Whether each call of the tool needs approval."""

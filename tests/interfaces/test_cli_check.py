@@ -166,6 +166,16 @@ RIGHTS = "id: r\npermissions: {%s}\ntools: [files]\nsteps: [{id: a, goal: Go}]\n
             "allow_write: true",
             ("minor", "permissions.requires_approval"),
         ),
+        (
+            "allow_write: true, untrusted: allow",
+            "allow_write: true",
+            ("major", "permissions.untrusted"),
+        ),
+        (
+            "allow_write: true, untrusted: refuse",
+            "allow_write: true, untrusted: allow",
+            ("minor", "permissions.untrusted"),
+        ),
     ],
 )
 def test_rights_that_callers_have_to_grant_are_part_of_the_contract(

@@ -76,10 +76,14 @@ def test_an_operator_may_let_nothing_count_that_the_recipe_says_itself(
 def test_explain_lists_the_paths(cli: Cli) -> None:
     """A-143."""
     words = " ".join(cli("explain", "forward.yaml").out.split())
-    assert f"untrusted text: reaches http__post without an approval: {PATH}" in words
+    assert (
+        f"untrusted text: reaches http__post, where each such call waits for an approval: {PATH}"
+        in words
+    )
     (flow,) = json.loads(cli("explain", "forward.yaml", "--json").out)["untrusted_flows"]
     assert flow == {
         "tool": "http__post",
         "path": [{"step": "fetch", "what": "http__get"}, {"step": "post", "what": "http__post"}],
         "private": [],
+        "rule": "ask",
     }

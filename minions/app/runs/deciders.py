@@ -92,6 +92,8 @@ class TerminalDecider(Decider):
                 self._write(f"  {request.arguments}")
                 if request.filled:
                     self._write(f"  made by a model: {', '.join(request.filled)}")
+                if request.words_of:
+                    self._write(f"  words in it may be of: {', '.join(request.words_of)}")
                 return await self._verdict()
 
     async def _verdict(self) -> Verdict | Rejection:

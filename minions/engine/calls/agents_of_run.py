@@ -40,6 +40,8 @@ class AgentsOfRun(AgentCalls):
         self._count = 0
         self.executions: list[StepExecution[object]] = []
         """Executions of the agents' steps, in order of their end."""
+        self.words_of: dict[str, None] | None = None
+        """Whose words the agents have read, of those of strangers; None: none has run."""
         self._blocked_by: FailureInfo | None = None
         self._journal_error: JournalError | None = None
 
@@ -97,6 +99,7 @@ class AgentsOfRun(AgentCalls):
             raise ToolError(
                 f"The agent '{name}' cannot run: {leading.message}", code=leading.error_code
             ) from error
+        self.words_of = {**(self.words_of or {}), **dict.fromkeys(result.words_of)}
         if result.error is None:
             return encode(result.output)
         if result.error.code in (NEEDS_DECISION, LIMIT_REACHED):

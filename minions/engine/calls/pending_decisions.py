@@ -135,6 +135,8 @@ class PendingDecision:
         if self.what == "approval":
             arguments = shortened(f"{self.fact.arguments}")
             made = f" (a model made: {', '.join(self.filled)})" if self.filled else ""
+            words = self.fact.words_of
+            made += f" (words in it may be of: {', '.join(words)})" if words else ""
             return f"{self.tool}({arguments}) in step '{self.address}' needs approval{made}"
         return f"step '{self.address}' asks: {self.fact.question}"
 
@@ -222,14 +224,16 @@ def _due(asked: JournalEntry | None, fact: DecisionWaiting) -> datetime | None:
 # --- approvals -----------------------------------------------------------------------------------
 
 
-async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
-    """None if the call is approved; the failure if it is rejected.
+async def needed_approval(
+    view: StepView, call: ToolCall, words_of: Sequence[str] = ()
+) -> ToolFailure | None:
+    """None if the call, which needs approval, is approved; the failure if it is rejected.
 
+    Args:
+        words_of: Whose words may be in its arguments, if somebody is asked for their sake.
     Raises:
         StepFailedError: The decision is pending (`needs-decision`).
     """
-    if not view.context.needs_approval(call.name):
-        return None
     digest = consent_digest(call.name, call.request.arguments)
     key = _approval_key(call)
     asked = DecisionWaiting(
@@ -239,6 +243,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         tool=call.name,
         arguments=call.request.arguments,
         filled=call.filled or None,
+        words_of=words_of or None,
         digest=digest,
     )
     match said := _said(view, key):
@@ -253,6 +258,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         arguments=call.request.arguments,
         digest=digest,
         filled=call.filled,
+        words_of=tuple(words_of),
     )
     verdict: object = await view.context.scope.services.decider.approve(request)
     if isinstance(verdict, Rejection):
@@ -265,6 +271,8 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
         if call.filled:
             what += f"; a model made: {', '.join(call.filled)}"
+        if words_of:
+            what += f"; words in it may be of: {', '.join(words_of)}"
         raise StepFailedError(_wait(view, what, decision_command(view.run_id, "approval", key)))
     is_approved = verdict is Verdict.APPROVED
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
@@ -274,9 +282,9 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
 
 
 def edited_call(view: StepView, call: ToolCall) -> ToolCall:
-    """The call with the arguments of its approval, if the person who approved it edited them."""
-    if not view.context.needs_approval(call.name):
-        return call
+    """The call, which needs approval, with the arguments of it, if the person who approved it
+    edited them.
+    """
     match _said(view, _approval_key(call)):
         case Approve(digest, str(edited)) if digest == consent_digest(
             call.name, call.request.arguments

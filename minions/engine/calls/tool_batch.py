@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from attrs import evolve, field, frozen
@@ -47,12 +47,15 @@ from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
+from minions.engine.context.strangers_words import StrangersWords, WordsOf
 from minions.engine.history.conversation import PendingCall
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import READ_RESULT, shown_text
 from minions.engine.history.recorded import recorded_tool_call
 from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import checked_result, with_retries
+from minions.recipe.model import UntrustedRule
+from minions.recipe.permissions import stricter
 
 
 @frozen(kw_only=True)
@@ -73,6 +76,13 @@ class ToolBatch:
     """Attempts at calls that were cut off, by their key."""
     _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
     """Answers that calls waited for, by the key of the call."""
+    _words: dict[str, WordsOf] = field(factory=dict, init=False)
+    """Whose words may be in the arguments of calls for the sake of which somebody is asked, or that
+    are refused, by the key of the call."""
+    _refused: set[str] = field(factory=set, init=False)
+    """The keys of those that are refused."""
+    _brought: dict[str, WordsOf] = field(factory=dict, init=False)
+    """Whose words agents have read that calls ran, by the key of the call."""
 
     async def run(
         self,
@@ -105,6 +115,9 @@ class ToolBatch:
             for index, request in enumerate(requests)
         ]
         self._pending.update((f"{key}/{n}", each.name) for n, each in enumerate(pending))
+        words = self.view.context.words
+        if words is not None:
+            self._find_words(words, calls)
         ended: dict[int, ToolCall] = {}
         waiting: list[StepFailedError] = []
         tools = self.view.tools if remember else NO_TOOLS
@@ -124,6 +137,9 @@ class ToolBatch:
             for call in calls:
                 self.trace.add_agent_executions(self._agents.pop(call.key, ()))
             self.trace.add_tool_calls(done)
+            if words is not None:
+                for call in done:
+                    self.view.read_words(words, call.name, self._brought.get(call.key))
         if waiting:
             decisions = [each for each in waiting if each.failure.code == NEEDS_DECISION]
             if decisions:
@@ -185,12 +201,15 @@ class ToolBatch:
         view, services = self.view, self.view.context.scope.services
         recorder = view.context.scope.recorder
         # Asked once: of most calls nobody has to approve anything.
-        asks = view.context.needs_approval(call.request.name)
+        words_of = self._words.get(call.key, ()) if self._words else ()
+        asks = bool(words_of) or view.context.needs_approval(call.request.name)
         edited = edited_call(view, call) if asks else call
         recorded = view.context.scope.recorded("tool_call", call.key)
         if recorded is not None:
             recorder.note_replayed(recorded)
             fact = fact_in(recorded, ToolCallOutcome)
+            if fact.words_of is not None:
+                self._brought[call.key] = tuple(fact.words_of)
             ended[index] = recorded_tool_call(edited, fact, recorded.at)
             return
         begin = services.clock.monotonic()
@@ -200,7 +219,7 @@ class ToolBatch:
             return
         unfit = self._repeated(call) or (await self._mismatch(call) if asks else None)
         unfit = unfit or self._not_as_decided(edited)
-        if asks and unfit is None and (rejected := await self._rejection(call)) is not None:
+        if asks and unfit is None and (rejected := await self._rejection(call, words_of)):
             ended[index] = unmade = self._unmade(call, rejected)
             await recorder.record(
                 call.key, await self._over(unmade, attempts=0, arguments=call.request.arguments)
@@ -275,6 +294,7 @@ class ToolBatch:
             arguments=arguments,
             decided=decided,
             filled=(call.filled or None) if arguments is not None else None,
+            words_of=self._brought.get(call.key) if self._brought else None,
         )
 
     def _repeated(self, call: ToolCall) -> ToolFailure | None:
@@ -286,7 +306,7 @@ class ToolBatch:
     async def _mismatch(self, call: ToolCall) -> ToolFailure | None:
         """The schema mismatch of arguments that need approval; None: they fit."""
         tool = self._allowed(call)
-        if tool is None or not self.view.context.needs_approval(call.request.name):
+        if tool is None:
             return None
         try:
             executor = self.factory(call, self.view)
@@ -296,7 +316,7 @@ class ToolBatch:
         except Exception:  # noqa: BLE001  # the attempt at the call will tell
             return None
 
-    async def _rejection(self, call: ToolCall) -> ToolFailure | None:
+    async def _rejection(self, call: ToolCall, words_of: WordsOf) -> ToolFailure | None:
         """Why nobody consents to the call; None: it may be made. Rights are looked at before.
 
         Raises:
@@ -304,7 +324,28 @@ class ToolBatch:
         """
         if self._allowed(call) is None:
             return None
-        return await needed_approval(self.view, call)
+        if words_of and call.key in self._refused:
+            return _refused_words(call, words_of)
+        return await needed_approval(self.view, call, words_of)
+
+    def _find_words(self, words: StrangersWords, calls: Iterable[ToolCall]) -> None:
+        """Find out which calls somebody has to be asked about, before any of them gives anything:
+        what one reads is in no argument of another one.
+        """
+        rights = self.view.context.scope.rights
+        rule = stricter(rights.untrusted, words.rule)
+        if rule is UntrustedRule.ALLOW:
+            return
+        live = self.view.live_conversation
+        has_history = live is not None and bool(live.history)
+        for call in calls:
+            tool = self.view.tools.find(call.request.name)
+            if tool is not None and rights.takes_effect(tool.spec):
+                found = words.reaching(self.view.own_id, call.request.name, has_history=has_history)
+                if found:
+                    self._words[call.key] = found
+                if rule is UntrustedRule.REFUSE:
+                    self._refused.add(call.key)
 
     def _allowed(self, call: ToolCall) -> Tool | None:
         tool = self.view.tools.find(call.request.name)
@@ -404,6 +445,8 @@ class ToolBatch:
         except BaseException:
             self._made[running.key] = made
             raise
+        if agents.words_of is not None:
+            self._brought[running.key] = tuple(agents.words_of)
         return self._settled(running, attempted.outcome, made)
 
     def _settled(
@@ -504,6 +547,15 @@ def _saying_edited(call: ToolCall) -> ToolCall:
     arguments = shortened(call.request.arguments)
     content = f"(A person edited the arguments to {arguments}.)\n{response.content}"
     return evolve(call, response=evolve(response, content=content))
+
+
+def _refused_words(call: ToolCall, words_of: WordsOf) -> ToolFailure:
+    return ToolFailure(
+        code="untrusted-words",
+        message=f"The tool '{call.name}' has an effect, and its arguments may hold words of: "
+        f"{', '.join(words_of)}. The recipe refuses such calls (permissions: untrusted). It was "
+        "not called.",
+    )
 
 
 def _told_failure(call: ToolCall) -> str:

@@ -19,7 +19,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.compiler import BuildParts, compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
-from minions.recipe.checks.flows import UntrustedText
+from minions.recipe.checks.flows import UntrustedText, WordPaths
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import Condition, Template, Templates
@@ -115,6 +115,9 @@ class BuiltRecipe:
     """Whether it, or a recipe within it, has code for a sandbox, which has to hold each time."""
     has_pinned_examples: bool = False
     """Whether recorded runs give its steps, or those of recipes within it, examples."""
+    word_paths: WordPaths | None = None
+    """The ways that strangers' words can take through it; None: nothing that it reads is said to
+    hold any."""
     has_conversation: bool = False
     """Whether a step of it shares the conversation of its session."""
     _models: dict[str, tuple[ModelConfig, ModelConfig]] = field(
@@ -274,14 +277,15 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
         )
         steps.append(compiler_of(spec).build(spec, parts))
     if recipe.graph is not None:
-        return BuiltRecipe(graph=DefaultStepGraph(steps, recipe.graph), controls=controls)
+        graph_of_ids = DefaultStepGraph(steps, recipe.graph)
+        return BuiltRecipe(graph=graph_of_ids, controls=controls, word_paths=untrusted.paths)
     graph = DependencyStepGraph(
         steps,
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
         reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
     )
-    return BuiltRecipe(graph=graph, controls=controls)
+    return BuiltRecipe(graph=graph, controls=controls, word_paths=untrusted.paths)
 
 
 def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str, StepControl]:

@@ -26,11 +26,13 @@ from minions.engine.compile.extensions import NamedAgents
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.run_progress import Feedback, RunProgress, StepProgress
 from minions.engine.context.scope import RunScope
+from minions.engine.context.strangers_words import StrangersWords, WordsOf
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.values import MissingValueError, Reference, resolve
 from minions.recipe.model import AgentRecipe
 from minions.recipe.permissions import ALLOW_WRITE
 
+_SKIPPED: Final = StepStatus.SKIPPED.value
 _RESERVED: Final = ("inputs", "steps", "run", "feedback")
 """Names that a step of the same id does not hide; `steps.<id>.output` still reads that step."""
 
@@ -127,6 +129,11 @@ class RunValues:
     def ended(self, step_id: str) -> Mapping[str, JsonValue] | None:
         """What templates read as `steps.ID`; None: the step has not ended."""
         return self._steps.get(step_id)
+
+    def gives(self, step_id: str) -> bool:
+        """Whether the step ended and others may read what it gave, or how it failed."""
+        record = self._steps.get(step_id)
+        return record is not None and ("output" in record or record["status"] != _SKIPPED)
 
     def reads_much(
         self, references: Iterable[Reference], values: Mapping[str, JsonValue] | None = None
@@ -269,6 +276,8 @@ class AgentContext(RunContext):
         self.progress: RunProgress = progress or RunProgress(agent.recipe.limits)
         self.metadata = self.progress.metadata
         self.recipe_runner = recipe_runner
+        self.words: StrangersWords | None = None
+        """Which strangers' words are where; None: nothing that the recipe reads has any."""
         self.memory = memory
         self.tools = NO_TOOLS if tools is None else tools
 
@@ -367,6 +376,8 @@ class NestedResult(Struct, frozen=True, kw_only=True):
     error: FailureInfo | None
     is_partial: bool = False
     """Whether it completed although optional steps, or items of its loops, failed."""
+    words_of: WordsOf = ()
+    """Whose words its output may hold, of those that strangers may have written."""
 
 
 class RecipeRunner(ABC):

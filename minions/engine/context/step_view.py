@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from datetime import datetime
 from hashlib import blake2b
@@ -33,6 +33,7 @@ from minions.contracts.tools import (
 from minions.data.errors import JournalError, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.context.run_progress import Iteration
+from minions.engine.context.strangers_words import StrangersWords, may_bring_words
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorder import Recorder
 
@@ -177,6 +178,26 @@ class StepView(RunContext):
             self._border_seed = blake2b(recipe_id, key=secret, digest_size=16).hexdigest()
         return self._border_seed
 
+    @property
+    def own_id(self) -> str:
+        """The step's, as its own recipe knows it."""
+        return self.step_id.removeprefix(self.context.scope.path)
+
+    def read_words(
+        self, words: StrangersWords, tool: str, brought: Iterable[str] | None = None
+    ) -> None:
+        """Note that the result of a call gave the step strangers' words, if it did.
+
+        Args:
+            brought: Those in the results of agents that it ran; None: the tool says what it reads.
+        """
+        if brought is not None:
+            words.add(self.own_id, brought)
+            return
+        found = self.context.tools.find(tool)
+        if found is not None and may_bring_words(found.spec):
+            words.read(self.own_id, tool)
+
     def with_older_borders(self) -> StepView:
         """The same step, with the prompts of earlier versions."""
         older = self._copied()
@@ -193,8 +214,7 @@ class StepView(RunContext):
     def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
         """Those that were pinned for it."""
         scope = self.context.scope
-        own_id = self.step_id.removeprefix(scope.path)
-        return scope.examples.of(self.context.recipe.id, own_id)
+        return scope.examples.of(self.context.recipe.id, self.own_id)
 
     @property
     def trace_headers(self) -> Mapping[str, str]:

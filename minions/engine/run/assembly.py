@@ -21,6 +21,7 @@ from minions.engine.compile.selection import ChosenSteps, specs_of_parts
 from minions.engine.context.agent_context import Agent, AgentContext, RecipeRunner
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.scope import RunScope
+from minions.engine.context.strangers_words import StrangersWords
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.child_runs import ChildRuns
@@ -127,6 +128,12 @@ class RunWiring:
             for step_id, record in chosen.pinned.items():
                 saved = opened.built.control(step_id).save_as
                 context.run_values.restore(step_id, cast("Mapping[str, JsonValue]", record), saved)
+        if built.word_paths is not None:
+            context.words = words = StrangersWords(
+                recipe, built.word_paths, context.run_values.gives
+            )
+            if chosen is not None and chosen.item is not None:
+                words.assume_all("the run of the loop")
         models = self.models_of(context, built)
         walk = self.walk(context, manager, built, models, chosen)
         check = self.preparation.output_check(output_class)

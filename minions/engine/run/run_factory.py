@@ -25,6 +25,7 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, RunPart, choose_steps, with_pins
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
+from minions.engine.context.strangers_words import NO_PATHS, StrangersWords, WordsOf
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -37,8 +38,9 @@ from minions.engine.services.services import Services, TextOutputParser
 from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, UntrustedRule
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.permissions import stricter
 
 if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep
@@ -333,6 +335,8 @@ class NestedRuns(RecipeRunner):
             return await self._run(inner, manager, built)
         finally:
             tell(manager.step_executions)
+            if inner.words is not None and context.words is not None:
+                context.words.add(_own_id(context, path), inner.words.in_output())
 
     async def _run(
         self, context: AgentContext, manager: StepManager, built: BuiltRecipe
@@ -353,6 +357,7 @@ class NestedRuns(RecipeRunner):
             output=output,
             error=_failure(recipe, context, end),
             is_partial=end.status is RunStatus.PARTIAL,
+            words_of=context.words.in_output() if context.words is not None else (),
         )
 
     def _context(
@@ -384,7 +389,38 @@ class NestedRuns(RecipeRunner):
             inputs=checked,
             scope=scope,
         )
+        inner.words = _words_within(outer, inner, opened.built, path)
         return inner, manager, opened.built
+
+
+def _words_within(
+    outer: AgentContext, inner: AgentContext, built: BuiltRecipe, path: str
+) -> StrangersWords | None:
+    """Those of a recipe that is the work of the step at `path`, or of a call that it makes."""
+    step_id, recipe = _own_id(outer, path), inner.recipe
+    given: Mapping[str, WordsOf] | None = None
+    everywhere: WordsOf = ()
+    rule = UntrustedRule.ALLOW
+    if outer.words is not None:
+        given = outer.words.given_to(step_id, recipe.inputs)
+        if given is None:
+            everywhere, rule = outer.words.reaching(step_id), outer.scope.rights.untrusted
+    if built.word_paths is None and not everywhere:
+        return None
+    return StrangersWords(
+        recipe,
+        built.word_paths if built.word_paths is not None else NO_PATHS,
+        inner.run_values.gives,
+        path=inner.scope.path,
+        given=given,
+        everywhere=everywhere,
+        rule=stricter(rule, outer.words.rule if outer.words is not None else rule),
+    )
+
+
+def _own_id(context: AgentContext, path: str) -> str:
+    """The id of the step at that address, as the recipe of the context knows it."""
+    return path.removeprefix(context.scope.path).partition("[")[0]
 
 
 async def _walked(walk: RecipeWalk, context: AgentContext) -> WalkEnd:

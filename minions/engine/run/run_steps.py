@@ -157,6 +157,8 @@ class RunSteps:
             await self.skip(step, Skip(NOT_ASKED_FOR))
             return StepStatus.SKIPPED
         output = chosen.pinned[step.id]
+        if self._context.words is not None:
+            self._context.words.assume(step.id, "a pinned output")
         pinned = StepFinished(
             step_id=self._context.scope.path_of(step.id),
             status=StepStatus.COMPLETED.value,
@@ -233,6 +235,8 @@ class RunSteps:
             await self._record_end(step, StepStatus.FAILED, error=_needs_workers(step, context))
             return StepStatus.FAILED
         assert self._children is not None  # noqa: S101  # `_is_distributed` looked
+        if context.words is not None:
+            context.words.assume(step.id, "runs of items")
         models = await self._models_for(step)
         loop = DistributedLoop(
             cast("WrittenStep[object]", step),

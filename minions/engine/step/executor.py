@@ -19,6 +19,7 @@ from minions.contracts.journal.facts import (
     StepFinished,
     StepInterrupted,
     StepStarted,
+    ToolCallOutcome,
 )
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
@@ -238,6 +239,12 @@ class StepExecutor(Generic[T]):
         for done in execution.model_calls:
             self.context.progress.budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
+        if (words := self.context.words) is not None:
+            for entry in self._recorded.until_end:
+                if isinstance(entry.fact, ToolCallOutcome):
+                    self._view.read_words(words, entry.fact.tool, entry.fact.words_of)
+            if self._recorded.cache_key is not None or isinstance(self.step, RecordedInParts):
+                words.assume(self.step.id, "a recorded output")
         if self._item is None:
             self.context.step_manager.record(execution)
         return cast("StepExecution[T]", execution)
@@ -339,6 +346,8 @@ class StepExecutor(Generic[T]):
         except Exception:  # noqa: BLE001  # an application's class raises anything
             return None
         self._cached_from = kept.run_id
+        if self.context.words is not None:
+            self.context.words.assume(self.step.id, "a cached output")
         return Ending(output=output)
 
     def _key_in_cache(self) -> str | None:

@@ -167,6 +167,7 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         arguments=fact.arguments,
         digest=waiting.digest,
         filled=waiting.filled,
+        words_of=tuple(fact.words_of or ()),
         question=fact.question,
         form=waiting.form,
         default=given(fact.default),

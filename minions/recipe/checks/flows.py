@@ -15,7 +15,7 @@ from attrs import evolve
 from msgspec import Struct, structs
 
 from minions.contracts.steps import Step
-from minions.contracts.tools import Effect, Reads, ToolSpec
+from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.sources import carried_by, carried_references
 from minions.recipe.checks.text_edges import (
@@ -30,7 +30,7 @@ from minions.recipe.checks.text_edges import (
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.terms import Term
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
 from minions.recipe.permissions import Rights, tool_specs
 from minions.recipe.text.sections import Report
 
@@ -49,13 +49,15 @@ class FlowNode(Struct, frozen=True):
     """The toolset whose private data is read there; None: what is read is not private."""
     recipe_input: str | None = None
     """The recipe's input that the text comes from; None: it does not begin with one."""
+    is_undeclared: bool = False
+    """Whether the tool that is called does not say what it reads."""
 
     def __str__(self) -> str:
         return f"{self.step} ({self.what})"
 
     def within(self, outer: str) -> FlowNode:
         """The same place, seen from the recipe around its own."""
-        return FlowNode(f"{outer}/{self.step}", self.what, self.private)
+        return structs.replace(self, step=f"{outer}/{self.step}", recipe_input=None)
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -68,6 +70,9 @@ class Flow(Struct, frozen=True, kw_only=True):
 
     toolset: str
     """The toolset of the tool at its end."""
+    rule: UntrustedRule
+    """What a run does with such a call; where the text begins with a tool that does not say what it
+    reads, it is made."""
 
     @property
     def tool(self) -> str:
@@ -141,11 +146,23 @@ def find_flows(
     return _Walk(recipe, tools_of, Rights.of(recipe), inputs, in_full=in_full).found().flows
 
 
-def untrusted_names(recipe: AgentRecipe, tools_of: ToolsOf) -> frozenset[Source]:
-    """The steps whose output may hold untrusted text, by index, and such inputs, by name."""
-    inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
-    walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs)
-    return walk.reached() | inputs
+class WordPaths(Struct, frozen=True):
+    """The ways on which strangers' words can pass through a recipe. Its runs follow those that were
+    taken: what no way leads to is never asked about.
+    """
+
+    reached: frozenset[Source]
+    """The steps whose output may hold such words, by index, and such inputs, by name."""
+    into: Mapping[Edge, Sequence[Source]]
+    """Those of them from which words come, by the step and slot that they reach."""
+    output: Sequence[Source]
+    """Those whose words the output of the recipe may hold."""
+
+    @classmethod
+    def of(cls, recipe: AgentRecipe, tools_of: ToolsOf) -> WordPaths:
+        """The ways through a recipe, from its untrusted inputs and the tools that it may call."""
+        inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+        return _Walk(recipe, tools_of, Rights.of(recipe), inputs).ways()
 
 
 class _Walk:
@@ -192,6 +209,16 @@ class _Walk:
                 self._arrive(edge, trace)
         return frozenset(at for at, trace in enumerate(self._out) if trace is not None)
 
+    def ways(self) -> WordPaths:
+        """The edges that untrusted text can pass, by where they lead."""
+        reached = self.reached() | self._inputs
+        into: dict[Edge, list[Source]] = {}
+        for source, edges in self._edges.items():
+            for edge in edges if source in reached else ():
+                into.setdefault(edge, []).append(source)
+        output = [source for source in self._output_sources() if source in reached]
+        return WordPaths(reached, into, output)
+
     def _arrive(self, edge: Edge, trace: _Trace) -> None:
         slots = self._arrived[edge.reader]
         if edge.slot not in slots:
@@ -216,7 +243,7 @@ class _Walk:
             return _Trace.to(FlowNode(step.id, _kind(step)), entering)
         for tool in self._specs(called):
             if tool.is_untrusted or entering is not None:
-                return _Trace.to(FlowNode(step.id, tool.name, _private(tool)), entering)
+                return _Trace.to(_read(step, tool), entering)
         return None
 
     def _entering(self, at: int) -> _Trace | None:
@@ -230,7 +257,7 @@ class _Walk:
         step = self._recipe.steps[at]
         for tool in self._specs(_find_offered(step)):
             if tool.is_untrusted:
-                yield tool, _Trace.to(FlowNode(step.id, tool.name, _private(tool)))
+                yield tool, _Trace.to(_read(step, tool))
 
     def _specs(self, names: Sequence[str]) -> Iterator[ToolSpec]:
         """The tools of these names that may be called."""
@@ -261,7 +288,8 @@ class _Walk:
         for tool in self._specs(names) if trace is not None else ():
             if self._is_sink(tool):
                 node = FlowNode(step.id, tool.name)
-                yield _flow(_Trace.to(node, trace), tool, _secrets(self._recipe, step))
+                within = _secrets(self._recipe, step)
+                yield _flow(_Trace.to(node, trace), tool, within, self._rights)
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
@@ -273,16 +301,12 @@ class _Walk:
             trace = arrived or next((each for other, each in own if _feeds(other, tool)), None)
             if trace is not None and self._is_sink(tool):
                 told = _Trace.to(FlowNode(step.id, _kind(step)), trace)
-                yield _flow(_Trace.to(FlowNode(step.id, tool.name), told), tool, nodes)
+                node = FlowNode(step.id, tool.name)
+                yield _flow(_Trace.to(node, told), tool, nodes, self._rights)
 
     def _is_sink(self, tool: ToolSpec) -> bool:
         """Whether it writes, sends or spends, and nobody is asked before."""
-        if self._rights.needs_approval(tool) or tool.is_contained:
-            return False
-        if tool.effect is Effect.UNDECLARED:
-            named = self._recipe.permissions.tools.get(tool.name)
-            return named is True or self._rights.may_write
-        return tool.is_write
+        return not self._rights.needs_approval(tool) and self._rights.takes_effect(tool)
 
     # --- nested recipes -----------------------------------------------------------------------
 
@@ -316,28 +340,34 @@ class _Walk:
     def _around(self, at: int, step: StepSpec, flow: Flow) -> Flow:
         trace = self._splice(at, step, flow.path)
         private = (*_private_within(trace.private, flow.toolset), *flow.private)
-        return structs.replace(flow, path=trace.path(), private=tuple(dict.fromkeys(private)))
+        rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else flow.rule
+        known = tuple(dict.fromkeys(private))
+        return structs.replace(flow, path=trace.path(), private=known, rule=rule)
 
     def _output(self) -> _Trace | None:
         """Untrusted text in the output of the recipe."""
-        if self._recipe.output is not None:
-            return self._declared_output()
-        return next(filter(None, reversed(self._out)), None)
+        for source in self._output_sources():
+            if isinstance(source, int) and self._out[source] is not None:
+                return self._out[source]
+            if isinstance(source, str) and source in self._inputs:
+                return _Trace.to(
+                    FlowNode(f"inputs.{source}", "untrusted input", recipe_input=source)
+                )
+        return None
 
-    def _declared_output(self) -> _Trace | None:
+    def _output_sources(self) -> Iterator[Source]:
+        """The steps and inputs of which the output of the recipe is made; where it declares none,
+        any step may be the last one that ended.
+        """
         recipe = self._recipe
+        if recipe.output is None:
+            yield from reversed(range(len(recipe.steps)))
+            return
         places = {step.id: at for at, step in enumerate(recipe.steps)}
         for reference in carried_references(recipe.output, recipe.templates, in_full=self._in_full):
-            for at in _read_by(self._recipe, reference.step_name, places):
-                if self._out[at] is not None:
-                    return self._out[at]
+            yield from _read_by(self._recipe, reference.step_name, places)
             if reference.path[0] == "inputs" and reference.path[1:2]:
-                name = str(reference.path[1])
-                if name in self._inputs:
-                    return _Trace.to(
-                        FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
-                    )
-        return None
+                yield str(reference.path[1])
 
 
 def _read_by(recipe: AgentRecipe, name: str, places: Mapping[str, int]) -> Iterator[int]:
@@ -364,14 +394,21 @@ def _kind(step: StepSpec | Step[object]) -> str:
     return step.kind if isinstance(step, StepSpec) else type(step).__name__
 
 
-def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode]) -> Flow:
+def _read(step: StepSpec | Step[object], tool: ToolSpec) -> FlowNode:
+    """The place where a step reads what a tool gives."""
+    is_undeclared = tool.reads is Reads.UNDECLARED
+    return FlowNode(step.id, tool.name, _private(tool), is_undeclared=is_undeclared)
+
+
+def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode], rights: Rights) -> Flow:
     """The flow of that path.
 
     Args:
         within: Further places whose data is within reach at its end.
     """
     private = _private_within((*trace.private, *within), _toolset(tool))
-    return Flow(path=trace.path(), private=tuple(private), toolset=_toolset(tool))
+    rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted
+    return Flow(path=trace.path(), private=tuple(private), toolset=_toolset(tool), rule=rule)
 
 
 def _private_within(nodes: Sequence[FlowNode], toolset: str) -> Iterator[str]:
@@ -410,11 +447,13 @@ class UntrustedText:
     def __init__(self, recipe: AgentRecipe, catalog: Catalog) -> None:
         """Find them; quick for a recipe that names no untrusted tool and no untrusted input."""
         self._tools = tool_specs(recipe, catalog)
-        self._found = (
-            untrusted_names(recipe, lambda one: _declared(tool_specs(one, catalog)))
+        self.paths: WordPaths | None = (
+            WordPaths.of(recipe, lambda one: _declared(tool_specs(one, catalog)))
             if any(map(self._may_begin, recipe.steps)) or _has_untrusted_input(recipe)
-            else frozenset()
+            else None
         )
+        """The ways of such text; None: no tool and no input is declared so."""
+        self._found = self.paths.reached if self.paths is not None else frozenset[Source]()
         self._names = Names(recipe)
 
     def __bool__(self) -> bool:
@@ -554,12 +593,19 @@ def _report(
     report(
         place.fault(
             "untrusted-flow",
-            f"untrusted text can reach '{first.tool}' without an approval: "
+            f"untrusted text can reach '{first.tool}'{_BEFORE[first.rule]}: "
             f"{first.words}{also}{within}{same}",
             help=f"set permissions: {{requires_approval: [{first.tool}]}}{_or_else(catalog)}",
             is_warning=is_warning,
         )
     )
+
+
+_BEFORE: Final = {
+    UntrustedRule.ALLOW: " without an approval",
+    UntrustedRule.ASK: ", and each such call waits for an approval",
+    UntrustedRule.REFUSE: ", and each such call is refused",
+}
 
 
 def _or_else(catalog: Catalog) -> str:

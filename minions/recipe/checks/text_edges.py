@@ -126,13 +126,15 @@ def _edges(
 
 
 def _list_shared(recipe: AgentRecipe) -> Iterator[tuple[Source, Edge]]:
-    """What steps with a shared conversation read of each other: in sequence, each of the one before
-    it; else each of all. A step made by code may read every other one.
+    """What steps with a shared conversation read of each other: each of all, in this turn of a
+    session or in the next one. A step made by code may read every other one; in sequence, each of
+    those before it.
     """
     sharing = [at for at, step in enumerate(recipe.steps) if _shares(step)]
     pairs = list(pairwise(sharing))
     in_order = recipe.graph is None and recipe.execution_mode is ExecutionMode.SEQUENTIAL
-    if not in_order and len(sharing) > 1:
+    is_written = any(isinstance(recipe.steps[at], StepSpec) for at in sharing)
+    if (is_written or not in_order) and len(sharing) > 1:
         pairs.append((sharing[-1], sharing[0]))  # a ring: each is reached from each
     for before, after in pairs:
         yield before, Edge(after, WORK)

@@ -273,6 +273,14 @@ PERMISSIONS: Final = Table(
             types=("array",),
             shape=TEXTS,
         ),
+        Key(
+            name="untrusted",
+            description="Whether a call that writes, sends or spends is made when words of a "
+            "stranger may be in its arguments: `ask` a person (the default), `allow` or `refuse` "
+            "it.",
+            types=("string",),
+            choices=("ask", "allow", "refuse"),
+        ),
     ),
 )
 

@@ -21,7 +21,7 @@ from minions.recipe.drafts import RecipeDraft, read_templates
 from minions.recipe.expressions.values import nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys as model_keys
-from minions.recipe.model import ExecutionMode, InputSpec, Permissions
+from minions.recipe.model import ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
 from minions.recipe.reading.toolset_reading import read_tools
@@ -472,10 +472,12 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         if text.text not in names.tools and text.text not in names.toolsets:
             _report_unknown(text.node.place, text.text, names, report)
         approved += names.of(text.text)
+    rule = section.text("untrusted")
     return Permissions(
         allow_write=section.plain("allow_write", False) is True,
         tools=_list_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys(approved)),
+        untrusted=UntrustedRule(rule) if rule in set(UntrustedRule) else None,
     )
 
 

@@ -41,6 +41,9 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     arguments: str | None = None
     filled: Sequence[str] | None = None
     """The parameters that a model filled in, of the call of a tool step; None: none."""
+    words_of: Sequence[str] | None = None
+    """Whose words may be in the arguments, of those that strangers may have written; None: nobody
+    is asked for their sake."""
     digest: str | None = None
     """Fingerprint of tool and arguments: an approval covers exactly these."""
     question: str | None = None

@@ -304,6 +304,9 @@ class ToolCallOutcome(ToolCallFact, frozen=True, kw_only=True):
     """As of `ToolCallStarted`; set where none holds it."""
     decided: str | None = None
     """Text form of the decision by which a person settled the call."""
+    words_of: Sequence[str] | None = None
+    """Whose words agents that the call ran have read, of those that strangers may have written;
+    None: it ran no agent, and the tool says what it reads."""
 
 
 class ToolCallFinished(ToolCallOutcome, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ from minions.interfaces.cli.recipe_argument import (
 )
 from minions.recipe.checks.flows import Flow
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, UntrustedRule
 from minions.recipe.permissions import tool_specs
 
 
@@ -201,7 +201,14 @@ def _class_words(one: ClassUse) -> str:
 
 def _flow_words(flow: Flow) -> str:
     private = f"; could send what {', '.join(flow.private)} holds" if flow.private else ""
-    return f"reaches {flow.tool} without an approval: {flow.words}{private}"
+    return f"reaches {flow.tool}{_BEFORE[flow.rule]}: {flow.words}{private}"
+
+
+_BEFORE: Final = {
+    UntrustedRule.ALLOW: " without an approval",
+    UntrustedRule.ASK: ", where each such call waits for an approval",
+    UntrustedRule.REFUSE: ", where each such call is refused",
+}
 
 
 def _question_words(one: Question) -> str:
@@ -296,6 +303,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
                 "tool": flow.tool,
                 "path": [{"step": node.step, "what": node.what} for node in flow.path],
                 "private": list(flow.private),
+                "rule": flow.rule.value,
             }
             for flow in found.flows
         ],

@@ -289,6 +289,9 @@ class ApprovalView:
     """The digest of tool and arguments: an approval is bound to exactly these."""
     filled: tuple[str, ...] = ()
     """The parameters that a model filled in, of the call of a tool step."""
+    words_of: tuple[str, ...] = ()
+    """Whose words may be in the arguments, of those that strangers may have written: the tool and
+    the step that read them, or the untrusted input."""
     question: str | None = None
     form: JsonObject | None = None
     """JSON Schema of the answer; None: any text."""

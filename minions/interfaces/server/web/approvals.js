@@ -144,7 +144,8 @@ function callPart(waiting, decide) {
 	edited.onChange = (isEdited) => (approve.textContent = isEdited ? "Approve as edited" : "Approve");
 	return [
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
-		waiting.filled?.length ? h("p.hint", tag("stop", `Made by a model: ${waiting.filled.join(", ")}`)) : null, edited.el,
+		waiting.filled?.length ? h("p.hint", tag("stop", `Made by a model: ${waiting.filled.join(", ")}`)) : null,
+		waiting.words_of?.length ? h("p.hint", tag("stop", `Words in it may be of: ${waiting.words_of.join(", ")}`)) : null, edited.el,
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
 		reason.el,
 		h("div.row",

@@ -1,0 +1,167 @@
+"""Strangers' words: which of what tools and inputs gave may be in what a step works on.
+
+Nothing is stored for it: it is folded from the calls that the run made, of which there are facts,
+over the ways that words can take in the recipe. So a resumed run knows what the first one knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from minions.contracts.tools import Reads, ToolSpec
+from minions.recipe.checks.flows import WordPaths
+from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source
+from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
+
+WordsOf: TypeAlias = tuple[str, ...]
+"""Whose words, each as a person reads it: `http__get (step read)`, `input ticket`."""
+_SAID: Final = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})
+NO_PATHS: Final = WordPaths(frozenset(), {}, ())
+
+
+def may_bring_words(tool: ToolSpec) -> bool:
+    """Whether the tool says that its results hold what strangers wrote."""
+    return tool.reads in _SAID
+
+
+class StrangersWords:
+    """Those in one recipe of a run."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        paths: WordPaths,
+        has_ended: Callable[[str], bool],
+        *,
+        path: str = "",
+        given: Mapping[str, WordsOf] | None = None,
+        everywhere: WordsOf = (),
+        rule: UntrustedRule = UntrustedRule.ALLOW,
+    ) -> None:
+        """Nothing has been read yet.
+
+        Args:
+            paths: The ways that words can take in the recipe.
+            has_ended: Whether a step ran and ended, so that others read what it gave.
+            path: Before the ids of its steps, `outer/` in a recipe within the run.
+            given: By untrusted input of a recipe that is a step: the words in it. None: the recipe
+                is the run's own.
+            everywhere: The words in a recipe that was itself written, or asked for, by a model that
+                had read them.
+            rule: What the recipes say around one with words everywhere: it cannot say less.
+        """
+        self.rule = rule
+        self._recipe = recipe
+        self._paths = paths
+        self._has_ended = has_ended
+        self._path = path
+        self._given = given
+        self._everywhere = dict.fromkeys(everywhere)
+        self._places = {step.id: at for at, step in enumerate(recipe.steps)}
+        self._read: dict[int, dict[str, None]] = {}
+
+    def read(self, step_id: str, tool: str) -> None:
+        """A step of the recipe was given the result of a call."""
+        self.add(step_id, (f"{tool} (step {self._path}{step_id})",))
+
+    def add(self, step_id: str, words: Iterable[str]) -> None:
+        """What a step gives holds these words, too."""
+        at = self._places.get(step_id)
+        if at is not None:
+            self._read.setdefault(at, {}).update(dict.fromkeys(words))
+
+    def assume(self, step_id: str, what: str) -> None:
+        """A step was given an output of which nothing is known: that of another run, or of a cache.
+
+        Then it holds the words that it can hold.
+        """
+        if self._places.get(step_id) in self._paths.reached:
+            self.add(step_id, (f"{what} (step {self._path}{step_id})",))
+
+    def assume_all(self, what: str) -> None:
+        """As `assume`, of every step: the run executes one item of another one."""
+        for step_id in self._places:
+            self.assume(step_id, what)
+
+    def reaching(
+        self, step_id: str, tool: str | None = None, *, has_history: bool = False
+    ) -> WordsOf:
+        """The words that may be in what a step works on, or gives a call.
+
+        Args:
+            tool: Of the call: what a step gives a tool that it calls itself was made before. None:
+                whatever the step has read meanwhile counts.
+            has_history: Whether it continues a conversation that has earlier turns, of which
+                nothing is known here.
+        """
+        at = self._places.get(step_id)
+        if at is None:
+            return tuple(self._everywhere)
+        step = self._recipe.steps[at]
+        found = dict(self._everywhere)
+        slot, is_own = WORK, False
+        if isinstance(step, StepSpec):
+            decision = step.decision_tool
+            is_own = tool in step.called_tools
+            if not is_own and decision is not None and tool == decision.tool:
+                slot, is_own = DECISION, True
+        if has_history and self._is_shared_reached():
+            found["earlier turns of the session"] = None
+        self._collect(self._paths.into.get(Edge(at, slot), ()), found)
+        if not is_own:
+            found.update(self._read.get(at, {}))
+        return tuple(found)
+
+    def given_to(self, step_id: str, inputs: Iterable[str]) -> Mapping[str, WordsOf] | None:
+        """The words in each input that a step gives to its recipe; None: the recipe is not a part
+        of this one, but was made or named while it ran.
+        """
+        at = self._places.get(step_id)
+        step = self._recipe.steps[at] if at is not None else None
+        if at is None or not isinstance(step, StepSpec) or step.inner is None:
+            return None
+        given: dict[str, WordsOf] = {}
+        for name in inputs:
+            found = dict(self._everywhere)
+            self._collect(self._paths.into.get(Edge(at, name), ()), found)
+            spec = step.inner.inputs.get(name)
+            if spec is not None and spec.is_untrusted:
+                found[f"input {name} (step {self._path}{step_id})"] = None
+            given[name] = tuple(found)
+        return given
+
+    def in_output(self) -> WordsOf:
+        """The words that may be in the output of the recipe."""
+        found = dict(self._everywhere)
+        self._collect(self._paths.output, found)
+        return tuple(found)
+
+    def _is_shared_reached(self) -> bool:
+        return any(
+            at in self._paths.reached and isinstance(step, StepSpec) and step.shares_conversation
+            for at, step in enumerate(self._recipe.steps)
+        )
+
+    def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
+        """Follow the words from where they arrive to where they were read."""
+        pending, seen = list(sources), set(sources)
+        while pending:
+            source = pending.pop()
+            if isinstance(source, str):
+                given = self._given
+                words = (f"input {source}",) if given is None else given.get(source, ())
+                found.update(dict.fromkeys(words))
+                continue
+            read = self._read.get(source)
+            step = self._recipe.steps[source]
+            if read is None and not self._has_ended(step.id):
+                continue
+            found.update(read or {})
+            is_whole = isinstance(step, StepSpec) and (
+                step.inner is not None or (step.asks_person and not step.asks_model)
+            )
+            for each in () if is_whole else self._paths.into.get(Edge(source, WORK), ()):
+                if each not in seen:
+                    seen.add(each)
+                    pending.append(each)
