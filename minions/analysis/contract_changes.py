@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Excess, Shape, excesses
-from minions.recipe.model import AgentRecipe, InputSpec, UntrustedRule
+from minions.recipe.model import AgentRecipe, InputSpec, Permissions, UntrustedRule
 from minions.recipe.permissions import tool_specs
 
 
@@ -195,6 +195,15 @@ def _permissions(before: AgentRecipe, after: AgentRecipe) -> Iterator[ContractCh
             yield _change(ChangeLevel.MAJOR, place, message)
         else:
             yield _change(ChangeLevel.MINOR, place, "is asked for otherwise than before")
+    yield from _rules_of_calls(was, now)
+    for name in was.requires_approval:
+        if name not in now.requires_approval:
+            message = f"'{name}' is called without approval"
+            yield _change(ChangeLevel.MINOR, "permissions.requires_approval", message)
+
+
+def _rules_of_calls(was: Permissions, now: Permissions) -> Iterator[ContractChange]:
+    """Which calls wait for a person, and which are refused."""
     if now.untrusted is not was.untrusted:
         rules = [
             each.untrusted.value if each.untrusted is not None else "ask" for each in (was, now)
@@ -207,10 +216,15 @@ def _permissions(before: AgentRecipe, after: AgentRecipe) -> Iterator[ContractCh
         if name not in was.requires_approval:
             message = f"each call of '{name}' waits for a person: who runs it unattended stops"
             yield _change(ChangeLevel.MAJOR, "permissions.requires_approval", message)
-    for name in was.requires_approval:
-        if name not in now.requires_approval:
-            message = f"'{name}' is called without approval"
-            yield _change(ChangeLevel.MINOR, "permissions.requires_approval", message)
+    for name, conditions in now.approval_when.items():
+        for condition in conditions:
+            if condition not in was.approval_when.get(name, ()):
+                message = f"calls of '{name}' wait for a person where {condition}"
+                yield _change(ChangeLevel.MAJOR, "permissions.requires_approval", message)
+    for name in was.policies:
+        if now.policies.get(name) != was.policies[name]:
+            message = f"other calls of '{name}' than before are made with strangers' words in them"
+            yield _change(ChangeLevel.MAJOR, "permissions.policies", message)
 
 
 def _bounds(

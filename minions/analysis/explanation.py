@@ -80,6 +80,10 @@ class RightsUse:
     """Tools of its steps that may not be called."""
     needs_approval: tuple[str, ...] = ()
     """Tools of its steps of which every call needs approval."""
+    approval_when: tuple[str, ...] = ()
+    """Calls that need approval where a condition is true, as `tool when condition`."""
+    policies: tuple[str, ...] = ()
+    """Calls that are made although strangers' words may be in them, as `tool when condition`."""
     opens_config: tuple[str, ...] = ()
     """What may be written although it configures tools outside, as `toolset or step: pattern`."""
     opens_secrets: tuple[str, ...] = ()
@@ -316,6 +320,15 @@ def _rights(place: Place) -> RightsUse:
         refused=tuple(name for name in named if name not in allowed),
         needs_approval=tuple(
             tool.name for tool in tools if tool.name in allowed and rights.needs_approval(tool)
+        ),
+        approval_when=tuple(
+            f"{name} when {condition}"
+            for name, conditions in place.recipe.permissions.approval_when.items()
+            for condition in conditions
+        ),
+        policies=tuple(
+            f"{name} when {condition}"
+            for name, condition in place.recipe.permissions.policies.items()
         ),
         opens_config=tuple(_opened(place.recipe, "allow_config")),
         opens_secrets=tuple(_opened(place.recipe, "allow_secrets")),

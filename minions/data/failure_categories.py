@@ -68,7 +68,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
-        untrusted-examples
+        untrusted-examples untrusted-policy
         write-not-allowed approval-denied untrusted-words question-declined needs-decision
         decision-needed in-doubt
         call-in-doubt

@@ -82,6 +82,12 @@ class Permissions:
     """
     requires_approval: tuple[str, ...] = ()
     """Full names of tools of which every call needs approval."""
+    approval_when: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """By full name of a tool: conditions over `args` and `inputs`. A call of which one is true, or
+    cannot be told, needs approval."""
+    policies: Mapping[str, str] = field(factory=dict)
+    """By full name of a tool: a condition over `args` and `inputs`. A call of which it is true is
+    made also where its arguments may hold strangers' words."""
     untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: the recipe does not say."""

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from attrs import evolve
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from minions.contracts.tools import Effect, Reads, ToolSpec
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.catalog import Catalog
+from minions.recipe.expressions.template import Templates
 from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse, UntrustedRule
 
 ALLOW_WRITE: Final = "allow_write"
@@ -25,11 +28,23 @@ class _OwnRights(Struct, frozen=True):
     permissions: Permissions
     toolsets: Mapping[str, str]
     """The toolset's own name, by the prefix under which the recipe opens it."""
+    templates: Templates | None = None
+    """Compiles its conditions."""
+    inputs: Mapping[str, JsonValue] = {}
+    """What conditions read as `inputs`."""
 
     @classmethod
     def by(cls, permissions: Permissions, uses: Iterable[ToolsetUse]) -> _OwnRights:
         """The permissions of a recipe that opens these toolsets."""
         return cls(permissions, {use.prefix or use.name: use.name for use in uses})
+
+    @classmethod
+    def of(cls, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None) -> _OwnRights:
+        """The permissions of a recipe, in a run with these inputs."""
+        own = cls.by(recipe.permissions, recipe.tools)
+        if not (recipe.permissions.approval_when or recipe.permissions.policies):
+            return own
+        return structs.replace(own, templates=recipe.templates, inputs=inputs or {})
 
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
         """The permission that the tool lacks in this recipe; None: it may be called."""
@@ -45,16 +60,56 @@ class _OwnRights(Struct, frozen=True):
         is_granted = any(self._grants(written, tool, is_own=is_own) for written in granted)
         return None if is_granted else ALLOW_WRITE
 
-    def asks(self, tool: ToolSpec, *, is_own: bool) -> bool:
-        """Whether each call of the tool needs approval: the tool is named, or its toolset."""
+    def asks(self, tool: ToolSpec, *, is_own: bool, arguments: str | None = None) -> bool:
+        """Whether each call of the tool needs approval: the tool is named, or its toolset; or this
+        call does.
+
+        Args:
+            arguments: Of the call, as JSON text; None: no call is meant.
+        """
         if self.permissions.is_strangers and _reaches_out(tool):
             return True
-        if not self.permissions.requires_approval:
-            return False
-        return any(
+        if self.permissions.requires_approval and any(
             self._is_about(written, tool, is_own=is_own, with_toolset=True)
             for written in self.permissions.requires_approval
+        ):
+            return True
+        if arguments is None or not self.permissions.approval_when:
+            return False
+        return any(
+            self._is_about(written, tool, is_own=is_own)
+            and self._holds(condition, arguments, otherwise=True)
+            for written, conditions in self.permissions.approval_when.items()
+            for condition in conditions
         )
+
+    def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
+        """What the recipe says of a call whose arguments may hold strangers' words; None: nothing.
+
+        Args:
+            arguments: As JSON text.
+        """
+        for written, condition in self.permissions.policies.items():
+            is_meant = self._is_about(written, tool, is_own=is_own)
+            if is_meant and self._holds(condition, arguments, otherwise=False):
+                return UntrustedRule.ALLOW
+        return self.permissions.untrusted
+
+    def _holds(self, condition: str, arguments: str, *, otherwise: bool) -> bool:
+        """Whether a condition over a call is true.
+
+        Args:
+            otherwise: The answer where it cannot be told: an argument is not there, or is of
+                another type than the condition takes.
+        """
+        if self.templates is None:
+            return otherwise
+        try:
+            args = parse_json(arguments or "{}")
+            scope = {"args": args, "inputs": self.inputs}
+            return self.templates.compile_condition(condition).holds(scope)
+        except (MinionsError, ValueError):
+            return otherwise
 
     def _is_about(
         self, written: str, tool: ToolSpec, *, is_own: bool, with_toolset: bool = False
@@ -125,13 +180,21 @@ class Rights(Struct, frozen=True):
     """What the recipes state: the outer ones first, then this one."""
 
     @classmethod
-    def of(cls, recipe: AgentRecipe) -> Rights:
-        """The rights of the outermost recipe."""
-        return cls((_OwnRights.by(recipe.permissions, recipe.tools),))
+    def of(cls, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
+        """The rights of the outermost recipe.
 
-    def within(self, recipe: AgentRecipe) -> Rights:
-        """The rights of a recipe that is a step of this one."""
-        return Rights((*self._said, _OwnRights.by(recipe.permissions, recipe.tools)))
+        Args:
+            inputs: Those of a run, which its conditions read; None: none is meant.
+        """
+        return cls((_OwnRights.of(recipe, inputs),))
+
+    def within(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
+        """The rights of a recipe that is a step of this one.
+
+        Args:
+            inputs: Those of a run, which its conditions read; None: none is meant.
+        """
+        return Rights((*self._said, _OwnRights.of(recipe, inputs)))
 
     @property
     def may_write(self) -> bool:
@@ -172,11 +235,25 @@ class Rights(Struct, frozen=True):
         said = [each.permissions.untrusted for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
-    def needs_approval(self, tool: ToolSpec) -> bool:
-        """Whether each call of the tool needs approval."""
+    def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
+        """As `untrusted`, for one call: a policy that is true of it allows it.
+
+        Args:
+            arguments: As JSON text.
+        """
+        own = self._said[-1]
+        said = [each.untrusted(tool, arguments, is_own=each is own) for each in self._said]
+        return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
+
+    def needs_approval(self, tool: ToolSpec, arguments: str | None = None) -> bool:
+        """Whether each call of the tool needs approval, or this one.
+
+        Args:
+            arguments: Of the call, as JSON text; None: no call is meant.
+        """
         own = self._said[-1]
         for each in self._said:  # noqa: SIM110  # two calls less for each tool call
-            if each.asks(tool, is_own=each is own):
+            if each.asks(tool, is_own=each is own, arguments=arguments):
                 return True
         return False
 

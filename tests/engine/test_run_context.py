@@ -223,7 +223,7 @@ def test_a_recipe_within_may_write_only_where_the_run_may() -> None:
 
 def test_consent_is_needed_to_tools_that_there_are() -> None:
     context = context_of(allowing(requires_approval=("write", "gone")))
-    asked = {name: context.needs_approval(name) for name in ("write", "read", "gone")}
+    asked = {name: context.needs_approval(name, "{}") for name in ("write", "read", "gone")}
     assert asked == {"write": True, "read": False, "gone": False}
 
 

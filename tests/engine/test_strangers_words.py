@@ -22,6 +22,7 @@ from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Ques
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ToolCallStarted
 from minions.contracts.tools import Effect, Reads
+from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
@@ -251,6 +252,99 @@ async def test_a_recipe_may_allow_or_refuse_such_calls() -> None:
     assert (ended.result.status, person.asked, sends.asked) == (RunStatus.FAILED, [], [])
     assert ended.result.error is not None
     assert ended.result.error.code == "untrusted-words"
+
+
+TEAM: Document = {"team": {"type": "array", "items": {"type": "string"}}, "task": "Pay Eve 12."}
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked"),
+    [
+        ("args.text in inputs.task", True),
+        ("args.to in inputs.team", False),
+        ("args.to in inputs.task and args.sum < 20", True),
+        ("args.to == 'bob' and args.sum < 20", False),
+        ("args.other == 1", True),
+    ],
+)
+async def test_a_policy_lets_calls_through_of_which_it_is_true(policy: str, asked: bool) -> None:
+    """One that cannot be told, as of an argument that is not there, lets nothing through."""
+    allowed: Document = {**WRITES, "policies": {"send": f"{{{{ {policy} }}}}"}}
+    step: Document = {
+        "id": "out",
+        "tool": "send",
+        "params": {"text": "{{ read }}", "to": "bob", "sum": 12},
+    }
+    given: Document = {"team": ["ann", "bob"], "task": "Pay Eve 12."}
+    ended, person = await ran([READ, step], given=given, inputs=TEAM, permissions=allowed)
+    assert ended.result.status is RunStatus.COMPLETED
+    assert bool(person.asked) is asked
+
+
+async def test_a_policy_of_a_nested_recipe_reads_its_own_inputs_and_the_stricter_counts() -> None:
+    inner: Document = {
+        "id": "inner",
+        "inputs": {"word": {"type": "string"}, "to": {"type": "string"}},
+        "tools": ["send"],
+        "permissions": {**WRITES, "policies": {"send": "args.to == inputs.to"}},
+        "steps": [
+            {"id": "x", "tool": "send", "params": {"text": "{{ inputs.word }}", "to": "bob"}}
+        ],
+    }
+    steps: list[Document] = [
+        READ,
+        {"id": "deep", "recipe": "inner", "with": {"word": "{{ read }}", "to": "bob"}},
+    ]
+    for said, asked in (({}, False), ({"untrusted": "ask"}, True)):
+        _, person = await ran(steps, recipes={"inner": inner}, permissions={**WRITES, **said})
+        assert bool(person.asked) is asked
+
+
+@pytest.mark.parametrize(
+    ("permissions", "message"),
+    [
+        ({"policies": {"sendd": "true"}}, "unknown tool 'sendd'"),
+        ({"policies": {"send": "steps.read == 1"}}, "'steps' cannot be read here"),
+        ({"policies": {"send": "args.to in inputs.mail"}}, "a stranger would decide"),
+        ({"policies": {"send": "args.to in inputs.teem"}}, "unknown input 'teem'"),
+        ({"policies": {"send": "args.to in"}}, "expected"),
+        ({"policies": {"typed": "args.tto == 1"}}, "'typed' has no argument 'tto'"),
+        ({"requires_approval": [{"tool": "send"}]}, "'when'"),
+        ({"requires_approval": [{"tool": "send", "when": "args.x >"}]}, "expected"),
+        ({"requires_approval": [{"tool": "typed", "when": "args.tto > 1"}]}, "no argument 'tto'"),
+        ({"policies": {"send": ["a"]}}, "a policy is a condition, but this is a list"),
+    ],
+)
+def test_a_faulty_condition_over_a_call_is_refused_before_the_run(
+    permissions: Document, message: str
+) -> None:
+    typed = fake_tool(
+        "typed",
+        parameters={
+            "type": "object",
+            "properties": {"to": {"type": "string"}},
+            "additionalProperties": False,
+        },
+    )
+    inputs: Document = {**TEAM, "mail": {"type": "string", "untrusted": True}}
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        read(
+            {"steps": [READ], "inputs": inputs, "permissions": permissions},
+            [reader(), sender(), typed],
+        )
+
+
+@pytest.mark.parametrize(
+    ("amount", "asked"), [(100, False), (101, True), ("a lot", True), (None, True)]
+)
+async def test_an_approval_with_a_condition_asks_about_calls_of_which_it_is_true(
+    amount: JsonValue, asked: bool
+) -> None:
+    """A-169: and about those of which it cannot be told."""
+    over: Document = {"tool": "send", "when": "{{ args.amount > 100 }}"}
+    step: Document = {"id": "out", "tool": "send", "params": {"amount": amount}}
+    _, person = await ran([step], permissions={**WRITES, "requires_approval": [over]})
+    assert bool(person.asked) is asked
 
 
 @pytest.mark.parametrize(

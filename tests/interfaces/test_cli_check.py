@@ -176,6 +176,16 @@ RIGHTS = "id: r\npermissions: {%s}\ntools: [files]\nsteps: [{id: a, goal: Go}]\n
             "allow_write: true, untrusted: allow",
             ("minor", "permissions.untrusted"),
         ),
+        (
+            "allow_write: true",
+            "allow_write: true, requires_approval: [{tool: files__write, when: args.path == 'a'}]",
+            ("major", "permissions.requires_approval"),
+        ),
+        (
+            "allow_write: true, policies: {files__write: args.path == 'a'}",
+            "allow_write: true, policies: {files__write: args.path == 'b'}",
+            ("major", "permissions.policies"),
+        ),
     ],
 )
 def test_rights_that_callers_have_to_grant_are_part_of_the_contract(

@@ -202,7 +202,8 @@ class ToolBatch:
         recorder = view.context.scope.recorder
         # Asked once: of most calls nobody has to approve anything.
         words_of = self._words.get(call.key, ()) if self._words else ()
-        asks = bool(words_of) or view.context.needs_approval(call.request.name)
+        request = call.request
+        asks = bool(words_of) or view.context.needs_approval(request.name, request.arguments)
         edited = edited_call(view, call) if asks else call
         recorded = view.context.scope.recorded("tool_call", call.key)
         if recorded is not None:
@@ -333,8 +334,7 @@ class ToolBatch:
         what one reads is in no argument of another one.
         """
         rights = self.view.context.scope.rights
-        rule = stricter(rights.untrusted, words.rule)
-        if rule is UntrustedRule.ALLOW:
+        if stricter(rights.untrusted, words.rule) is UntrustedRule.ALLOW:
             return
         live = self.view.live_conversation
         has_history = live is not None and bool(live.history)
@@ -342,7 +342,11 @@ class ToolBatch:
             tool = self.view.tools.find(call.request.name)
             if tool is not None and rights.takes_effect(tool.spec):
                 found = words.reaching(self.view.own_id, call.request.name, has_history=has_history)
-                if found:
+                if not found:
+                    continue
+                said = rights.untrusted_call(tool.spec, call.request.arguments)
+                rule = stricter(said, words.rule)
+                if rule is not UntrustedRule.ALLOW:
                     self._words[call.key] = found
                 if rule is UntrustedRule.REFUSE:
                     self._refused.add(call.key)

@@ -350,10 +350,12 @@ class AgentContext(RunContext):
             f"The recipe does not allow the tool '{tool.name}' (permissions: {missing})."
         )
 
-    def needs_approval(self, tool: str) -> bool:
-        """Whether each call of that tool waits for a person's consent."""
+    def needs_approval(self, tool: str, arguments: str) -> bool:
+        """Whether a call of that tool with these arguments, as JSON text, waits for a person's
+        consent.
+        """
         found = self.tools.find(tool)
-        return found is not None and self.scope.rights.needs_approval(found.spec)
+        return found is not None and self.scope.rights.needs_approval(found.spec, arguments)
 
     async def warn(self, code: str, message: str) -> None:
         """Record something odd that does not stop the run, once, and show it in the result."""

@@ -108,7 +108,7 @@ class RunScope:
                 if recipe.inputs
                 else NO_SECRETS
             ),
-            rights=Rights.of(recipe),
+            rights=Rights.of(recipe, inputs),
             opening=opening,
             base_model=recipe.model,
             retry=recipe.retry,
@@ -135,7 +135,7 @@ class RunScope:
         opening = self.opening
         return evolve(
             self,
-            rights=self.rights.within(recipe),
+            rights=self.rights.within(recipe, inputs),
             opening=opening and opening.within(recipe, inputs or {}, made_of or {}),
             base_model=self.base_model.overlaid(recipe.model),
             retry=recipe.retry.over(self.retry if retry is None else retry),

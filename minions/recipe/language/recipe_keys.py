@@ -10,6 +10,7 @@ from typing import Final
 
 from minions.contracts.retry import CircuitPolicy
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.schedules import MissedRuns, Overlap
 from minions.recipe.text.key_types import (
@@ -257,6 +258,27 @@ MCP_SERVER: Final = Table(
     ),
 )
 
+APPROVAL: Final = Table(
+    "an approval",
+    (
+        text_key("tool", "The tool.", is_required=True),
+        text_key("when", "The condition, such as `args.amount > 100`.", is_required=True),
+    ),
+)
+_APPROVALS: Final[JsonSchema] = {
+    "items": {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {key.name: key.schema() for key in APPROVAL.keys},
+                "required": ["tool", "when"],
+                "additionalProperties": False,
+            },
+        ]
+    }
+}
+
 PERMISSIONS: Final = Table(
     "permissions",
     (
@@ -269,9 +291,15 @@ PERMISSIONS: Final = Table(
         Key(
             name="requires_approval",
             description="Tools of which every call needs approval; a toolset's name stands for "
-            "all of its tools.",
+            "all of its tools. `{tool: …, when: …}`: calls of which the condition over `args` and "
+            "`inputs` is true.",
             types=("array",),
-            shape=TEXTS,
+            shape=_APPROVALS,
+        ),
+        mapping_key(
+            "policies",
+            "By tool: a condition over `args` and `inputs`. A call of which it is true is made "
+            "also where words of a stranger may be in its arguments.",
         ),
         Key(
             name="untrusted",

@@ -17,8 +17,9 @@ from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import RecipeDraft, read_templates
-from minions.recipe.expressions.values import nearest
+from minions.recipe.checks.shapes import Shape, find_dead_end
+from minions.recipe.drafts import RecipeDraft, TemplateUse, read_condition, read_templates
+from minions.recipe.expressions.values import Reference, nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import ExecutionMode, InputSpec, Permissions, UntrustedRule
@@ -468,7 +469,11 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
     own, single = _split(node, names)
     section = read_section(own, keys.PERMISSIONS, report)
     approved: list[str] = []
-    for text in read_texts(section.items("requires_approval"), "a tool's name", report):
+    policies = _Policies(draft, names, report)
+    items = section.items("requires_approval")
+    conditional = [each for each in items if isinstance(each, MappingNode)]
+    plain = tuple(each for each in items if not isinstance(each, MappingNode))
+    for text in read_texts(plain, "a tool's name", report):
         if text.text not in names.tools and text.text not in names.toolsets:
             _report_unknown(text.node.place, text.text, names, report)
         approved += names.of(text.text)
@@ -477,8 +482,107 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         allow_write=section.plain("allow_write", False) is True,
         tools=_list_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys(approved)),
+        approval_when=policies.approvals(conditional),
+        policies=policies.policies(section.mapping("policies")),
         untrusted=UntrustedRule(rule) if rule in set(UntrustedRule) else None,
     )
+
+
+class _Policies(Struct, frozen=True):
+    """Reads conditions over the arguments of calls."""
+
+    draft: RecipeDraft
+    names: _Names
+    report: Report
+
+    def approvals(self, nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
+        """The items of `requires_approval` that have a condition, by tool."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in nodes:
+            section = read_section(node, keys.APPROVAL, self.report)
+            tool, condition = section.scalar("tool"), section.scalar("when")
+            if tool is None or condition is None:
+                continue
+            name = str(tool.value)
+            for each in self._tools(tool.place, name, with_toolsets=True):
+                text = self._condition(each, condition)
+                if text is not None:
+                    found[each] = (*found.get(each, ()), text)
+        return found
+
+    def policies(self, node: MappingNode | None) -> dict[str, str]:
+        """The conditions under `policies`, by tool."""
+        found: dict[str, str] = {}
+        for entry in node.entries if node is not None else ():
+            if not isinstance(entry.value, ScalarNode):
+                message = f"a policy is a condition, but this is {type_of(entry.value)}"
+                self.report(entry.value.place.fault("wrong-type", message))
+                continue
+            for tool in self._tools(entry.key_node.place, entry.key, with_toolsets=False):
+                text = self._condition(tool, entry.value, is_policy=True)
+                if text is not None:
+                    found[tool] = text
+        return found
+
+    def _tools(self, place: Place, name: str, *, with_toolsets: bool) -> tuple[str, ...]:
+        names = self.names
+        if name not in names.tools and not (with_toolsets and name in names.toolsets):
+            _report_unknown(place, name, names, self.report)
+            return ()
+        return names.of(name) if with_toolsets else (name,)
+
+    def _condition(self, tool: str, node: ScalarNode, *, is_policy: bool = False) -> str | None:
+        """The expression, without braces; None: it is none, which was reported."""
+        uses = read_condition(node, self.report, self.draft.templates)
+        for use in uses:
+            for reference in use.references:
+                self._check(tool, use, reference, is_policy=is_policy)
+        return f"{node.value}" if uses else None
+
+    def _check(self, tool: str, use: TemplateUse, reference: Reference, *, is_policy: bool) -> None:
+        path, place = reference.path, use.place_of(reference)
+        name = str(path[1]) if len(path) > 1 else ""
+        if path[0] not in ("args", "inputs"):
+            self.report(
+                place.fault(
+                    "unknown-reference",
+                    f"'{path[0]!s:.60}' cannot be read here",
+                    help="a condition over a call reads its arguments, `args.NAME`, and the "
+                    "recipe's `inputs.NAME`",
+                )
+            )
+        elif path[0] == "inputs":
+            self._check_input(place, name, is_policy=is_policy)
+        elif tool in self.draft.tools.specs and name:
+            shape = Shape.of(self.draft.tools.specs[tool].parameters)
+            dead = find_dead_end(shape, path[1:])
+            if dead is not None:
+                self.report(
+                    place.fault(
+                        "unknown-reference",
+                        f"'{tool}' has no argument '{'.'.join(map(str, path[1:])):.60}'",
+                        label=suggestion(str(path[1 + dead.depth]), dead.names),
+                    )
+                )
+
+    def _check_input(self, place: Place, name: str, *, is_policy: bool) -> None:
+        inputs = self.draft.inputs
+        if name not in inputs:
+            self.report(
+                place.fault(
+                    "unknown-reference",
+                    f"unknown input '{name:.60}'",
+                    label=suggestion(name, tuple(inputs)),
+                )
+            )
+        elif is_policy and inputs[name].is_untrusted:
+            self.report(
+                place.fault(
+                    "untrusted-policy",
+                    f"a policy reads the untrusted input '{name}': a stranger would decide",
+                    help="read inputs of whoever starts the run",
+                )
+            )
 
 
 def tools_within(draft: RecipeDraft, catalog: Catalog) -> tuple[str, ...]:

@@ -182,6 +182,8 @@ def _permission_words(rights: RightsUse) -> str:
     for word, names in (
         ("refused", rights.refused),
         ("needs approval", rights.needs_approval),
+        ("needs approval of", rights.approval_when),
+        ("strangers' words may be in", rights.policies),
         ("may write what configures tools", rights.opens_config),
         ("may use secrets", rights.opens_secrets),
     ):
@@ -325,7 +327,12 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
 
 
 def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
-    opened = {"opens_config": rights.opens_config, "opens_secrets": rights.opens_secrets}
+    opened = {
+        "approval_when": rights.approval_when,
+        "policies": rights.policies,
+        "opens_config": rights.opens_config,
+        "opens_secrets": rights.opens_secrets,
+    }
     return {
         "allowed": list(rights.allowed),
         "refused": list(rights.refused),
