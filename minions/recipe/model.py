@@ -230,6 +230,11 @@ class StepSpec:
         return None
 
     @property
+    def carries_out_plans(self) -> bool:
+        """Whether it writes files and runs commands that a model plans."""
+        return False
+
+    @property
     def called_tools(self) -> tuple[str, ...]:
         """Full names of the tools that the step calls itself."""
         return ()

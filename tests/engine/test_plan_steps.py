@@ -33,7 +33,7 @@ from minions.engine.views.run_detail import show_run
 from minions.interfaces.cli.console.printed_results import result_to_json
 from minions.recipe.kinds.plan_kind import QUESTION
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import recipe_from_document
+from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from mortal import World
 
 PLAN: Final[dict[str, JsonValue]] = {
@@ -152,6 +152,51 @@ async def test_a_task_is_planned_and_the_plan_is_carried_out(work: Work) -> None
         "replans": 0,
     }
     assert len(work.prompts) == 3
+
+
+class Person(Decider):
+    """Approves all calls; keeps whose words each was said to hold."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        self.asked.append((request.tool, request.words_of))
+        return Verdict.APPROVED
+
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
+        return NoAnswer.LATER
+
+
+async def test_what_a_plan_writes_that_was_made_of_a_strangers_words_is_asked_about(
+    work: Work,
+) -> None:
+    """A-168: the check names it before the run. A plan says `allow` for itself alone."""
+    extensions, person = built_in_extensions(), Person()
+    step: JsonValue = {
+        "id": "work",
+        "plan": "Do {{ inputs.ticket }}",
+        "workspace": str(work.folder),
+        "approval": "none",
+    }
+    document: dict[str, JsonValue] = {
+        "id": "do",
+        "inputs": {"ticket": {"type": "string", "untrusted": True}},
+        "permissions": {"allow_write": True},
+        "steps": [step],
+    }
+    checked = check_recipe_text(json.dumps(document), "do.yaml", extensions.catalog())
+    assert [(each.code, "inputs.ticket" in each.message) for each in checked.faults] == [
+        ("untrusted-flow", True)
+    ]
+    services = evolve(work.services, decider=person)
+    executor = AgentExecutor(ScriptedModel(worker()), extensions=extensions, services=services)
+    recipe = recipe_from_document(document, extensions.catalog())
+    result = await executor.execute(recipe, {"ticket": "Write a shop"})
+    assert result.status is RunStatus.COMPLETED
+    assert [tool for tool, _ in person.asked] == ["files__write_many", "files__write_many"]
+    assert all("input ticket" in words for _, words in person.asked)
+    assert work.files() == FILES
 
 
 # --- prompts ------------------------------------------------------------------------------------

@@ -277,6 +277,8 @@ class _Walk:
             yield from self._find_reached(at, step, step.called_tools, self._arrived[at].get(WORK))
         else:
             yield from self._offered_flows(at, step)
+        if isinstance(step, StepSpec) and step.carries_out_plans:
+            yield from self._planned_flows(at, step)
         if isinstance(step, StepSpec) and step.decision_tool is not None:
             named = (step.decision_tool.tool,)
             yield from self._find_reached(at, step, named, self._arrived[at].get(DECISION))
@@ -303,6 +305,13 @@ class _Walk:
                 told = _Trace.to(FlowNode(step.id, _kind(step)), trace)
                 node = FlowNode(step.id, tool.name)
                 yield _flow(_Trace.to(node, told), tool, nodes, self._rights)
+
+    def _planned_flows(self, at: int, step: StepSpec) -> Iterator[Flow]:
+        """The flow into what a plan writes and runs, which a model makes of untrusted text."""
+        trace = self._entering(at)
+        if trace is not None and self._rights.may_write:
+            node = FlowNode(step.id, step.kind)
+            yield _flow(_Trace.to(node, trace), ToolSpec(name=step.kind), (), self._rights)
 
     def _is_sink(self, tool: ToolSpec) -> bool:
         """Whether it writes, sends or spends, and nobody is asked before."""
@@ -590,12 +599,14 @@ def _report(
     private = _private_names(flows)
     within = f"; it could send what {', '.join(private)} holds" if private else ""
     place = step.section.place_of(step.kind or "id")
+    is_plan = first.tool == step.kind
+    asking = "" if is_plan else f"set permissions: {{requires_approval: [{first.tool}]}}, "
     report(
         place.fault(
             "untrusted-flow",
             f"untrusted text can reach '{first.tool}'{_BEFORE[first.rule]}: "
             f"{first.words}{also}{within}{same}",
-            help=f"set permissions: {{requires_approval: [{first.tool}]}}{_or_else(catalog)}",
+            help=f"{asking}{_or_else(catalog)}",
             is_warning=is_warning,
         )
     )
@@ -612,11 +623,11 @@ def _or_else(catalog: Catalog) -> str:
     """What else makes the text harmless, for people."""
     if catalog.is_strict_in_full:
         return (
-            "; where the operator is strict in full, no question, no schema of numbers or lists, "
-            "and no 'reads: trusted' of the recipe counts"
+            "or leave the text out: where the operator is strict in full, no question, no schema "
+            "of numbers or lists, and no 'reads: trusted' of the recipe counts"
         )
     return (
-        ", let an ask step show the text and 'when' read its answer, or declare the source "
+        "let an ask step show the text and 'when' read its answer, or declare the source "
         "'reads: trusted'"
     )
 

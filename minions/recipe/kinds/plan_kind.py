@@ -90,6 +90,10 @@ class PlanSpec(StepSpec):
         return PersonQuestion(text=QUESTION, form=None, timeout_s=None)
 
     @property
+    def carries_out_plans(self) -> bool:
+        return self.is_run
+
+    @property
     def offered_tools(self) -> tuple[str, ...]:
         return self.tools
 
