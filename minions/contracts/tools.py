@@ -155,6 +155,13 @@ class ToolSpec:
         return self.reads is not Reads.TRUSTED
 
     @property
+    def is_asking_others(self) -> bool:
+        """Whether strangers answer it, who read its arguments: it says that they wrote what it
+        reads.
+        """
+        return self.reads is Reads.UNTRUSTED and not self.is_contained
+
+    @property
     def is_write(self) -> bool:
         """Whether it declares a write, which needs `permissions.allow_write`."""
         return self.effect in (Effect.IDEMPOTENT, Effect.ONCE)

@@ -68,7 +68,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
-        untrusted-examples untrusted-policy
+        untrusted-examples untrusted-policy private-flow
         write-not-allowed approval-denied untrusted-words question-declined needs-decision
         decision-needed in-doubt
         call-in-doubt

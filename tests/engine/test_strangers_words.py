@@ -376,6 +376,35 @@ async def test_a_tool_that_declares_nothing_is_no_stranger() -> None:
     assert person.asked == []
 
 
+async def test_private_data_reaches_no_other_party_unasked() -> None:
+    """Of a tool that only reads: strangers answer it, and see its arguments."""
+    files = reader("files__read", Reads.PRIVATE, "the secret plan")
+    page, other = reader("page", text="Welcome"), reader("files__find", Reads.UNTRUSTED)
+    look: Document = {"id": "read", "tool": "files__read"}
+    for name, asked in (("page", [("files__read (step read)",)]), ("files__find", [])):
+        get: Document = {"id": "get", "tool": name, "params": {"q": "{{ read }}"}}
+        ended, person = await ran([look, get], tools=[files, page, other])
+        assert ended.result.status is RunStatus.COMPLETED
+        assert whose(person) == asked
+    mail: Document = {"id": "get", "tool": "page", "params": {"q": "{{ note }}"}}
+    _, person = await ran([{"id": "note", "tool": "mail"}, mail], tools=[reader(), page])
+    assert person.asked == []  # what strangers wrote may go to strangers
+
+
+async def test_a_model_that_has_read_private_data_asks_others_nothing_unasked() -> None:
+    files = reader("files__read", Reads.PRIVATE, "the secret plan")
+    step: Document = {"id": "work", "goal": "Look.", "tools": ["files__read", "page"]}
+    answers: list[Answer] = [
+        tool_request("page", {"q": "before"}),
+        tool_request("files__read"),
+        tool_request("page", {"q": "after"}),
+        "done",
+    ]
+    ended, person = await ran([step], tools=[files, reader("page")], answers=answers)
+    assert ended.result.status is RunStatus.COMPLETED
+    assert person.asked == [('page {"q":"after"}', ("files__read (step work)",))]
+
+
 async def test_an_output_out_of_the_cache_holds_what_it_can_hold() -> None:
     cache = MemoryStepCache()
     step: Document = {
@@ -458,17 +487,22 @@ def recipes(draw: st.DrawFn) -> list[Document]:
     texts = ["'plain'", "inputs.note", "inputs.calm"]
     for number in range(draw(st.integers(2, 7))):
         name = f"s{number}"
-        text = draw(st.sampled_from(texts))
+        text = draw(st.sampled_from(texts[-3:]))
         if draw(st.booleans()):
             text = draw(
                 st.sampled_from(
                     [f"({text} | upper | lower)", f"({text} ~ '.')", f"({text} | default('x'))"]
                 )
             )
-        kind = draw(st.sampled_from(["read", "set", "ask", "send", "work", "loop", "deep"]))
+        kinds = ["read", "own", "set", "ask", "send", "get", "work", "loop", "deep"]
+        kind = draw(st.sampled_from(kinds))
         step: Document
         if kind == "read":
             step = {"id": name, "tool": "mail"}
+        elif kind == "own":
+            step = {"id": name, "tool": "own__file"}
+        elif kind == "get":
+            step = {"id": name, "tool": "page", "params": {"q": f"{{{{ {text} }}}}"}}
         elif kind == "set":
             step = {"id": name, "set": {"t": f"{{{{ {text} }}}}"}}
             texts.append(f"{name}.t")
@@ -477,7 +511,11 @@ def recipes(draw: st.DrawFn) -> list[Document]:
         elif kind == "send":
             step = {"id": name, "tool": "send", "params": {"text": f"{{{{ {text} }}}}"}}
         elif kind == "work":
-            tools = draw(st.sampled_from([["send"], ["mail"], ["mail", "send"]]))
+            tools = draw(
+                st.sampled_from(
+                    [["send"], ["mail"], ["mail", "send"], ["own__file", "page"], ["page"]]
+                )
+            )
             step = {"id": name, "goal": f"Work with {{{{ {text} }}}}", "tools": list(tools)}
         elif kind == "loop":
             step = {
@@ -518,23 +556,24 @@ GIVEN: Document = {
 
 
 async def _sent(
-    steps: list[Document], word: str, *, go: bool
+    steps: list[Document], word: str, own: str, *, go: bool
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]], set[str]]:
-    """The arguments of each call of `send`, by its key; whose words those hold that were asked
-    about; and the codes of what the check says of the recipe.
+    """The arguments of each call of `send` and `page`, by its key; whose words those hold that were
+    asked about; and the codes of what the check says of the recipe.
     """
     keeper = Keeper()
     tools = [reader(text=f"a mail with {word}"), sender(), fake_tool("note", effect=Effect.PURE)]
     tools[2] = evolve(tools[2], spec=evolve(tools[2].spec, reads=Reads.TRUSTED))
+    tools += [reader("own__file", Reads.PRIVATE, f"own {own}"), reader("page", text="plain")]
     document: Document = {"steps": list(steps), "inputs": GIVEN}
     recipe = read(document, tools, {"deep": DEEP})
     services = evolve(deterministic_services(), decider=keeper)
     given: Document = {"note": f"note {word}", "calm": "plain", "go": go}
     ended = await run_of(recipe, echo, tools=tools, services=services, inputs=given)
     sent = {
-        entry.key: entry.fact.arguments
+        entry.key: f"{entry.fact.tool} {entry.fact.arguments}"
         for entry in ended.entries
-        if isinstance(entry.fact, ToolCallStarted) and entry.fact.tool.endswith("send")
+        if isinstance(entry.fact, ToolCallStarted) and entry.fact.tool in ("send", "page")
     }
     names = {tool.spec.name: tool.spec for tool in tools}
     catalog = Catalog(tools=names, find_recipe=among({"deep": DEEP}))
@@ -569,15 +608,21 @@ def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_
     """A-168: whatever the recipe, over two runs that differ in the words alone."""
 
     async def both() -> None:
-        runs = [await _sent(steps, word, go=go) for word in ("alpha", "omega")]
-        unasked = [
-            Counter((_HASH.sub("", key), sent[key]) for key in sent.keys() - asked.keys())
-            for sent, asked, _ in runs
-        ]
-        assert unasked[0] == unasked[1]
-        _, asked, codes = runs[0]
+        one, asked, codes = await _sent(steps, "alpha", "alpha", go=go)
+        # What reaches `send` depends on no word unasked; what reaches `page` on none of our own.
+        for mail, own, tool in (("omega", "omega", "send"), ("alpha", "omega", "page")):
+            other, others_asked, _ = await _sent(steps, mail, own, go=go)
+            unasked = [
+                Counter(
+                    (_HASH.sub("", key), sent[key])
+                    for key in sent.keys() - known.keys()
+                    if sent[key].startswith(tool)
+                )
+                for sent, known in ((one, asked), (other, others_asked))
+            ]
+            assert unasked[0] == unasked[1]
         assert all(asked.values())
-        if "untrusted-flow" not in codes:
+        if not codes & {"untrusted-flow", "private-flow"}:
             assert not asked
 
     asyncio.run(both())

@@ -340,8 +340,11 @@ class ToolBatch:
         has_history = live is not None and bool(live.history)
         for call in calls:
             tool = self.view.tools.find(call.request.name)
-            if tool is not None and rights.takes_effect(tool.spec):
+            takes_effect = tool is not None and rights.takes_effect(tool.spec)
+            if tool is not None and (takes_effect or tool.spec.is_asking_others):
                 found = words.reaching(self.view.own_id, call.request.name, has_history=has_history)
+                if not takes_effect:  # it changes nothing, but others read its arguments
+                    found = words.private_among(found, tool.spec)
                 if not found:
                     continue
                 said = rights.untrusted_call(tool.spec, call.request.arguments)

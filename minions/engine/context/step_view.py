@@ -196,7 +196,7 @@ class StepView(RunContext):
             return
         found = self.context.tools.find(tool)
         if found is not None and may_bring_words(found.spec):
-            words.read(self.own_id, tool)
+            words.read(self.own_id, found.spec)
 
     def with_older_borders(self) -> StepView:
         """The same step, with the prompts of earlier versions."""

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from minions.contracts.tools import Reads, ToolSpec
-from minions.recipe.checks.flows import WordPaths
+from minions.recipe.checks.flows import WordPaths, toolset_of
 from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source
 from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
 
 WordsOf: TypeAlias = tuple[str, ...]
 """Whose words, each as a person reads it: `http__get (step read)`, `input ticket`."""
 _SAID: Final = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})
+_HISTORY: Final = "earlier turns of the session"
 NO_PATHS: Final = WordPaths(frozenset(), {}, ())
 
 
@@ -38,6 +39,7 @@ class StrangersWords:
         given: Mapping[str, WordsOf] | None = None,
         everywhere: WordsOf = (),
         rule: UntrustedRule = UntrustedRule.ALLOW,
+        private: dict[str, str] | None = None,
     ) -> None:
         """Nothing has been read yet.
 
@@ -50,8 +52,11 @@ class StrangersWords:
             everywhere: The words in a recipe that was itself written, or asked for, by a model that
                 had read them.
             rule: What the recipes say around one with words everywhere: it cannot say less.
+            private: Those of the recipe around it, which is added to; None: it has its own.
         """
         self.rule = rule
+        self.private: dict[str, str] = {} if private is None else private
+        """The toolset of private data, by the words that tell it; "" where it is not known."""
         self._recipe = recipe
         self._paths = paths
         self._has_ended = has_ended
@@ -61,9 +66,12 @@ class StrangersWords:
         self._places = {step.id: at for at, step in enumerate(recipe.steps)}
         self._read: dict[int, dict[str, None]] = {}
 
-    def read(self, step_id: str, tool: str) -> None:
+    def read(self, step_id: str, tool: ToolSpec) -> None:
         """A step of the recipe was given the result of a call."""
-        self.add(step_id, (f"{tool} (step {self._path}{step_id})",))
+        words = f"{tool.name} (step {self._path}{step_id})"
+        if tool.reads is Reads.PRIVATE:
+            self.private[words] = toolset_of(tool)
+        self.add(step_id, (words,))
 
     def add(self, step_id: str, words: Iterable[str]) -> None:
         """What a step gives holds these words, too."""
@@ -76,8 +84,11 @@ class StrangersWords:
 
         Then it holds the words that it can hold.
         """
-        if self._places.get(step_id) in self._paths.reached:
-            self.add(step_id, (f"{what} (step {self._path}{step_id})",))
+        at, words = self._places.get(step_id), f"{what} (step {self._path}{step_id})"
+        if at in self._paths.reached:
+            self.add(step_id, (words,))
+        if at in self._paths.private:
+            self.private[words] = ""
 
     def assume_all(self, what: str) -> None:
         """As `assume`, of every step: the run executes one item of another one."""
@@ -106,8 +117,10 @@ class StrangersWords:
             is_own = tool in step.called_tools
             if not is_own and decision is not None and tool == decision.tool:
                 slot, is_own = DECISION, True
-        if has_history and self._is_shared_reached():
-            found["earlier turns of the session"] = None
+        if has_history and self._is_shared_in(self._paths.reached):
+            found[_HISTORY] = None
+            if self._is_shared_in(self._paths.private):
+                self.private[_HISTORY] = ""
         self._collect(self._paths.into.get(Edge(at, slot), ()), found)
         if not is_own:
             found.update(self._read.get(at, {}))
@@ -137,9 +150,14 @@ class StrangersWords:
         self._collect(self._paths.output, found)
         return tuple(found)
 
-    def _is_shared_reached(self) -> bool:
+    def private_among(self, words: WordsOf, tool: ToolSpec) -> WordsOf:
+        """Those of the words that tell private data of another toolset than the tool's."""
+        own = toolset_of(tool)
+        return tuple(each for each in words if self.private.get(each, own) != own)
+
+    def _is_shared_in(self, steps: frozenset[Source]) -> bool:
         return any(
-            at in self._paths.reached and isinstance(step, StepSpec) and step.shares_conversation
+            at in steps and isinstance(step, StepSpec) and step.shares_conversation
             for at, step in enumerate(self._recipe.steps)
         )
 

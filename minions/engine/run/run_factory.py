@@ -400,9 +400,10 @@ def _words_within(
     step_id, recipe = _own_id(outer, path), inner.recipe
     given: Mapping[str, WordsOf] | None = None
     everywhere: WordsOf = ()
-    rule = UntrustedRule.ALLOW
+    rule, private = UntrustedRule.ALLOW, None
     if outer.words is not None:
         given = outer.words.given_to(step_id, recipe.inputs)
+        private = outer.words.private if given is not None else None
         if given is None:
             everywhere, rule = outer.words.reaching(step_id), outer.scope.rights.untrusted
     if built.word_paths is None and not everywhere:
@@ -414,6 +415,7 @@ def _words_within(
         path=inner.scope.path,
         given=given,
         everywhere=everywhere,
+        private=private,
         rule=stricter(rule, outer.words.rule if outer.words is not None else rule),
     )
 

@@ -31,6 +31,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.terms import Term
 from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
+from minions.recipe.nested_recipes import recipes_within
 from minions.recipe.permissions import Rights, tool_specs
 from minions.recipe.text.sections import Report
 
@@ -70,6 +71,8 @@ class Flow(Struct, frozen=True, kw_only=True):
 
     toolset: str
     """The toolset of the tool at its end."""
+    is_private: bool = False
+    """Whether it is private data that passes, to a tool that gives its arguments to others."""
     rule: UntrustedRule
     """What a run does with such a call; where the text begins with a tool that does not say what it
     reads, it is made."""
@@ -143,7 +146,22 @@ def find_flows(
         in_full: As for `text_edges`.
     """
     inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
-    return _Walk(recipe, tools_of, Rights.of(recipe), inputs, in_full=in_full).found().flows
+    rights = Rights.of(recipe)
+    found = _Walk(recipe, tools_of, rights, inputs, in_full=in_full).found().flows
+    if not _reads_private(recipe, tools_of):
+        return found
+    no_inputs = frozenset[str]()
+    private = _Walk(recipe, tools_of, rights, no_inputs, in_full=in_full, of_private=True)
+    return (*found, *private.found().flows)
+
+
+def _reads_private(recipe: AgentRecipe, tools_of: ToolsOf) -> bool:
+    """Whether a tool of the recipe, or of one within it, reads private data."""
+    return any(
+        tool.reads is Reads.PRIVATE
+        for each in (recipe, *recipes_within(recipe))
+        for tool in tools_of(each).values()
+    )
 
 
 class WordPaths(Struct, frozen=True):
@@ -157,12 +175,19 @@ class WordPaths(Struct, frozen=True):
     """Those of them from which words come, by the step and slot that they reach."""
     output: Sequence[Source]
     """Those whose words the output of the recipe may hold."""
+    private: frozenset[Source] = frozenset()
+    """The steps whose output may hold private data, by index."""
 
     @classmethod
     def of(cls, recipe: AgentRecipe, tools_of: ToolsOf) -> WordPaths:
         """The ways through a recipe, from its untrusted inputs and the tools that it may call."""
         inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
-        return _Walk(recipe, tools_of, Rights.of(recipe), inputs).ways()
+        rights = Rights.of(recipe)
+        ways = _Walk(recipe, tools_of, rights, inputs).ways()
+        if not _reads_private(recipe, tools_of):
+            return ways
+        walk = _Walk(recipe, tools_of, rights, frozenset(), of_private=True)
+        return structs.replace(ways, private=walk.reached())
 
 
 class _Walk:
@@ -176,9 +201,17 @@ class _Walk:
         inputs: frozenset[str],
         *,
         in_full: bool = False,
+        of_private: bool = False,
     ) -> None:
+        """Nothing is followed yet.
+
+        Args:
+            of_private: Follow private data to tools that give their arguments to others, instead of
+                untrusted text to tools with an effect.
+        """
         self._recipe = recipe
         self._in_full = in_full
+        self._of_private = of_private
         self._tools_of = tools_of
         self._rights = rights
         self._inputs = inputs
@@ -242,7 +275,7 @@ class _Walk:
         if entering is not None and not called:
             return _Trace.to(FlowNode(step.id, _kind(step)), entering)
         for tool in self._specs(called):
-            if tool.is_untrusted or entering is not None:
+            if self._is_source(tool) or entering is not None:
                 return _Trace.to(_read(step, tool), entering)
         return None
 
@@ -256,8 +289,11 @@ class _Walk:
     def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
         step = self._recipe.steps[at]
         for tool in self._specs(_find_offered(step)):
-            if tool.is_untrusted:
+            if self._is_source(tool):
                 yield tool, _Trace.to(_read(step, tool))
+
+    def _is_source(self, tool: ToolSpec) -> bool:
+        return tool.reads is Reads.PRIVATE if self._of_private else tool.is_untrusted
 
     def _specs(self, names: Sequence[str]) -> Iterator[ToolSpec]:
         """The tools of these names that may be called."""
@@ -291,7 +327,7 @@ class _Walk:
             if self._is_sink(tool):
                 node = FlowNode(step.id, tool.name)
                 within = _secrets(self._recipe, step)
-                yield _flow(_Trace.to(node, trace), tool, within, self._rights)
+                yield from self._told(_flow(_Trace.to(node, trace), tool, within, self._rights))
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
@@ -304,18 +340,29 @@ class _Walk:
             if trace is not None and self._is_sink(tool):
                 told = _Trace.to(FlowNode(step.id, _kind(step)), trace)
                 node = FlowNode(step.id, tool.name)
-                yield _flow(_Trace.to(node, told), tool, nodes, self._rights)
+                yield from self._told(_flow(_Trace.to(node, told), tool, nodes, self._rights))
+
+    def _told(self, flow: Flow) -> Iterator[Flow]:
+        """The flow; none where data goes back to the toolset that read them."""
+        if not self._of_private:
+            yield flow
+        elif flow.private:
+            yield structs.replace(flow, is_private=True)
 
     def _planned_flows(self, at: int, step: StepSpec) -> Iterator[Flow]:
         """The flow into what a plan writes and runs, which a model makes of untrusted text."""
         trace = self._entering(at)
-        if trace is not None and self._rights.may_write:
+        if trace is not None and self._rights.may_write and not self._of_private:
             node = FlowNode(step.id, step.kind)
             yield _flow(_Trace.to(node, trace), ToolSpec(name=step.kind), (), self._rights)
 
     def _is_sink(self, tool: ToolSpec) -> bool:
-        """Whether it writes, sends or spends, and nobody is asked before."""
-        return not self._rights.needs_approval(tool) and self._rights.takes_effect(tool)
+        """Whether it writes, sends or spends, and nobody is asked before; of private data: whether
+        it only gives its arguments to others.
+        """
+        takes_effect = self._rights.takes_effect(tool)
+        is_sink = tool.is_asking_others and not takes_effect if self._of_private else takes_effect
+        return is_sink and not self._rights.needs_approval(tool)
 
     # --- nested recipes -----------------------------------------------------------------------
 
@@ -327,7 +374,14 @@ class _Walk:
         key = (id(inner), inputs)
         if key not in self._nested:
             rights = self._rights.within(inner)
-            walk = _Walk(inner, self._tools_of, rights, inputs, in_full=self._in_full)
+            walk = _Walk(
+                inner,
+                self._tools_of,
+                rights,
+                inputs,
+                in_full=self._in_full,
+                of_private=self._of_private,
+            )
             self._nested[key] = walk.found()
         return self._nested[key]
 
@@ -415,9 +469,9 @@ def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode], rights: Rig
     Args:
         within: Further places whose data is within reach at its end.
     """
-    private = _private_within((*trace.private, *within), _toolset(tool))
+    private = _private_within((*trace.private, *within), toolset_of(tool))
     rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted
-    return Flow(path=trace.path(), private=tuple(private), toolset=_toolset(tool), rule=rule)
+    return Flow(path=trace.path(), private=tuple(private), toolset=toolset_of(tool), rule=rule)
 
 
 def _private_within(nodes: Sequence[FlowNode], toolset: str) -> Iterator[str]:
@@ -427,7 +481,7 @@ def _private_within(nodes: Sequence[FlowNode], toolset: str) -> Iterator[str]:
 
 
 def _private(tool: ToolSpec) -> str | None:
-    return _toolset(tool) if tool.reads is Reads.PRIVATE else None
+    return toolset_of(tool) if tool.reads is Reads.PRIVATE else None
 
 
 def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
@@ -442,7 +496,7 @@ def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
     return [FlowNode(step.id, f"inputs.{name}", "secrets") for name in secret]
 
 
-def _toolset(tool: ToolSpec) -> str:
+def toolset_of(tool: ToolSpec) -> str:
     """The toolset of a tool; the name itself for a registered one."""
     return (tool.origin or tool.name).partition("__")[0]
 
@@ -526,17 +580,18 @@ def check_untrusted_flows(
 
     ids = [step.id for step in recipe.steps]
     steps = dict(zip(ids, draft.steps, strict=True))
-    by_step: dict[str, list[Flow]] = {}
+    by_step: dict[tuple[str, bool], list[Flow]] = {}
     for flow in find_flows(recipe, tools_of, in_full=catalog.is_strict_in_full):
-        by_step.setdefault(flow.path[-1].step, []).append(flow)
+        by_step.setdefault((flow.path[-1].step, flow.is_private), []).append(flow)
     # A stored run's recipe, which is plain data, has to stay runnable.
     is_error = (recipe.strict or bool(catalog.strict)) and draft.is_text
-    by_tool: dict[tuple[str, ...], list[str]] = {}
-    for path, flows in by_step.items():
-        by_tool.setdefault((flows[0].tool, *_private_names(flows)), []).append(path)
+    by_tool: dict[tuple[object, ...], list[tuple[str, bool]]] = {}
+    for (path, is_private), flows in by_step.items():
+        about = (is_private, flows[0].tool, *_private_names(flows))
+        by_tool.setdefault(about, []).append((path, is_private))
     for first, *others in by_tool.values():
-        step = steps[first.partition("/")[0]]
-        _report(step, by_step[first], others, report, catalog, is_warning=not is_error)
+        step, paths = steps[first[0].partition("/")[0]], [path for path, _ in others]
+        _report(step, by_step[first], paths, report, catalog, is_warning=not is_error)
     _check_recorded_examples(draft, recipe, catalog, report, is_warning=not is_error)
 
 
@@ -598,14 +653,16 @@ def _report(
     same = f"; the same in {_some(others_too)}" if others_too else ""
     private = _private_names(flows)
     within = f"; it could send what {', '.join(private)} holds" if private else ""
+    what = f"untrusted text can reach '{first.tool}'"
+    if first.is_private:
+        what = f"private data can reach '{first.tool}', which gives its arguments to others"
     place = step.section.place_of(step.kind or "id")
     is_plan = first.tool == step.kind
     asking = "" if is_plan else f"set permissions: {{requires_approval: [{first.tool}]}}, "
     report(
         place.fault(
-            "untrusted-flow",
-            f"untrusted text can reach '{first.tool}'{_BEFORE[first.rule]}: "
-            f"{first.words}{also}{within}{same}",
+            "private-flow" if first.is_private else "untrusted-flow",
+            f"{what}{_BEFORE[first.rule]}: {first.words}{also}{within}{same}",
             help=f"{asking}{_or_else(catalog)}",
             is_warning=is_warning,
         )
