@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
+from minions.contracts.journal.chain import StoredChain
 from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
@@ -144,6 +145,12 @@ class JournalInFront(Journal):
 
     async def remove_session(self, session_id: str) -> bool:
         return await self.through("remove_session", lambda: self._real.remove_session(session_id))
+
+    async def stored_chain(self, session_id: str) -> StoredChain:
+        return await self.through("stored_chain", lambda: self._real.stored_chain(session_id))
+
+    async def chained_sessions(self) -> Sequence[str]:
+        return await self.through("chained_sessions", self._real.chained_sessions)
 
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         return await self.through(

@@ -108,7 +108,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         sandbox-failed sandbox-unchecked internal run-raised step-raised model-raised
         scripted-error minions-error
         failed bad-link bad-verdict broken-extension recipe-not-checked journal corrupt-entry
-        corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
+        broken-chain corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
     """,
     FailureCategory.CONTRACT: """
         mcp-unknown-server mcp-bad-tools

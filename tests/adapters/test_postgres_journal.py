@@ -21,7 +21,7 @@ from minions.adapters.stores.postgres_journal import PostgresJournal, PostgresLi
 from minions.adapters.stores.postgres_side_tables import PostgresState, PostgresStepCache
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import UnreadableFact
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
 from minions.data.errors import EnvironmentRefusedError, FencedError, JournalError, LeaseHeldError
 from minions.testing.journal_suite import holding
 from minions.testing.virtual_time import FakeClock
@@ -59,11 +59,17 @@ async def lease_of(journal: PostgresJournal, worker: str = "w1", ttl_s: float = 
     return await journal.acquire("ses_1", "run_1", worker, ttl_s)
 
 
-def lease_by_hand(url: str) -> Lease:
-    """One in an older database, which has no function to acquire it."""
+def entry_by_hand(url: str) -> Lease:
+    """One of an older version, with the lease under which it was written."""
     carry_out(
-        url, "INSERT INTO minions.leases VALUES ('ses_1', 'run_1', 'w1', 1, 1, 'infinity', 0)"
+        url, "INSERT INTO minions.leases VALUES ('ses_1', 'run_1', 'w1', 1, 1, 'infinity', 1)"
     )
+    with connection_to(url) as db:
+        db.execute(
+            "INSERT INTO minions.entries VALUES ('ses_1', 1, 'run_1', 1, 'a', 'step', 'finished', "
+            "%s, 1, now())",
+            [body_text(draft(text="as it was")).encode()],
+        )
     return Lease(session_id="ses_1", run_id="run_1", worker_id="w1", epoch=1)
 
 
@@ -592,13 +598,16 @@ async def test_an_older_database_is_migrated(url: str) -> None:
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
     async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
         await journal.entries()
-        lease = lease_by_hand(url)
-        entry = await journal.append(lease, draft())
+    lease = entry_by_hand(url)
     async with aclosing(PostgresState(url)) as state, aclosing(PostgresStepCache(url)) as cache:
         await state.put("k", "1")
         assert await cache.get("0" * 64) is None
     async with aclosing(PostgresJournal(url, FakeClock())) as journal:
-        assert await journal.entries() == [entry]
+        (entry,) = await journal.entries()
+        assert (entry.position, entry.body["output"]) == (1, {"text": "as it was"})
+        assert (await journal.append(lease, draft("b"))).position == 2
+        report = await journal.verify("ses_1")
+        assert (report.entries, report.uncovered, report.fault) == (2, 1, None)
 
 
 async def test_a_migration_that_fails_changes_nothing(journal: PostgresJournal, url: str) -> None:
@@ -614,8 +623,7 @@ async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(url:
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
     async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
         await journal.entries()
-        lease = lease_by_hand(url)
-        entry = await journal.append(lease, draft(text="as it was"))
+    entry_by_hand(url)
     broken = {**bundled_migrations(), "9999_broken": "DELETE FROM minions.entries; SELECT 1 / 0"}
     error = await refusal(PostgresJournal(url, FakeClock(), migrations=broken))
     assert "division by zero" in error.message
@@ -623,8 +631,8 @@ async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(url:
         applied = db.execute(b"SELECT name FROM minions.applied_migrations").fetchall()
     assert applied == [(name,) for name in first]
     async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
-        assert await journal.entries() == [entry]
-        assert (await journal.append(lease, draft("b"))).position == 2
+        (entry,) = await journal.entries()
+    assert (entry.position, entry.body["output"]) == (1, {"text": "as it was"})
 
 
 async def test_a_schema_of_another_program_is_refused_untouched(url: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import entry_of
-from minions.adapters.stores.stored_rows import body_text, read_fact
+from minions.adapters.stores.stored_rows import read_fact
 from minions.contracts.journal.facts import UnreadableFact
+from minions.contracts.journal.journal import body_text
 from minions.data.errors import JournalError
 
 

@@ -18,7 +18,7 @@ import minions
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_entries import EntriesQuery, entries_query
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.journal.journal import EntryDraft, Lease
+from minions.contracts.journal.journal import EntryDraft, Lease, body_text
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 from minions.testing.journal_suite import holding
@@ -84,6 +84,7 @@ def child(path: Path, session: str, count: int) -> subprocess.Popen[str]:
 async def test_every_acknowledged_entry_survives_a_kill(
     journal: SqliteJournal, kill_after: int
 ) -> None:
+    """A-171: the chain of what survives is whole."""
     with child(journal.path, "ses_1", 1_000_000) as writer:
         assert writer.stdout is not None
         for _ in range(kill_after):
@@ -94,6 +95,8 @@ async def test_every_acknowledged_entry_survives_a_kill(
     assert len(entries) in (acknowledged, acknowledged + 1)
     assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
     assert entries[0].body["output"] == "x" * 40_000
+    report = await journal.verify("ses_1")
+    assert (report.entries, report.uncovered, report.fault) == (len(entries), 0, None)
 
 
 async def test_two_processes_append_while_a_third_reads(journal: SqliteJournal) -> None:
@@ -103,6 +106,7 @@ async def test_two_processes_append_while_a_third_reads(journal: SqliteJournal) 
         assert len(await journal.entries("ses_1")) >= 1
         first.communicate()
         second.communicate()
+    assert [(await journal.verify(each)).fault for each in ("ses_1", "ses_2")] == [None, None]
     assert (first.returncode, second.returncode) == (0, 0)
     for session in ("ses_1", "ses_2"):
         entries = await journal.entries(session)
@@ -245,12 +249,23 @@ async def test_an_older_database_is_backed_up_and_migrated(journal: SqliteJourna
 async def test_a_database_of_the_first_version_is_read_as_it_was(tmp_path: Path) -> None:
     first = {"0001_journal": bundled_migrations()["0001_journal"]}
     old = SqliteJournal(tmp_path / "journal.db", FakeClock(), migrations=first)
-    await stored_text(old)
-    entries = await old.entries()
+    assert await old.entries() == []
     await old.aclose()
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db:
+        db.execute(
+            "INSERT INTO entries VALUES (1, 'ses_1', 1, 'run_1', 1, 'a', 'step', 'finished', "
+            "?, NULL, 1, 5)",
+            (body_text(draft("a", text="as it was")),),
+        )
+        db.commit()
     new = SqliteJournal(tmp_path / "journal.db", FakeClock())
-    assert await new.entries() == entries
+    (entry,) = await new.entries()
+    assert (entry.position, entry.body["output"]) == (1, {"text": "as it was"})
     assert await new.entries(kinds={"run"}) == []
+    lease = await new.acquire("ses_1", "run_1", "w1", ttl_s=60)
+    assert (await new.append(lease, draft("b"))).position == 2
+    report = await new.verify("ses_1")
+    assert (report.entries, report.uncovered, report.fault) == (2, 1, None)
     await new.aclose()
 
 

@@ -732,6 +732,6 @@ async def test_a_session_that_goes_on_keeps_its_rows_with_each_entry(
 
 
 def _json(draft: EntryDraft) -> bytes:
-    from minions.adapters.stores.stored_rows import body_text
+    from minions.contracts.journal.journal import body_text
 
     return body_text(draft).encode()

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import entry_of
-from minions.adapters.stores.stored_rows import body_text, read_fact
+from minions.adapters.stores.stored_rows import read_fact
 from minions.contracts.journal.facts import FACTS, UnreadableFact, body_of, fact_of
-from minions.contracts.journal.journal import EntryDraft
+from minions.contracts.journal.journal import EntryDraft, body_text
 from minions.data.json_values import JsonValue
 
 GOLDEN: Final[list[dict[str, Any]]] = [  # Any: rows as they stand in databases

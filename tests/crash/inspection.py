@@ -258,7 +258,9 @@ async def faults_of(
     world, calm = world_of(files), world_of(quiet)
     async with _journal(files) as journal, _journal(quiet) as quiet_journal:
         differences = differences_of(await outline_of(journal), await outline_of(quiet_journal))
+        reports = [await journal.verify(each) for each in await journal.chained_sessions()]
     return [
+        *(f"the chain is broken: {each.fault}" for each in reports if each.fault is not None),
         *_integrity(files),
         *_lost_facts(entries, _lines(files.acknowledged)),
         *repeated_work(entries),

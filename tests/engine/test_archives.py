@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,7 +15,8 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from builders import draft_of
-from minions.contracts.journal.facts import RunStarted
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.journal.facts import RunStarted, body_of
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import message_to_json, user
 from minions.data.errors import JournalError, NotFoundError, UsageError
@@ -25,6 +30,7 @@ from minions.engine.sessions.archive import (
     store_archive,
 )
 from minions.testing.virtual_time import FakeClock
+from older_archives import without_chain
 
 
 @pytest.fixture
@@ -73,9 +79,9 @@ async def test_a_session_comes_over_whole(journal: MemoryJournal) -> None:
     assert len(lines) == 1 + 2 + 3
     assert json.loads(lines[0]) == {
         "format": "minions-session",
-        "version": 1,
+        "version": 2,
         "session": "ses_1",
-        "sessions": [{"id": "ses_1", "rows": 3}],
+        "sessions": [{"id": "ses_1", "rows": 3, "head": archive.sessions[0].head}],
         "blobs": 2,
     }
     read = read_archive(lines)
@@ -122,7 +128,8 @@ async def test_a_fork_brings_what_it_reads_of_its_parents(journal: MemoryJournal
     other = MemoryJournal(FakeClock())
     stored = await store_archive(other, read_archive(lines_of(archive)))
     assert stored == ("ses_1", "ses_2", "ses_3")
-    assert await load_archive(other, "ses_3") == archive
+    taken = await load_archive(other, "ses_3")
+    assert [each.entries for each in taken.sessions] == [each.entries for each in archive.sessions]
 
 
 async def test_a_parent_that_is_there_already_is_left_as_it_is(journal: MemoryJournal) -> None:
@@ -270,7 +277,7 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
         "rows",
     ),
     "no-sessions": (
-        lambda lines: [lines[0].replace(b'[{"id": "ses_1", "rows": 3}]', b"[]"), *lines[1:]],
+        lambda lines: [re.sub(rb"\[\{.*\}\]", b"[]", lines[0]), *lines[1:]],
         1,
         "not the last",
     ),
@@ -338,20 +345,145 @@ async def test_a_broken_file_is_refused_with_the_line(journal: MemoryJournal, na
     assert "Nothing was stored" in caught.value.message
 
 
+# --- the chain of a file ---------------------------------------------------------------------
+
+
+def _last_removed(lines: list[bytes]) -> list[bytes]:
+    return [lines[0].replace(b'"rows": 3', b'"rows": 2'), *lines[1:-1]]
+
+
+def _second_removed(lines: list[bytes]) -> list[bytes]:
+    moved = lines[5].replace(b'"position": 3', b'"position": 2')
+    return [lines[0].replace(b'"rows": 3', b'"rows": 2'), *lines[1:4], moved]
+
+
+FORGED: dict[str, tuple[Break, int, str]] = {
+    "a body": (
+        lambda lines: [*lines[:4], lines[4].replace(b"half", b"full"), lines[5]],
+        5,
+        "row 2 of session 'ses_1' is not the one that was exported",
+    ),
+    "a time": (
+        lambda lines: [*lines[:5], re.sub(rb'"at": "\d{4}', b'"at": "1999', lines[5])],
+        6,
+        "row 3 of session 'ses_1' is not the one that was exported",
+    ),
+    "a row removed": (_second_removed, 5, "row 2 of session 'ses_1' is not the one"),
+    "the last removed": (_last_removed, 6, "it is not as it was exported"),
+    "a value removed": (
+        lambda lines: [*lines[:5], re.sub(rb', "chain": "\w+"', b"", lines[5])],
+        6,
+        "row 3 has no chain value",
+    ),
+    "all values removed": (
+        lambda lines: [lines[0], *(re.sub(rb', "chain": "\w+"', b"", each) for each in lines[1:])],
+        7,
+        "ends with None, not with ",
+    ),
+    "other words": (
+        lambda lines: [*lines[:5], lines[5].replace(b'{"row"', b'{"text": "{}", "row"')],
+        6,
+        "its text does not say what its row says",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_a_row_that_does_not_fit_its_chain_is_named(
+    journal: MemoryJournal, name: str
+) -> None:
+    """A-171."""
+    forge, line, words = FORGED[name]
+    lines = lines_of(await session_of_a_run(journal))
+    forged = forge(lines)
+    assert forged != lines
+    with pytest.raises(UsageError, match="Nothing was stored") as caught:
+        read_archive(forged, name="s.jsonl")
+    assert (caught.value.error_code, caught.value.where) == ("bad-archive", f"s.jsonl:{line}")
+    assert words in caught.value.message
+
+
+async def test_a_file_of_the_first_version_is_read_and_says_what_is_not_covered(
+    journal: MemoryJournal,
+) -> None:
+    archive = await session_of_a_run(journal)
+    older = read_archive(without_chain(lines_of(archive)))
+    assert [each.entries for each in older.sessions] == [each.entries for each in archive.sessions]
+    assert [(each.head, each.uncovered) for each in older.sessions] == [(None, 3)]
+    assert [each.uncovered for each in archive.sessions] == [0]
+    other = MemoryJournal(FakeClock())
+    await store_archive(other, older)
+    assert (await other.verify("ses_1")).fault is None
+
+
+async def test_bodies_in_other_words_are_hashed_as_they_were_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-171: as another version writes them; so a large one."""
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "minions.adapters.stores.sqlite_entries.body_text",
+            lambda draft, in_parts=False: json.dumps(body_of(draft.fact)),
+        )
+        source = SqliteJournal(tmp_path / "a.db", FakeClock())
+        await written(
+            source,
+            "ses_1",
+            "run_1",
+            ("step", "finished", {"step_id": "s", "status": "completed", "output": "a b"}),
+            ("step", "finished", {"step_id": "s", "status": "completed", "output": "x" * 40_000}),
+        )
+    archive = await load_archive(source, "ses_1")
+    lines = lines_of(archive)
+    assert ["text" in json.loads(line) for line in lines[1:]] == [True, True]
+    assert read_archive(lines) == archive
+    target = SqliteJournal(tmp_path / "b.db", FakeClock())
+    await store_archive(target, archive)
+    assert (await target.verify("ses_1")).fault is None
+    await source.aclose()
+    await target.aclose()
+
+
+async def test_a_session_that_is_not_as_it_was_stored_is_not_exported(tmp_path: Path) -> None:
+    """A-171."""
+    source = SqliteJournal(tmp_path / "a.db", FakeClock())
+    await session_of_a_run(source)
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
+        db.execute("UPDATE entries SET key = 'x' WHERE position = 2")
+    with pytest.raises(JournalError, match=r"entry 2 \(changed\)") as caught:
+        await load_archive(source, "ses_1")
+    assert caught.value.error_code == "broken-chain"
+    await source.aclose()
+
+
+async def test_an_honest_export_verifies_and_so_does_what_it_becomes(tmp_path: Path) -> None:
+    """A-171: from a database to a file to a database, where grants are left out."""
+    source = SqliteJournal(tmp_path / "a.db", FakeClock())
+    target = SqliteJournal(tmp_path / "b.db", FakeClock())
+    archive = await session_of_a_run(source)
+    assert archive.sessions[0].head == (await source.verify("ses_1")).head
+    await store_archive(target, read_archive(lines_of(archive)))
+    report = await target.verify("ses_1")
+    assert (report.entries, report.fault) == (3, None)
+    assert report.head != archive.sessions[0].head
+    await source.aclose()
+    await target.aclose()
+
+
 async def test_the_largest_values_of_a_row_are_taken(journal: MemoryJournal) -> None:
     largest: dict[str, JsonValue] = {
         "epoch": 2**31 - 1,
         "generation": 2**31 - 1,
         "key": "k" * 2_000,
     }
-    lines = lines_of(await session_of_a_run(journal))
+    lines = without_chain(lines_of(await session_of_a_run(journal)))
     body = json.loads(lines[4])["row"]["body"] | {"output": _nested(199)}
     read_archive(_with(5, **largest, body=body, at="9999-12-31T23:59:59+00:00")(lines))
 
 
 async def test_a_file_of_a_newer_version_is_refused(journal: MemoryJournal) -> None:
     first, *rest = lines_of(await session_of_a_run(journal))
-    newer = first.replace(b'"version": 1', b'"version": 2')
-    with pytest.raises(UsageError, match="version 2") as caught:
+    newer = first.replace(b'"version": 2', b'"version": 3')
+    with pytest.raises(UsageError, match="version 3") as caught:
         read_archive([newer, *rest])
     assert caught.value.error_code == "newer-archive"

@@ -98,8 +98,8 @@ FORKED = b'"state": "forked", "body": {"parent": "a", "sequence": 1, "position":
         (3, FORKED, b'"state": "opened", "body": {}', "a fork of 'a'"),
         (
             1,
-            b'[{"id": "a", "rows": 1}, {"id": "b"',
-            b'[{"id": "c", "rows": 1}, {"id": "b"',
+            b'[{"id": "a", "rows": 1',
+            b'[{"id": "c", "rows": 1',
             "twice",
         ),
     ],

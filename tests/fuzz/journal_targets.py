@@ -10,9 +10,9 @@ from typing import Final
 
 from crash.played import Death, PlayedRun
 from fuzz.target import Target
-from minions.adapters.stores.stored_rows import body_text, read_fact
+from minions.adapters.stores.stored_rows import read_fact
 from minions.contracts.journal.facts import UnreadableFact
-from minions.contracts.journal.journal import EntryDraft, JournalEntry
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, body_text
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run

@@ -53,8 +53,8 @@ def test_a_run_goes_on_where_its_session_was_taken(cli: Cli, here: Path) -> None
 def test_an_export_without_a_file_goes_to_standard_output(cli: Cli, write: Write) -> None:
     lines = cli("sessions", "export", "ses_", *DB).out.splitlines()
     head, *rest = [json.loads(line) for line in lines]
-    assert (head["format"], head["version"]) == ("minions-session", 1)
-    assert {key for line in rest for key in line} == {"blob", "data", "row"}
+    assert (head["format"], head["version"]) == ("minions-session", 2)
+    assert {key for line in rest for key in line} == {"blob", "data", "row", "chain"}
     write("s.jsonl", "\n".join(lines) + "\n")
     imported = cli("sessions", "import", "s.jsonl", "--json", *ELSEWHERE).json
     assert imported == {"session_id": head["session"], "stored": [head["session"]]}
@@ -62,7 +62,10 @@ def test_an_export_without_a_file_goes_to_standard_output(cli: Cli, write: Write
 
 def test_programs_are_told_what_was_exported(cli: Cli) -> None:
     told = cli("sessions", "export", "ses_", "-o", "s.jsonl", "--json", *DB).json
-    assert (told["file"], set(told)) == ("s.jsonl", {"session_id", "file", "rows", "blobs"})
+    assert (told["file"], set(told)) == (
+        "s.jsonl",
+        {"session_id", "file", "rows", "blobs", "head"},
+    )
 
 
 def test_a_file_that_is_there_is_overwritten_only_by_force(cli: Cli, write: Write) -> None:

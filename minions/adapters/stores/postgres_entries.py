@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 from msgspec.structs import replace
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
-from minions.adapters.stores.postgres_leases import fenced_error
+from minions.adapters.stores.postgres_leases import Heads, fenced_error
 from minions.adapters.stores.postgres_link import Attempt, DamageError
-from minions.adapters.stores.stored_rows import body_text, folds_later, read_fact
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.adapters.stores.stored_rows import folds_later, micros, read_fact
+from minions.contracts.journal.chain import (
+    GENESIS,
+    ChainedRow,
+    ChainHead,
+    StoredChain,
+    hashed_body,
+    link,
+)
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
 from minions.contracts.journal.run_rows import JUDGED, LISTED
 from minions.data.errors import JournalError
 
@@ -47,96 +55,110 @@ def stored_body(draft: EntryDraft | JournalEntry) -> bytes:
     return body_text(draft).encode("utf-8", "surrogatepass")
 
 
-async def append_entry(
-    attempt: Attempt, lease: Lease, entry: JournalEntry, body: bytes
-) -> JournalEntry:
+async def _append_singly(attempt: Attempt, append: Append) -> JournalEntry:
     """The lease is looked at, the next position taken and the row written, or nothing of it."""
     from psycopg.errors import UniqueViolation
 
-    db = attempt.connection
+    db, entry, heads = attempt.connection, append.entry, append.heads
     try:
-        if entry.kind in LISTED and not folds_later(lease):
-            done = await _append_listed(db, lease, entry, body)
-        else:
-            done = await _append_alone(db, entry, body)
+        done = await (_append_listed if append.changes_rows else _append_alone)(db, append)
     except UniqueViolation:
+        heads.pop(entry.session_id, None)
         stored = await _stored(db, entry)
-        if attempt.is_again and _is_ours(stored, entry, body):
+        if attempt.is_again and _is_ours(stored, entry, append.body):
             return replace(entry, position=stored.position)
         raise duplicate_error(entry, stored.position) from None
-    if done is not None and (row := await done.fetchone()) is not None:
-        return replace(entry, position=row[0])
-    if attempt.is_again and (left := await find_entry(db, entry)) and _is_ours(left, entry, body):
+    if done is not None:
+        heads[entry.session_id] = done
+        return replace(entry, position=done.position)
+    heads.pop(entry.session_id, None)
+    left = await find_entry(db, entry) if attempt.is_again else None
+    if left is not None and _is_ours(left, entry, append.body):
         return replace(entry, position=left.position)  # stored, and then the lease was lost
-    raise await fenced_error(db, lease)
+    raise await fenced_error(db, append.lease)
 
 
-async def _append_alone(db: Connection, entry: JournalEntry, body: bytes) -> AsyncCursor[TupleRow]:
-    values = [
-        entry.session_id, entry.epoch, entry.run_id,
-        entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
-        entry.state, body, entry.epoch, entry.at,
-    ]  # fmt: skip
-    return await db.execute(_APPEND, values, binary=True)
+async def _append_alone(db: Connection, append: Append) -> ChainHead | None:
+    """None: the lease is not ours any more."""
+    entry = append.entry
+    head = append.heads.get(entry.session_id)
+    if head is None or head.epoch != entry.epoch:
+        head = await _read_head(db, append.lease)
+    while head is not None:
+        after = append.head_after(head)
+        values = [
+            after.value, head.position, entry.session_id, entry.epoch, entry.run_id,
+            entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+            entry.state, append.body, entry.epoch, entry.at,
+        ]  # fmt: skip
+        if (await db.execute(_APPEND, values, binary=True)).rowcount:
+            return after
+        head = await _read_head(db, append.lease)
+    return None
+
+
+async def _read_head(db: Connection, lease: Lease) -> ChainHead | None:
+    """The end of the session's chain; None: the lease is not held any more."""
+    found = await db.execute(
+        "SELECT last_position, chain FROM minions.leases WHERE session_id = %s AND epoch = %s "
+        "AND run_id = %s AND deadline IS NOT NULL",
+        [lease.session_id, lease.epoch, lease.run_id],
+        binary=True,
+    )
+    row = await found.fetchone()
+    return None if row is None else ChainHead(lease.epoch, row[0], row[1] or GENESIS)
 
 
 _APPEND: Final = """
 WITH owned AS (
-    UPDATE minions.leases SET last_position = last_position + 1
-    WHERE session_id = %s AND epoch = %s AND run_id = %s AND deadline IS NOT NULL
-    RETURNING last_position
+    UPDATE minions.leases SET last_position = last_position + 1, chain = %s
+    WHERE last_position = %s AND session_id = %s AND epoch = %s AND run_id = %s
+        AND deadline IS NOT NULL
+    RETURNING last_position, chain
 ), added AS (
     INSERT INTO minions.entries
-        (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
-    SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s FROM owned
+        (session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain)
+    SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s, chain FROM owned
     RETURNING session_id, position
 )
 SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
 """
 
 
-async def _append_listed(
-    db: Connection, lease: Lease, entry: JournalEntry, body: bytes
-) -> AsyncCursor[TupleRow] | None:
+async def _append_listed(db: Connection, append: Append) -> ChainHead | None:
     """With the rows of its run and session; None: the lease is not ours any more.
 
     They are made of what is read first, which only the holder of the lease changes: where the
     lease or its position is another one meanwhile, nothing is stored.
     """
-    while known := await postgres_rows.rows_before(db, [lease]):
-        done = await append_with_rows(db, entry, body, known[0])
+    while known := await postgres_rows.rows_before(db, [append.lease]):
+        done = await _append_with_rows(db, append, known[0])
         if done.rowcount:
-            return done
+            return append.head_after(known[0].head)
     return None
 
 
-async def append_with_rows(
-    db: Connection,
-    entry: JournalEntry,
-    body: bytes,
-    known: postgres_rows.KnownRows,
-    *,
-    waits: bool = True,
+async def _append_with_rows(
+    db: Connection, append: Append, known: postgres_rows.KnownRows, *, waits: bool = True
 ) -> AsyncCursor[TupleRow]:
     """Store nothing where the session has another position than the rows that were read.
 
     Args:
         waits: Where another connection has locked the lease; else nothing is stored.
     """
-    placed = replace(entry, position=known.position + 1)
+    entry, head, after = append.entry, known.head, append.head_after(known.head)
+    placed = replace(entry, position=after.position)
     values = [
-        known.position, entry.session_id, entry.epoch, entry.run_id,
+        after.value, head.position, entry.session_id, entry.epoch, entry.run_id,
         entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
-        entry.state, body, entry.epoch, entry.at, *known.after(placed),
+        entry.state, append.body, entry.epoch, entry.at, *known.after(placed),
     ]  # fmt: skip
     return await db.execute(_APPEND_LISTED if waits else _APPEND_UNLOCKED, values, binary=True)
 
 
-_APPEND_LISTED: Final = (
-    _APPEND.replace("WHERE session_id", "WHERE last_position = %s AND session_id", 1)
-    .replace("\n)\nSELECT", f"\n), {postgres_rows.KEEP_ROWS}\nSELECT", 1)
-    .encode()
-)
+_APPEND_LISTED: Final = _APPEND.replace(
+    "\n)\nSELECT", f"\n), {postgres_rows.KEEP_ROWS}\nSELECT", 1
+).encode()
 _APPEND_UNLOCKED: Final = _APPEND_LISTED.replace(
     b"WHERE last_position",
     b"WHERE session_id IN (SELECT session_id FROM minions.leases WHERE last_position",
@@ -235,6 +257,47 @@ _SELECT: Final = (
     "FROM minions.entries"
 )
 
+_CHAINED: Final = b"""
+SELECT l.epoch, l.last_position, l.chain, e.session_id, e.position, e.run_id, e.generation, e.key,
+    e.kind, e.state, e.body, e.epoch, e.at, e.chain
+FROM (SELECT %s::text AS session_id) s LEFT JOIN minions.leases l USING (session_id)
+LEFT JOIN minions.entries e USING (session_id) ORDER BY e.position
+"""
+
+CHAINED_SESSIONS: Final = (
+    "SELECT DISTINCT session_id FROM minions.entries UNION SELECT session_id FROM minions.leases "
+    "WHERE last_position > 0 ORDER BY session_id"
+)
+
+
+async def read_chain(db: Connection, session_id: str) -> StoredChain:
+    """What is stored of a session, for `Journal.verify`."""
+    rows = await (await db.execute(_CHAINED, [session_id], binary=True)).fetchall()
+    epoch, last, value, *_ = rows[0]
+    head = None if not last else ChainHead(epoch, last, value or b"")
+    return StoredChain([_chained_row(row[3:]) for row in rows if row[4] is not None], head)
+
+
+def _chained_row(row: Sequence[Any]) -> ChainedRow:  # Any: as the driver gives it
+    session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain = row
+    text, digest = hashed_body(body)
+    return ChainedRow(
+        session_id=session_id,
+        position=position,
+        run_id=run_id,
+        generation=generation,
+        key=key,
+        kind=kind,
+        state=state,
+        body=text,
+        body_digest=digest,
+        epoch=epoch,
+        at=micros(at),
+        chain=chain,
+        raw=body if text is None else None,
+    )
+
+
 LISTED_OF: Final = (
     f"{_SELECT} WHERE session_id = ANY(%s) AND kind IN ('run', 'session') "
     "ORDER BY session_id, position"
@@ -281,35 +344,72 @@ class Append:
     entry: JournalEntry
     """Without its position."""
     body: bytes
+    heads: Heads = field(eq=False, repr=False)
+    """The ends of the chains that its journal object knows."""
 
     @property
     def changes_rows(self) -> bool:
         """Whether rows of lists are stored with it, and not made of it later."""
         return self.entry.kind in LISTED and not folds_later(self.lease)
 
+    def head_after(self, head: ChainHead) -> ChainHead:
+        """The end of the chain once it is stored behind `head`."""
+        position = head.position + 1
+        return ChainHead(
+            self.entry.epoch, position, entry_link(head.value, self.entry, position, self.body)
+        )
 
-async def _append_singly(attempt: Attempt, append: Append) -> JournalEntry:
-    return await append_entry(attempt, append.lease, append.entry, append.body)
+
+def entry_link(before: bytes, entry: JournalEntry, position: int, body: bytes) -> bytes:
+    """The chain value of an entry at that position."""
+    return link(
+        before,
+        (
+            entry.session_id, position, entry.run_id, entry.generation, entry.key, entry.kind,
+            entry.state, *hashed_body(body), entry.epoch, micros(entry.at),
+        ),
+    )  # fmt: skip
 
 
 async def _append_together(db: Connection, appends: Sequence[Append]) -> Mapping[int, JournalEntry]:
-    """Those whose lease is held and not locked; a duplicate among them makes it raise."""
+    """Those whose lease is held and not locked; a duplicate among them makes it raise.
+
+    Left out are those of sessions whose end is not known here.
+    """
     if appends[0].changes_rows:
         return await _append_in_pipeline(db, appends)
-    columns = zip(*(_values(append) for append in appends), strict=True)
-    found = await db.execute(_APPEND_TOGETHER, [list(column) for column in columns], binary=True)
-    return {
-        number - 1: replace(appends[number - 1].entry, position=position)
-        for number, position, _ in await found.fetchall()
-    }
-
-
-def _values(append: Append) -> tuple[object, ...]:
-    entry = append.entry
-    return (
-        entry.session_id, entry.run_id, entry.epoch, entry.generation, entry.key, entry.kind,
-        entry.state, append.body, entry.at,
-    )  # fmt: skip
+    first, last = dict[str, tuple[Append, int]](), Heads()
+    indexes, rows = list[int](), list[tuple[object, ...]]()
+    for index, append in enumerate(appends):
+        entry = append.entry
+        session_id, head = entry.session_id, append.heads.get(entry.session_id)
+        if session_id not in first and head is not None:
+            first[session_id], last[session_id] = (append, head.position), head
+        beside = first.get(session_id)
+        # All of a session are of one lease: either all of them are placed, or none.
+        if beside is None or head is None or head.epoch != entry.epoch:
+            continue
+        if beside[0].lease.run_id != entry.run_id:
+            continue
+        last[session_id] = append.head_after(last[session_id])
+        indexes.append(index)
+        rows.append(
+            (
+                session_id, entry.run_id, entry.epoch, entry.generation, entry.key, entry.kind,
+                entry.state, append.body, entry.at, beside[1], last[session_id].value,
+            )
+        )  # fmt: skip
+    if not rows:
+        return {}
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    found = await db.execute(_APPEND_TOGETHER, columns, binary=True)
+    stored = {}
+    for number, position, _ in await found.fetchall():
+        index = indexes[number - 1]
+        append = appends[index]
+        stored[index] = replace(append.entry, position=position)
+        append.heads[append.entry.session_id] = last[append.entry.session_id]
+    return stored
 
 
 # A lease whose row another connection has locked is left out: to wait for it would hold up the
@@ -318,25 +418,28 @@ def _values(append: Append) -> tuple[object, ...]:
 _APPEND_TOGETHER: Final = b"""
 WITH appended AS (
     SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],
-        %s::text[], %s::text[], %s::bytea[], %s::timestamptz[]) WITH ORDINALITY
-        AS a (session_id, run_id, epoch, generation, key, kind, state, body, at, number)
+        %s::text[], %s::text[], %s::bytea[], %s::timestamptz[], %s::bigint[], %s::bytea[])
+        WITH ORDINALITY AS a (session_id, run_id, epoch, generation, key, kind, state, body, at,
+        last_position, chain, number)
 ), held AS (
     SELECT l.* FROM (SELECT DISTINCT session_id FROM appended) a CROSS JOIN LATERAL (
         SELECT session_id, run_id, epoch, last_position FROM minions.leases
         WHERE session_id = a.session_id AND deadline IS NOT NULL FOR UPDATE SKIP LOCKED
     ) l
 ), placed AS (
-    SELECT a.*, h.last_position
+    SELECT a.session_id, a.run_id, a.generation, a.key, a.kind, a.state, a.body, a.epoch, a.at,
+        a.chain, a.number, a.last_position
         + row_number() OVER (PARTITION BY a.session_id ORDER BY a.number) AS position
-    FROM appended a JOIN held h USING (session_id, run_id, epoch)
+    FROM appended a JOIN held h USING (session_id, run_id, epoch, last_position)
 ), counted AS (
-    UPDATE minions.leases l SET last_position = last.position
-    FROM (SELECT session_id, max(position) AS position FROM placed GROUP BY session_id) last
+    UPDATE minions.leases l SET last_position = last.position, chain = last.chain
+    FROM (SELECT DISTINCT ON (session_id) session_id, position, chain FROM placed
+        ORDER BY session_id, position DESC) last
     WHERE l.session_id = last.session_id
 ), added AS (
     INSERT INTO minions.entries
-        (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
-    SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at
+        (session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain)
+    SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain
     FROM placed ORDER BY number
 )
 SELECT number, position, pg_notify('minions_facts', position || ' ' || session_id) FROM placed
@@ -355,16 +458,17 @@ async def _append_in_pipeline(
     known = await postgres_rows.rows_before(db, [append.lease for append in appends])
     async with db.pipeline():
         done = {
-            number: await append_with_rows(
-                db, appends[number].entry, appends[number].body, before, waits=False
-            )
+            number: await _append_with_rows(db, appends[number], before, waits=False)
             for number, before in known.items()
         }
-    return {
-        number: replace(appends[number].entry, position=known[number].position + 1)
-        for number, cursor in done.items()
-        if cursor.rowcount
-    }
+    stored = {}
+    for number, cursor in done.items():
+        if cursor.rowcount:
+            append = appends[number]
+            head = append.head_after(known[number].head)
+            append.heads[append.entry.session_id] = head
+            stored[number] = replace(append.entry, position=head.position)
+    return stored
 
 
 def _terms(append: Append) -> GroupTerms:

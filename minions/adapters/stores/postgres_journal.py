@@ -17,13 +17,16 @@ from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_entries import (
     APPENDS,
+    CHAINED_SESSIONS,
     LISTED_OF,
     Append,
     EntriesQuery,
     duplicate_error,
     entries_query,
+    entry_link,
     find_entry,
     new_entry,
+    read_chain,
     read_entries,
     stored_body,
 )
@@ -31,6 +34,7 @@ from minions.adapters.stores.postgres_groups import CallKind, GroupedCalls
 from minions.adapters.stores.postgres_leases import (
     ACQUISITIONS,
     RELEASES,
+    Heads,
     LeaseRequest,
     busy_error,
     find_lease,
@@ -41,6 +45,7 @@ from minions.adapters.stores.postgres_link import Attempt, DamageError, Postgres
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_queries import Part, RowLookups
 from minions.adapters.stores.stored_rows import PendingRows
+from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
     SPARED_S,
@@ -123,6 +128,7 @@ class PostgresJournal(RowLookups):
         self._listener = PostgresListener(self._link, sleep=sleep)
         self._waiting = EntryWaiters(self._watch)
         self._pending_rows = PendingRows()
+        self._heads: Heads = {}
 
     async def acquire(
         self,
@@ -143,6 +149,7 @@ class PostgresJournal(RowLookups):
             takes_over=takes_over,
             ttl_s=ttl_s,
             now=self._lease_now(),
+            heads=self._heads,
         )
         # Done twice where the connection was lost: then the epoch grows by two, no more.
         return await self._acquisitions.call(wanted)
@@ -156,6 +163,7 @@ class PostgresJournal(RowLookups):
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
         await self._releases.call(lease)
+        self._heads.pop(lease.session_id, None)
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """Found by an index of the leases that were not given back; the server says the time."""
@@ -166,7 +174,7 @@ class PostgresJournal(RowLookups):
         """Committed when this returns; facts that come together share a statement."""
         entry = new_entry(lease, draft, self._clock.now())
         body = stored_body(draft)
-        stored = await self._appends.call(Append(lease, entry, body))
+        stored = await self._appends.call(Append(lease, entry, body, self._heads))
         self._waiting.tell(stored.session_id, stored.position)
         if self._pending_rows.is_due(lease, draft):
             with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
@@ -255,6 +263,19 @@ class PostgresJournal(RowLookups):
         return await self._link.run(
             lambda attempt: remove_session(attempt.connection, session_id, self._lease_now())
         )
+
+    async def stored_chain(self, session_id: str) -> StoredChain:
+        """Read in one statement."""
+        return await self._link.run(lambda attempt: read_chain(attempt.connection, session_id))
+
+    async def chained_sessions(self) -> Sequence[str]:
+        """Also those of which only the end of the chain is left."""
+
+        async def read(attempt: Attempt) -> list[str]:
+            rows = await (await attempt.connection.execute(CHAINED_SESSIONS)).fetchall()
+            return [session_id for (session_id,) in rows]
+
+        return await self._link.run(read)
 
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
@@ -491,14 +512,15 @@ async def adopt_entries(
             if attempt.is_again and await _is_same(db, session_id, entries, bodies):
                 return  # stored, and then the connection was lost
             raise session_exists(session_id, stored)
-        await _insert_as_they_were(db, entries, bodies)
+        value = await _insert_as_they_were(db, entries, bodies)
         last = max(entries, key=lambda entry: entry.epoch)
         await db.execute(
             "INSERT INTO minions.leases AS held (session_id, run_id, worker_id, epoch, "
-            "generation, deadline, last_position) VALUES (%s, %s, '', %s, %s, NULL, %s) "
+            "generation, deadline, last_position, chain) VALUES (%s, %s, '', %s, %s, NULL, %s, %s) "
             "ON CONFLICT (session_id) DO UPDATE SET deadline = NULL, "
-            "epoch = greatest(held.epoch, excluded.epoch), last_position = excluded.last_position",
-            [session_id, last.run_id, last.epoch, last.generation, len(entries)],
+            "epoch = greatest(held.epoch, excluded.epoch), last_position = excluded.last_position, "
+            "chain = excluded.chain",
+            [session_id, last.run_id, last.epoch, last.generation, len(entries), value],
         )
         await postgres_rows.make_anew(db, [session_id], entries)
         await db.execute(
@@ -508,16 +530,19 @@ async def adopt_entries(
 
 async def _insert_as_they_were(
     db: Connection, entries: Sequence[JournalEntry], bodies: Sequence[bytes]
-) -> None:
+) -> bytes:
+    """The chain value of the last one; they get values of this journal."""
     from psycopg.errors import UniqueViolation
 
-    rows = [
-        (
-            entry.session_id, entry.position, entry.run_id, entry.generation, entry.key,
-            entry.kind, entry.state, body, entry.epoch, entry.at,
-        )
-        for entry, body in zip(entries, bodies, strict=True)
-    ]  # fmt: skip
+    rows, value = list[tuple[object, ...]](), GENESIS
+    for entry, body in zip(entries, bodies, strict=True):
+        value = entry_link(value, entry, entry.position, body)
+        rows.append(
+            (
+                entry.session_id, entry.position, entry.run_id, entry.generation, entry.key,
+                entry.kind, entry.state, body, entry.epoch, entry.at, value,
+            )
+        )  # fmt: skip
     try:
         async with db.transaction(), db.cursor() as cursor:
             await cursor.executemany(_INSERT, rows)
@@ -526,12 +551,13 @@ async def _insert_as_they_were(
             if (found := await find_entry(db, entry)) is not None:
                 raise duplicate_error(entry, found.position) from None
         raise
+    return value
 
 
 _INSERT: Final = """
 INSERT INTO minions.entries
-    (session_id, position, run_id, generation, key, kind, state, body, epoch, at)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    (session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 
 
@@ -559,7 +585,8 @@ async def remove_session(db: Connection, session_id: str, now: datetime | None) 
             "DELETE FROM minions.entries WHERE session_id = %s", [session_id]
         )
         await db.execute(  # the row stays: epochs only grow
-            "UPDATE minions.leases SET deadline = NULL, last_position = 0 WHERE session_id = %s",
+            "UPDATE minions.leases SET deadline = NULL, last_position = 0, chain = NULL "
+            "WHERE session_id = %s",
             [session_id],
         )
         await postgres_rows.make_anew(db, [session_id], ())

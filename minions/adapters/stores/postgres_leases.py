@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
+from minions.contracts.journal.chain import GENESIS, ChainHead
 from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import FencedError, LeaseHeldError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
     from minions.adapters.stores.postgres_link import Attempt
+
+
+Heads: TypeAlias = dict[str, ChainHead]
+"""The ends of the chains to which one journal object appends, by session."""
 
 
 @frozen(kw_only=True)
@@ -31,6 +36,8 @@ class LeaseRequest:
     """Seconds until the lease expires."""
     now: datetime | None
     """None: by the server's clock."""
+    heads: Heads = field(eq=False, repr=False)
+    """Where the end of the session's chain is kept for its appends."""
 
 
 @frozen
@@ -69,8 +76,9 @@ async def _acquire_together(
     columns = zip(*(_values(request) for _, request in numbered), strict=True)
     found = await db.execute(_ACQUIRE, [list(column) for column in columns], binary=True)
     leases = {}
-    for number, epoch, generation in await found.fetchall():
+    for number, epoch, generation, position, value in await found.fetchall():
         index, request = numbered[number - 1]
+        request.heads[request.session_id] = ChainHead(epoch, position, value or GENESIS)
         leases[index] = Lease(
             session_id=request.session_id,
             run_id=request.run_id,
@@ -82,8 +90,9 @@ async def _acquire_together(
 
 
 _ACQUIRE: Final = (
-    b"SELECT number, epoch, generation FROM minions.acquire_leases(%s::text[], %s::text[], "
-    b"%s::text[], %s::text[], %s::boolean[], %s::timestamptz[], %s::float8[])"
+    b"SELECT number, epoch, generation, last_position, chain FROM minions.acquire_leases("
+    b"%s::text[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::timestamptz[], "
+    b"%s::float8[])"
 )
 
 

@@ -30,6 +30,7 @@ from minions.adapters.stores.stored_rows import (
     session_of,
     user_key,
 )
+from minions.contracts.journal.chain import GENESIS, ChainHead
 from minions.contracts.journal.journal import JournalEntry, Lease
 from minions.contracts.journal.run_row_folds import folded, run_row_after, session_row_after
 from minions.contracts.journal.run_rows import (
@@ -59,8 +60,8 @@ class DamagedRowsError(Exception):
 class KnownRows(NamedTuple):
     """The rows of a run and its session before an entry."""
 
-    position: int
-    """The last one of the session."""
+    head: ChainHead
+    """The end of the session's chain."""
     run: RunRow | None
     session: SessionRow | None
     rest: str | None
@@ -92,16 +93,22 @@ async def rows_before(db: Connection, leases: Sequence[Lease]) -> dict[int, Know
     found = await db.execute(_KNOWN, columns, binary=True)
     rows = await found.fetchall()
     try:
-        return {row[0] - 1: _known_rows(row[1], row[2:]) for row in rows}
+        return {row[0] - 1: _known_rows(_head(row), row[4:]) for row in rows}
     except DamagedRowsError:
         await doubt_all(db)
-        return {row[0] - 1: KnownRows(row[1], None, None, None) for row in rows}
+        return {row[0] - 1: KnownRows(_head(row), None, None, None) for row in rows}
 
 
-def _known_rows(position: int, columns: Sequence[Any]) -> KnownRows:  # Any: as the driver gives it
+def _head(row: Sequence[Any]) -> ChainHead:  # Any: likewise
+    return ChainHead(row[1], row[2], row[3] or GENESIS)
+
+
+def _known_rows(
+    head: ChainHead, columns: Sequence[Any]
+) -> KnownRows:  # Any: as the driver gives it
     run, session = columns[:_OF_RUN], columns[_OF_RUN:]
     return KnownRows(
-        position,
+        head,
         None if run[0] is None else _run(run),
         None if session[0] is None else _session(session),
         session[-1],
@@ -114,10 +121,10 @@ def _prefix(prefix: str, columns: str) -> str:
 
 # LATERAL: one look-up for each session, also by a plan of the time when the table was empty.
 _KNOWN: Final = (
-    f"SELECT h.number, l.last_position, {_prefix('r', RUN_COLUMNS)}, "  # noqa: S608  # constants
+    f"SELECT h.number, h.epoch, l.last_position, l.chain, {_prefix('r', RUN_COLUMNS)}, "  # noqa: S608  # constants
     f"{_prefix('s', SESSION_COLUMNS)} FROM unnest(%s::text[], %s::bigint[], %s::text[]) "
     "WITH ORDINALITY AS h (session_id, epoch, run_id, number) CROSS JOIN LATERAL (SELECT "
-    "last_position FROM minions.leases WHERE session_id = h.session_id AND epoch = h.epoch "
+    "last_position, chain FROM minions.leases WHERE session_id = h.session_id AND epoch = h.epoch "
     "AND run_id = h.run_id AND deadline IS NOT NULL) l "
     "LEFT JOIN minions.runs r ON r.run_id = h.run_id "
     "LEFT JOIN minions.sessions s ON s.session_id = h.session_id"

@@ -17,16 +17,26 @@ from msgspec import Struct
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.sqlite_database import is_busy, readable_rows, some_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
-from minions.adapters.stores.sqlite_leases import check_owner
-from minions.adapters.stores.sqlite_rows import EPOCH, as_count, as_micros, as_time
-from minions.adapters.stores.stored_rows import body_text, folds_later, read_fact
+from minions.adapters.stores.sqlite_leases import (
+    Heads,
+    check_owner,
+    find_lease,
+    read_head,
+)
+from minions.adapters.stores.sqlite_rows import EPOCH, MICROSECOND, as_micros, as_time
+from minions.adapters.stores.stored_rows import folds_later, read_fact
+from minions.contracts.journal.chain import (
+    LARGEST_INLINE_BODY,
+    ChainedRow,
+    ChainHead,
+    StoredChain,
+    hashed_body,
+    link,
+)
 from minions.contracts.journal.facts import Fact, UnreadableFact
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, digests_in
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text, digests_in
 from minions.contracts.journal.run_rows import JUDGED, LISTED
-from minions.data.errors import JournalError
-
-_LARGEST_INLINE_BODY: Final = 32 * 1024
-"""Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
+from minions.data.errors import FencedError, JournalError
 
 _LARGEST_INTEGER: Final = 2**63 - 1
 _MOST_ROWS: Final = 200
@@ -52,11 +62,12 @@ def stored_body(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> 
         in_parts: In a thread beside an event loop, which goes on.
     """
     text = body_text(draft, in_parts=in_parts)
-    if len(text) * 4 <= _LARGEST_INLINE_BODY and text.isascii():
+    # A larger one is a blob, so that reading the rows beside it stays quick.
+    if len(text) * 4 <= LARGEST_INLINE_BODY and text.isascii():
         return StoredBody(text)
     # A lone surrogate has no UTF-8: SQLite takes its bytes, not the text.
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) > _LARGEST_INLINE_BODY:
+    if len(data) > LARGEST_INLINE_BODY:
         return StoredBody(None, hashlib.sha256(data).hexdigest(), packed(data))
     return StoredBody(text if _is_unicode(text) else data)
 
@@ -75,33 +86,44 @@ def append_entries(
     drafts: Sequence[EntryDraft],
     bodies: Sequence[StoredBody],
     now: datetime,
+    heads: Heads,
 ) -> Sequence[JournalEntry]:
     """Store entries under a lease, all of them or none, as `Journal.append_all` says."""
+    session_id = lease.session_id
     if folds_later(lease) or not any(draft.kind in LISTED for draft in drafts):
-        first = _append_at_once(db, lease, drafts, bodies, now)
-        if first is not None:
-            return [
-                _entry_of(lease, draft, first + number, draft.at or now)
-                for number, draft in enumerate(drafts)
-            ]
+        head = heads[session_id] if session_id in heads else None  # noqa: SIM401  # a call less
+        if head is not None and head.epoch == lease.epoch:
+            stored = _append_at_once(db, lease, drafts, bodies, now, head, heads)
+            if stored is not None:
+                return stored
+    entries = list[JournalEntry]()
     with transaction(db):
-        return [
-            _append_alone(db, lease, draft, body, draft.at or now)
-            for draft, body in zip(drafts, bodies, strict=True)
-        ]
-
-
-def _entry_of(lease: Lease, draft: EntryDraft, position: int, now: datetime) -> JournalEntry:
-    return JournalEntry(
-        session_id=lease.session_id,
-        position=position,
-        run_id=lease.run_id,
-        generation=lease.generation,
-        key=draft.key,
-        fact=draft.fact,
-        epoch=lease.epoch,
-        at=now,
-    )
+        try:
+            held = check_owner(db, lease)
+        except FencedError:
+            heads.pop(session_id, None)
+            raise
+        head = read_head(db, session_id, lease.epoch, held.head, heads.get(session_id))
+        for draft, body in zip(drafts, bodies, strict=True):
+            entry = JournalEntry(
+                session_id=session_id,
+                position=head.position + 1,
+                run_id=lease.run_id,
+                generation=lease.generation,
+                key=draft.key,
+                fact=draft.fact,
+                epoch=lease.epoch,
+                at=draft.at or now,
+            )
+            if draft.kind in LISTED:
+                known = sqlite_rows.known(db, session_id, lease.run_id)
+                sqlite_rows.mark_unseen(db, session_id)
+                known.keep(db, entry)
+            value = insert_entry(db, entry, body, now, head.value)
+            head = ChainHead(lease.epoch, entry.position, value)
+            entries.append(entry)
+    heads[session_id] = head
+    return entries
 
 
 def _append_at_once(
@@ -110,95 +132,108 @@ def _append_at_once(
     drafts: Sequence[EntryDraft],
     bodies: Sequence[StoredBody],
     now: datetime,
-) -> int | None:
-    """The first position, by one statement that is its own transaction: a third of the time.
+    head: ChainHead,
+    heads: Heads,
+) -> list[JournalEntry] | None:
+    """The entries, by one statement that is its own transaction: a third of the time.
 
     None where something is in the way; what it is, the statements one by one will tell.
     """
-    values: list[str | bytes | int | None] = [
+    session_id, run_id, generation, epoch = (
         lease.session_id, lease.run_id, lease.generation, lease.epoch
-    ]  # fmt: skip
+    )  # fmt: skip
+    position, value, entries = head.position, head.value, list[JournalEntry]()
+    values: list[str | bytes | int | None] = [session_id, run_id, generation, epoch, position]
     for draft, body in zip(drafts, bodies, strict=True):
-        if body.digest is not None:
+        if body.digest is not None or type(body.text) is not str:
             return None
-        fact = draft.fact
-        values += (draft.key, fact.kind, fact.state, body.text, as_micros(draft.at or now))
+        key, fact, text, at = draft.key, draft.fact, body.text, draft.at or now
+        kind, state, micros = fact.kind, fact.state, (at - EPOCH) // MICROSECOND
+        position += 1
+        value = link(
+            value,
+            (session_id, position, run_id, generation, key, kind, state, text, None, epoch, micros),
+        )
+        values += (key, kind, state, text, micros, value)
+        entries += (
+            JournalEntry(
+                session_id=session_id, position=position, run_id=run_id, generation=generation,
+                key=key, fact=fact, epoch=epoch, at=at,
+            ),
+        )  # fmt: skip
     try:
-        found = db.execute(_insert_if_owned(len(drafts)), values).fetchall()
+        done = db.execute(_insert_if_owned(len(drafts)), values)
     except sqlite3.IntegrityError:
         return None
-    return min(found)[0] if found else None
+    if done.rowcount < 1:
+        return None
+    heads[session_id] = ChainHead(epoch, position, value)
+    return entries
 
 
 @functools.cache
 def _insert_if_owned(count: int) -> str:
     # Numbered, for those of the lease are used twice.
     places = [
-        ", ".join(f"?{at + number}" for number in range(5)) for at in range(5, 5 * count + 5, 5)
+        ", ".join(f"?{at + number}" for number in range(6)) for at in range(6, 6 * count + 6, 6)
     ]
     rows = ", ".join(f"({number}, {each})" for number, each in enumerate(places, 1))
     return (
-        f"WITH added (number, key, kind, state, body, at) AS (VALUES {rows}) "  # noqa: S608  # numbers
-        "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
-        "body_digest, epoch, at) SELECT ?1, added.number + ifnull((SELECT max(position) FROM "
-        "entries WHERE session_id = ?1), 0), ?2, ?3, added.key, added.kind, added.state, "
-        "added.body, NULL, ?4, added.at FROM added WHERE EXISTS (SELECT 1 FROM leases WHERE "
-        "session_id = ?1 AND epoch = ?4 AND run_id = ?2 AND deadline IS NOT NULL) "
-        "RETURNING position"
+        "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "  # noqa: S608  # numbers
+        "body_digest, epoch, at, chain) WITH added (number, key, kind, state, body, at, chain) AS "
+        f"(VALUES {rows}) SELECT ?1, added.number + ?5, ?2, ?3, added.key, added.kind, "
+        "added.state, added.body, NULL, ?4, added.at, added.chain FROM added WHERE EXISTS (SELECT "
+        "1 FROM leases WHERE session_id = ?1 AND epoch = ?4 AND run_id = ?2 AND deadline IS NOT "
+        "NULL) AND ifnull((SELECT max(position) FROM entries WHERE session_id = ?1), 0) = ?5"
     )
 
 
-def _append_alone(
-    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
-) -> JournalEntry:
-    """One entry, within a transaction."""
-    name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
-    check_owner(db, lease)
-    known = sqlite_rows.known(db, lease.session_id, lease.run_id)
-    position = as_count(known.last_position) + 1
-    entry = _entry_of(lease, draft, position, now)
+def insert_entry(
+    db: sqlite3.Connection, entry: JournalEntry, body: StoredBody, now: datetime, before: bytes
+) -> bytes:
+    """One entry, within a transaction; gives its chain value.
+
+    Args:
+        now: When its blob is put.
+        before: The chain value of the entry before it.
+    """
     if body.digest is not None:
         put_blob(db, body.digest, body.packed, as_micros(now))
-    if draft.kind in LISTED:
-        sqlite_rows.mark_unseen(db, lease.session_id)
-        known.keep(db, entry)
-    row = (
-        lease.session_id,
-        position,
-        *name,
-        body.text,
-        body.digest,
-        lease.epoch,
-        as_micros(now),
-    )
+    text, digest, at = body.text, body.digest, as_micros(entry.at)
+    if isinstance(text, bytes):
+        text, digest = hashed_body(text)
+    names = (
+        entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state,
+    )  # fmt: skip
+    value = link(before, (*names, text, digest, entry.epoch, at))
+    row = (*names, body.text, body.digest, entry.epoch, at, value)
     try:
-        db.execute(INSERT, row)
+        db.execute(_INSERT, row)
     except sqlite3.IntegrityError as error:
-        raise duplicate_error(db, lease, draft) from error
-    return entry
+        raise duplicate_error(db, entry) from error
+    return value
 
 
-INSERT: Final = (
+_INSERT: Final = (
     "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
-    "body_digest, epoch, at) VALUES (?,?,?,?,?,?,?,?,?,?,?)"
+    "body_digest, epoch, at, chain) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
-def duplicate_error(
-    db: sqlite3.Connection, lease: Lease | JournalEntry, draft: EntryDraft | JournalEntry
-) -> JournalError:
+def duplicate_error(db: sqlite3.Connection, entry: JournalEntry) -> JournalError:
     """The error of a fact that its key has already."""
     row = db.execute(
         "SELECT position FROM entries WHERE run_id = ? AND generation = ? AND key = ? "
         "AND kind = ? AND state = ?",
-        (lease.run_id, lease.generation, draft.key, draft.kind, draft.state),
+        (entry.run_id, entry.generation, entry.key, entry.kind, entry.state),
     ).fetchone()
     if row is None:
-        raise DamageError(f"an index of the entries of session {lease.session_id!r} is wrong")
+        raise DamageError(f"an index of the entries of session {entry.session_id!r} is wrong")
     (position,) = row
     return JournalError(
-        f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
-        f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
+        f"Run '{entry.run_id}' (generation {entry.generation}) already has the entry "
+        f"{entry.kind} '{entry.key}' {entry.state}, at position {position}. Nothing was stored.",
         code="duplicate-entry",
     )
 
@@ -329,6 +364,66 @@ def _entry(row: _Row, *, in_parts: bool = False) -> JournalEntry:
         fact=fact,
         epoch=epoch,
         at=time,
+    )
+
+
+def read_chain(db: sqlite3.Connection, session_id: str) -> StoredChain:
+    """What is stored of a session, for `Journal.verify`."""
+    db.execute("BEGIN")
+    try:
+        held = find_lease(db, session_id)
+        rows = readable_rows(db, _CHAINED, (session_id,))
+    finally:
+        db.execute("ROLLBACK")
+    return StoredChain([_chained_row(row) for row in rows], held.head if held else None)
+
+
+_CHAINED: Final = f"{_SELECT} WHERE e.session_id = ? ORDER BY e.position".replace(
+    "e.at FROM", "e.at, e.chain FROM"
+)
+
+CHAINED_SESSIONS: Final = (
+    "SELECT DISTINCT session_id FROM entries UNION SELECT session_id FROM leases "
+    "WHERE last_position > 0 ORDER BY session_id"
+)
+
+
+def _chained_row(row: Sequence[object]) -> ChainedRow:
+    """Columns that cannot be hashed are damage."""
+    *names, body, digest, data, epoch, at, chain = row
+    odd = [
+        f"its {name} is {as_text(value)[:40]!r} ({type(value).__name__})"
+        for (name, kind), value in zip(
+            [*_COLUMNS, ("epoch", int), ("at", int)], [*names, epoch, at], strict=True
+        )
+        if type(value) is not kind
+    ]
+    text: str | None = None
+    stored = body if isinstance(body, bytes) else b""
+    try:
+        if digest is None:
+            text, digest = hashed_body(stored)
+        else:  # its own digest: one that is another than its name is seen by the chain
+            stored = decompressed(data if isinstance(data, bytes) else None, as_text(digest))
+            digest = hashlib.sha256(stored).hexdigest()
+    except DamageError as error:
+        odd.append(f"{error}")
+    session_id, position, run_id, generation, key, kind, state = names
+    return ChainedRow(
+        session_id=as_text(session_id),
+        position=_as_number(position),
+        run_id=as_text(run_id),
+        generation=_as_number(generation),
+        key=as_text(key),
+        kind=as_text(kind),
+        state=as_text(state),
+        body=text,
+        body_digest=None if digest is None else as_text(digest),
+        epoch=_as_number(epoch),
+        at=_as_number(at),
+        chain=None if chain is None else chain if isinstance(chain, bytes) else b"",
+        damage=", ".join(odd) or None,
+        raw=stored if text is None else None,
     )
 
 

@@ -20,7 +20,7 @@ from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.row_queries import Part, RowLookups
 from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_entries import (
-    INSERT,
+    CHAINED_SESSIONS,
     LISTED_OF,
     EntriesQuery,
     StoredBody,
@@ -29,11 +29,12 @@ from minions.adapters.stores.sqlite_entries import (
     compact,
     decompressed,
     drop_blobs,
-    duplicate_error,
     entries_query,
+    insert_entry,
     packed,
     packed_blob,
     put_blob,
+    read_chain,
     read_entries,
     read_few_entries,
     stored_body,
@@ -43,6 +44,7 @@ from minions.adapters.stores.sqlite_entries import (
 )
 from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
 from minions.adapters.stores.sqlite_leases import (
+    Heads,
     LeaseRequest,
     acquire_lease,
     find_lease,
@@ -53,6 +55,7 @@ from minions.adapters.stores.sqlite_leases import (
 )
 from minions.adapters.stores.sqlite_rows import as_count, as_micros
 from minions.adapters.stores.stored_rows import PendingRows
+from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
     SPARED_S,
@@ -126,6 +129,7 @@ class SqliteJournal(RowLookups):
         self._sleep = sleep
         self._waiting = EntryWaiters(self._watch)
         self._pending_rows = PendingRows()
+        self._heads: Heads = {}
 
     async def acquire(
         self,
@@ -146,7 +150,8 @@ class SqliteJournal(RowLookups):
             takes_over=takes_over,
         )
         return await self._file.run(
-            lambda db: acquire_lease(db, wanted, self._clock.now(), ttl_s), is_landmark=True
+            lambda db: acquire_lease(db, wanted, self._clock.now(), ttl_s, self._heads),
+            is_landmark=True,
         )
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
@@ -157,7 +162,7 @@ class SqliteJournal(RowLookups):
 
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
-        await self._file.run(lambda db: release_lease(db, lease), is_landmark=True)
+        await self._file.run(lambda db: release_lease(db, lease, self._heads), is_landmark=True)
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """Found by an index of the leases that were not given back."""
@@ -179,7 +184,7 @@ class SqliteJournal(RowLookups):
             bodies.append(body if isinstance(body, StoredBody) else await self._stored_body(draft))
             is_landmark = is_landmark or draft.fact.kind in _LANDMARKS
         entries = await self._file.run(
-            lambda db: append_entries(db, lease, drafts, bodies, self._clock.now()),
+            lambda db: append_entries(db, lease, drafts, bodies, self._clock.now(), self._heads),
             is_landmark=is_landmark,
             is_at_once=True,
         )
@@ -292,6 +297,15 @@ class SqliteJournal(RowLookups):
             lambda db: remove_session(db, session_id, self._clock.now()), is_landmark=True
         )
 
+    async def stored_chain(self, session_id: str) -> StoredChain:
+        """Read in a thread, in one state of the file."""
+        return await self._file.beside(lambda db: read_chain(db, session_id))
+
+    async def chained_sessions(self) -> Sequence[str]:
+        """Also those of which only the end of the chain is left."""
+        rows = await self._file.beside(lambda db: readable_rows(db, CHAINED_SESSIONS, ()))
+        return [as_text(session_id) for (session_id,) in rows]
+
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
@@ -384,31 +398,18 @@ def adopt_entries(
         held = find_lease(db, session_id)
         if held is not None:
             refuse_if_active(held, session_id, None, None, now)
+        value = GENESIS
         for entry, body in zip(entries, bodies, strict=True):
-            _insert_as_it_was(db, entry, body, now)
+            value = insert_entry(db, entry, body, now, value)
         last_lease = max(entries, key=lambda entry: entry.epoch)
         epoch = max(last_lease.epoch, held.epoch if held else 0)
         db.execute(
             "INSERT OR REPLACE INTO leases "
-            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,'',?,?,NULL)",
-            (session_id, last_lease.run_id, epoch, last_lease.generation),
+            "(session_id, run_id, worker_id, epoch, generation, deadline, last_position, chain) "
+            "VALUES (?,?,'',?,?,NULL,?,?)",
+            (session_id, last_lease.run_id, epoch, last_lease.generation, len(entries), value),
         )
         _make_anew(db, [session_id])
-
-
-def _insert_as_it_was(
-    db: sqlite3.Connection, entry: JournalEntry, body: StoredBody, now: datetime
-) -> None:
-    if body.digest is not None:
-        put_blob(db, body.digest, body.packed, as_micros(now))
-    row = (
-        entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
-        entry.state, body.text, body.digest, entry.epoch, as_micros(entry.at),
-    )  # fmt: skip
-    try:
-        db.execute(INSERT, row)
-    except sqlite3.IntegrityError as error:
-        raise duplicate_error(db, entry, entry) from error
 
 
 def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
@@ -419,7 +420,11 @@ def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bo
             refuse_if_active(held, session_id, None, None, now)
         removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
         # The row stays: epochs only grow.
-        db.execute("UPDATE leases SET deadline = NULL WHERE session_id = ?", (session_id,))
+        db.execute(
+            "UPDATE leases SET deadline = NULL, last_position = NULL, chain = NULL "
+            "WHERE session_id = ?",
+            (session_id,),
+        )
         _make_anew(db, [session_id])
     return removed > 0
 

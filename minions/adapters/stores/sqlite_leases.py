@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from minions.adapters.stores.sqlite_database import readable_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.sqlite_rows import as_count, as_micros, as_time
+from minions.contracts.journal.chain import GENESIS, ChainHead
 from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import FencedError, LeaseHeldError
 
@@ -22,6 +23,8 @@ class _LeaseRow(Struct, frozen=True):
     worker_id: str
     epoch: int
     deadline: int | None
+    head: ChainHead | None
+    """The end of the chain when a lease was last given back."""
 
 
 class LeaseRequest(Struct, frozen=True, kw_only=True):
@@ -37,23 +40,64 @@ class LeaseRequest(Struct, frozen=True, kw_only=True):
 def find_lease(db: sqlite3.Connection, session_id: str) -> _LeaseRow | None:
     """The row of that session's lease; None: it was never taken."""
     row = db.execute(
-        "SELECT run_id, worker_id, epoch, deadline FROM leases WHERE session_id = ?", (session_id,)
+        "SELECT run_id, worker_id, epoch, deadline, last_position, chain FROM leases "
+        "WHERE session_id = ?",
+        (session_id,),
     ).fetchone()
     if row is None:
         return None
-    run_id, worker_id, epoch, deadline = row
+    run_id, worker_id, epoch, deadline, position, value = row
     if not (isinstance(epoch, int) and (deadline is None or isinstance(deadline, int))):
         raise DamageError(f"the lease of session {session_id!r} has no epoch or deadline")
-    return _LeaseRow(run_id, worker_id, epoch, deadline)
+    head = None
+    if isinstance(position, int) and isinstance(value, bytes):
+        head = ChainHead(epoch, position, value)
+    return _LeaseRow(run_id, worker_id, epoch, deadline, head)
+
+
+Heads: TypeAlias = dict[str, ChainHead]
+"""The ends of the chains to which one journal object appends, by session."""
+
+
+def read_head(
+    db: sqlite3.Connection,
+    session_id: str,
+    epoch: int,
+    stored: ChainHead | None,
+    own: ChainHead | None,
+) -> ChainHead:
+    """The end of a session's chain, for who writes under a lease of that epoch.
+
+    Where the last entries are gone, the value stays that of the last one that is known: the next
+    entry then says that they were there.
+
+    Args:
+        stored: The end that stands beside the lease.
+        own: The end that this journal object knows.
+    """
+    row = db.execute(
+        "SELECT position, chain FROM entries WHERE session_id = ? ORDER BY position DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    last = as_count(row[0]) if row is not None else 0
+    value = row[1] if row is not None and type(row[1]) is bytes else GENESIS
+    furthest = last
+    for known in (stored, own if own and own.epoch == epoch else None):
+        if known is not None and known.position > furthest:
+            furthest, value = known.position, known.value
+    return ChainHead(epoch, last, value)
 
 
 def acquire_lease(
-    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, ttl_s: float
+    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, ttl_s: float, heads: Heads
 ) -> Lease:
     """Take the lease of a session, as `Journal.acquire` says."""
     deadline = as_micros(now + timedelta(seconds=ttl_s))
     first = None if wanted.next_generation else _acquire_first(db, wanted, deadline)
-    return first or _acquire_after_others(db, wanted, now, deadline)
+    if first is not None:
+        heads[wanted.session_id] = ChainHead(1, 0, GENESIS)
+        return first
+    return _acquire_after_others(db, wanted, now, deadline, heads)
 
 
 def _acquire_first(db: sqlite3.Connection, wanted: LeaseRequest, deadline: int) -> Lease | None:
@@ -76,7 +120,7 @@ _INSERT_FIRST_LEASE: Final = (
 
 
 def _acquire_after_others(
-    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, deadline: int
+    db: sqlite3.Connection, wanted: LeaseRequest, now: datetime, deadline: int, heads: Heads
 ) -> Lease:
     with transaction(db):
         held = find_lease(db, wanted.session_id)
@@ -94,8 +138,10 @@ def _acquire_after_others(
             generation=written + 1 if wanted.next_generation else max(written, 1),
         )
         db.execute(
-            "INSERT OR REPLACE INTO leases "
-            "(session_id, run_id, worker_id, epoch, generation, deadline) VALUES (?,?,?,?,?,?)",
+            "INSERT INTO leases (session_id, run_id, worker_id, epoch, generation, deadline) "
+            "VALUES (?,?,?,?,?,?) ON CONFLICT (session_id) DO UPDATE SET run_id = excluded.run_id, "
+            "worker_id = excluded.worker_id, epoch = excluded.epoch, "
+            "generation = excluded.generation, deadline = excluded.deadline",
             (
                 lease.session_id,
                 lease.run_id,
@@ -105,6 +151,9 @@ def _acquire_after_others(
                 deadline,
             ),
         )
+        stored = held.head if held else None
+        head = read_head(db, wanted.session_id, lease.epoch, stored, None)
+    heads[wanted.session_id] = head
     return lease
 
 
@@ -157,15 +206,15 @@ def refuse_if_active(
     )
 
 
-def check_owner(db: sqlite3.Connection, lease: Lease) -> None:
-    """Refuse a lease that another worker has taken since."""
+def check_owner(db: sqlite3.Connection, lease: Lease) -> _LeaseRow:
+    """Refuse a lease that another worker has taken since; its row."""
     held = find_lease(db, lease.session_id)
     if held is None:
         state = "nobody holds it"
     elif held.deadline is None:
         state = "its last lease was given back"
     elif held.epoch == lease.epoch and held.run_id == lease.run_id:
-        return
+        return held
     else:
         state = f"worker '{held.worker_id}' has it for run '{held.run_id}' (epoch {held.epoch})"
     raise FencedError(
@@ -184,9 +233,19 @@ def renew_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: floa
         )
 
 
-def release_lease(db: sqlite3.Connection, lease: Lease) -> None:
+def release_lease(db: sqlite3.Connection, lease: Lease, heads: Heads) -> None:
     """Give a lease back; one that another worker has taken since is left alone."""
+    session_id = lease.session_id
+    head = heads[session_id] if session_id in heads else None  # noqa: SIM401  # a call less
+    if head is None or head.epoch != lease.epoch or not head.position:
+        db.execute(
+            "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
+            (session_id, lease.epoch),
+        )
+        return
     db.execute(
-        "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
-        (lease.session_id, lease.epoch),
+        "UPDATE leases SET deadline = NULL, last_position = ?, chain = ? "
+        "WHERE session_id = ? AND epoch = ?",
+        (head.position, head.value, session_id, lease.epoch),
     )
+    del heads[session_id]

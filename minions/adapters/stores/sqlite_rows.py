@@ -332,18 +332,18 @@ def _session(row: tuple[Any, ...]) -> SessionRow:  # Any: likewise
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_MICROSECOND: Final = timedelta(microseconds=1)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def as_micros(at: datetime) -> int:
     """Microseconds since 1970, in UTC."""
-    return (at - EPOCH) // _MICROSECOND
+    return (at - EPOCH) // MICROSECOND
 
 
 def as_time(micros: int) -> datetime:
     """The time of a column in microseconds since 1970."""
     try:
-        return EPOCH + micros * _MICROSECOND
+        return EPOCH + micros * MICROSECOND
     except (OverflowError, TypeError) as error:
         raise DamageError(f"its time is out of range ({error})") from error
 

@@ -19,14 +19,12 @@ from minions.contracts.journal.facts import (
     RunFinished,
     RunRejected,
     UnreadableFact,
-    body_of,
     class_of,
     fact_of,
 )
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
-from minions.data.errors import JournalError
-from minions.data.json_parts import LONG_TEXT, encoded_parts
+from minions.data.json_parts import LONG_TEXT
 from minions.data.json_values import parse_json
 
 _LONGEST_KEY: Final = 200
@@ -308,47 +306,6 @@ class PendingRows:
 
 
 # --- facts as the JSON text of journal rows and back; the same for every database ----------------
-
-
-def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
-    """The body as JSON, short.
-
-    Args:
-        in_parts: In a thread beside an event loop, which goes on.
-    Raises:
-        JournalError: It is none, or an entry that nobody could read.
-    """
-    if isinstance(draft.fact, UnreadableFact) and draft.fact.body is None:
-        raise JournalError(
-            f"What {draft.kind} '{draft.key}' {draft.state} holds cannot be read: "
-            f"{draft.fact.problem}. Nothing was stored.",
-            code="corrupt-entry",
-        )
-    try:
-        body = body_of(draft.fact)
-        if in_parts:
-            return "".join(encoded_parts(body, _BODY_ENCODER.encode))
-        return _BODY_ENCODER.encode(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise JournalError(
-            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
-            "Nothing was stored.",
-            code="body-not-json",
-        ) from error
-
-
-def _plain(value: object) -> object:
-    """Mappings and sequences other than dict and list, which the type of a body allows."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return list(value)
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
-
-
-_BODY_ENCODER: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
-)
 
 
 _DECODERS: Final[dict[tuple[str, str], Decoder[Fact]]] = {}

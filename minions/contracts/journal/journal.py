@@ -5,15 +5,24 @@ Here are its contract, leases, and how damage is refused; facts are in `facts`, 
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from attrs import frozen
 from msgspec import Struct
 
+from minions.contracts.journal.chain import (
+    ChainedRow,
+    ChainReport,
+    StoredChain,
+    chained,
+    hashed_body,
+    verify_chain,
+)
 from minions.contracts.journal.facts import Fact, UnreadableFact, body_of
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
@@ -349,6 +358,32 @@ class Journal(ABC):
             LeaseHeldError: A run of the session is active; nothing was deleted.
         """
 
+    async def stored_chain(self, session_id: str) -> StoredChain:
+        """The rows of a session with their chain values, and the end that is stored beside them.
+
+        This one computes the values of the entries; a journal that stores values overrides it.
+        """
+        found = await self.entries(session_id, with_damaged=True)
+        return StoredChain(chained(row_of(entry) for entry in found))
+
+    async def chained_sessions(self) -> Sequence[str]:
+        """The ids of all sessions of which anything is stored.
+
+        This one gives those that are listed; a journal that knows of others overrides it.
+        """
+        return sorted(row.session_id for row in await self.sessions())
+
+    async def verify(self, session_id: str) -> ChainReport:
+        """Compare the entries of a session with its chain: each was stored with a value that covers
+        all that it says, and the value of the entry before it.
+
+        Costs as much as reading the session. One of which nothing is stored has nothing wrong.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        return verify_chain(session_id, await self.stored_chain(session_id))
+
     @abstractmethod
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """Delete the blobs that no fact names, neither directly nor through another blob.
@@ -470,3 +505,81 @@ def session_exists(session_id: str, count: int) -> JournalError:
         f"Session '{session_id}' is here already, with {count} facts. Nothing was stored.",
         code="session-exists",
     )
+
+
+# --- the row of an entry ---------------------------------------------------------------------
+
+
+def row_of(entry: JournalEntry, *, text: str | None = None) -> ChainedRow:
+    """The row of an entry, without its value.
+
+    Args:
+        text: Its body, as it is stored; None: as this version writes it.
+    """
+    damage = body = digest = None
+    try:
+        stored = body_text(entry) if text is None else text
+        body, digest = hashed_body(stored.encode("utf-8", "surrogatepass"))
+    except JournalError as error:
+        damage = f"{error}"
+    return ChainedRow(
+        session_id=entry.session_id,
+        position=entry.position,
+        run_id=entry.run_id,
+        generation=entry.generation,
+        key=entry.key,
+        kind=entry.kind,
+        state=entry.state,
+        body=body,
+        body_digest=digest,
+        epoch=entry.epoch,
+        at=(entry.at - _EPOCH) // _MICROSECOND,
+        chain=None,
+        damage=damage,
+    )
+
+
+def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
+    """The body as JSON, short: as it is stored and hashed.
+
+    Args:
+        in_parts: In a thread beside an event loop, where others work meanwhile.
+    Raises:
+        JournalError: It is none, or an entry that nobody could read.
+    """
+    if isinstance(draft.fact, UnreadableFact) and draft.fact.body is None:
+        raise JournalError(
+            f"What {draft.kind} '{draft.key}' {draft.state} holds cannot be read: "
+            f"{draft.fact.problem}. Nothing was stored.",
+            code="corrupt-entry",
+        )
+    try:
+        body = body_of(draft.fact)
+        if in_parts:
+            from minions.data.json_parts import encoded_parts
+
+            return "".join(encoded_parts(body, _BODY_ENCODER.encode))
+        return _BODY_ENCODER.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
+            "Nothing was stored.",
+            code="body-not-json",
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences other than dict and list, which the type of a body allows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_BODY_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)

@@ -12,12 +12,13 @@ from typing import BinaryIO, Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
 
+from minions.contracts.journal.chain import GENESIS, link_of, verify_chain
 from minions.contracts.journal.facts import SessionForked, UnreadableFact, fact_of
-from minions.contracts.journal.journal import Journal, JournalEntry, digests_in
+from minions.contracts.journal.journal import Journal, JournalEntry, digests_in, row_of
 from minions.data.bounded_files import BoundedLines, LongLineError
 from minions.data.codec import decode, encode
-from minions.data.errors import NotFoundError, UsageError, words_of
-from minions.data.json_values import JsonValue, most_values
+from minions.data.errors import JournalError, NotFoundError, UsageError, words_of
+from minions.data.json_values import JsonValue, most_values, parse_json
 from minions.data.texts import one_line
 from minions.data.words import shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
@@ -34,7 +35,9 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@=,+/-]{0,199}")
 files, so that they hold no blank, quote or sign of a shell, and begin as no option does."""
 _NAMES: Final = ("agent", "next_step_id", "recipe", "step_id", "tool")
 """Fields of facts that name something, and are shown in lines of other texts."""
-_VERSION: Final = 1
+_VERSION: Final = 2
+_KNOWN_VERSIONS: Final = (1, 2)
+"""Rows of the first one have no chain values."""
 _LARGEST_COUNT: Final = 2**31 - 1
 """The largest count in a file: a resumed run counts further, and every journal must store that."""
 _LONGEST_LINE: Final = 64 * 1_048_576
@@ -53,6 +56,21 @@ class ArchivedSession:
 
     session_id: str
     entries: tuple[JournalEntry, ...]
+    values: tuple[str | None, ...] = ()
+    """Their values in the chain of the journal that they come from, in hex; None: of a row that a
+    version without chains wrote. Empty: none of them has one."""
+    texts: Mapping[int, str] = field(factory=dict)
+    """By position, the bodies that were hashed in other words than this version writes."""
+
+    @property
+    def head(self) -> str | None:
+        """The last value, which covers the rows before it."""
+        return self.values[-1] if self.values else None
+
+    @property
+    def uncovered(self) -> int:
+        """So many rows have no value, so that nothing shows whether they are as exported."""
+        return len(self.entries) - sum(each is not None for each in self.values)
 
 
 @frozen(kw_only=True)
@@ -75,6 +93,7 @@ async def load_archive(journal: Journal, session_id: str) -> Archive:
     Raises:
         NotFoundError: There is no such session, or a parent was deleted.
         JournalError: `corrupt-entry`; it is a fork of itself, or an entry cannot be read.
+            `broken-chain`; a row is not the one that was stored.
     """
     sessions: dict[str, ArchivedSession] = {}
     found: str | None = session_id
@@ -83,11 +102,37 @@ async def load_archive(journal: Journal, session_id: str) -> Archive:
         entries = tuple(await journal.entries(found, until=until))
         if not entries:
             raise NotFoundError(f"There is no session '{found}'.", code="unknown-session")
-        sessions[found] = ArchivedSession(session_id=found, entries=entries)
+        sessions[found] = await _with_chain(journal, found, entries)
         found, until = origin_of(entries, sessions)
     rows = [entry for session in sessions.values() for entry in session.entries]
     blobs = await _blobs(journal, digests_in(*(json.dumps(encode(row.body)) for row in rows)))
     return Archive(session_id=session_id, sessions=tuple(reversed(sessions.values())), blobs=blobs)
+
+
+async def _with_chain(
+    journal: Journal, session_id: str, entries: tuple[JournalEntry, ...]
+) -> ArchivedSession:
+    stored = await journal.stored_chain(session_id)
+    report = verify_chain(session_id, stored)
+    if (fault := report.fault) is not None:
+        raise JournalError(
+            f"Session '{session_id}' is not as it was stored: entry {fault.position} ({fault.what}"
+            f"): {fault.words}. Nothing was exported. Restore a backup; all that is wrong is "
+            f"listed by: minions sessions verify {shell_word(session_id)}",
+            code="broken-chain",
+        )
+    if len(stored.rows) < len(entries):
+        raise NotFoundError(f"Session '{session_id}' was just removed.", code="unknown-session")
+    texts = dict[int, str]()
+    for entry, row in zip(entries, stored.rows, strict=False):  # there may be more meanwhile
+        written = row_of(entry)
+        if (written.body, written.body_digest) != (row.body, row.body_digest):
+            body = row.body
+            if body is None:
+                body = (row.raw or b"").decode("utf-8", "surrogatepass")
+            texts[entry.position] = body
+    values = tuple(report.values[: len(entries)])
+    return ArchivedSession(session_id=session_id, entries=entries, values=values, texts=texts)
 
 
 async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:
@@ -110,7 +155,10 @@ def archive_lines(archive: Archive) -> Iterator[str]:
 
     The first one lists the contents; blobs and rows follow it.
     """
-    sizes = [{"id": each.session_id, "rows": len(each.entries)} for each in archive.sessions]
+    sizes = [
+        {"id": each.session_id, "rows": len(each.entries), "head": each.head}
+        for each in archive.sessions
+    ]
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -122,8 +170,13 @@ def archive_lines(archive: Archive) -> Iterator[str]:
     for digest, data in archive.blobs.items():
         yield json.dumps({"blob": digest, "data": base64.b64encode(data).decode()})
     for session in archive.sessions:
-        for entry in session.entries:
-            yield json.dumps({"row": _row(entry)})
+        for number, entry in enumerate(session.entries):
+            line: dict[str, JsonValue] = {"row": _row(entry)}
+            if session.values and session.values[number] is not None:
+                line["chain"] = session.values[number]
+            if entry.position in session.texts:
+                line["text"] = session.texts[entry.position]
+            yield json.dumps(line)
 
 
 def _row(entry: JournalEntry) -> JsonValue:
@@ -150,6 +203,7 @@ def _row(entry: JournalEntry) -> JsonValue:
 class _Size:
     id: str
     rows: int
+    head: str | None = None
 
 
 @frozen(kw_only=True)
@@ -186,6 +240,10 @@ class _Row:
 @frozen(kw_only=True)
 class _RowLine:
     row: _Row
+    chain: str | None = None
+    """Its value in the chain, in hex."""
+    text: str | None = None
+    """The body that was hashed, where it is not what this version writes of `row`."""
 
 
 def read_archive(lines: Iterable[bytes], *, name: str = "<archive>") -> Archive:
@@ -230,6 +288,8 @@ class _Reader:
     head: _Head | None = None
     blobs: dict[str, bytes] = field(factory=dict)
     rows: dict[str, list[JournalEntry]] = field(factory=dict)
+    values: dict[str, list[str | None]] = field(factory=dict)
+    texts: dict[str, dict[int, str]] = field(factory=dict)
 
     def read(self, line: bytes) -> None:
         self.line += 1
@@ -240,7 +300,7 @@ class _Reader:
             elif "blob" in value:
                 self._take_blob(decode(value, _BlobLine))
             else:
-                self._take_row(decode(value, _RowLine).row)
+                self._take_row(decode(value, _RowLine))
         except ValueError as error:
             self.refuse(f"{error}")
 
@@ -254,12 +314,22 @@ class _Reader:
                     f"the file is cut off: {count} of {size.rows} rows of session '{size.id}' "
                     "are there"
                 )
+            if (last := self.values[size.id][-1] if count else None) != size.head:
+                self.refuse(
+                    f"the chain of session '{size.id}' ends with {last}, not with {size.head} as "
+                    "its first line says: it is not as it was exported"
+                )
         if len(self.blobs) < self.head.blobs:
             self.refuse(f"{len(self.blobs)} of {self.head.blobs} blobs are there")
         return Archive(
             session_id=self.head.session,
             sessions=tuple(
-                ArchivedSession(session_id=session_id, entries=tuple(entries))
+                ArchivedSession(
+                    session_id=session_id,
+                    entries=tuple(entries),
+                    values=tuple(self.values[session_id]),
+                    texts=self.texts[session_id],
+                )
                 for session_id, entries in self.rows.items()
             ),
             blobs=self.blobs,
@@ -280,15 +350,17 @@ class _Reader:
     def _begin(self, value: dict[str, JsonValue]) -> None:
         if value.get("format") != _FORMAT:
             self.refuse("it was not written by `minions sessions export`")
-        if value.get("version") != _VERSION:
+        if value.get("version") not in _KNOWN_VERSIONS:
             raise UsageError(
-                f"{self.name} is of version {value.get('version')!r}; this program reads version "
-                f"{_VERSION}. Use a newer one.",
+                f"{self.name} is of version {value.get('version')!r}; this program reads versions "
+                f"up to {_VERSION}. Use a newer one.",
                 code="newer-archive",
                 where=f"{self.name}:1",
             )
         self.head = decode(value, _Head)
         self.rows = {size.id: [] for size in self.head.sessions}
+        self.values = {size.id: [] for size in self.head.sessions}
+        self.texts = {size.id: {} for size in self.head.sessions}
         self._check_ids(*self.rows)
         if len(self.rows) < len(self.head.sessions):
             self.refuse("a session is there twice")
@@ -317,7 +389,8 @@ class _Reader:
                     "end a line, or that are not seen"
                 )
 
-    def _take_row(self, row: _Row) -> None:
+    def _take_row(self, line: _RowLine) -> None:
+        row = line.row
         self._check_ids(row.run_id)
         head = cast(_Head, self.head)
         rows = self.rows.get(row.session_id)
@@ -336,7 +409,33 @@ class _Reader:
             self.refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {fact.problem}")
         self._check_names(entry)
         self._check_origin(entry)
+        self._check_chain(entry, line)
         rows.append(entry)
+
+    def _check_chain(self, entry: JournalEntry, line: _RowLine) -> None:
+        """Refuse a row that is not the one whose value the file holds."""
+        values = self.values[entry.session_id]
+        last = values[-1] if values else None
+        if line.chain is None:
+            if last is not None:
+                self.refuse(f"row {entry.position} has no chain value, unlike the one before it")
+        else:
+            if line.text is not None:
+                self.texts[entry.session_id][entry.position] = line.text
+                body = parse_json(line.text)
+                if (
+                    not isinstance(body, dict)
+                    or fact_of(entry.kind, entry.state, body) != entry.fact
+                ):
+                    self.refuse("its text does not say what its row says")
+            before = GENESIS if last is None else bytes.fromhex(last)
+            value = link_of(before, row_of(entry, text=line.text)).hex()
+            if value != line.chain:
+                self.refuse(
+                    f"row {entry.position} of session '{entry.session_id}' is not the one that was "
+                    "exported: it does not fit its chain value, or one before it was removed"
+                )
+        values.append(line.chain)
 
     def _check_origin(self, entry: JournalEntry) -> None:
         """Refuse a session that is no fork of the one before it in the file, so that none is a

@@ -1,23 +1,25 @@
-"""`minions sessions export`, `import` and `rm`: sessions to a file, from one, and removed."""
+"""`minions sessions verify`, `export`, `import` and `rm`: checked, to a file, from one, removed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import click
 from attrs import evolve, frozen
 
+from minions.contracts.journal.chain import ChainFault, ChainReport
 from minions.data.bounded_files import open_regular
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import seconds_of
+from minions.data.texts import one_line, seconds_of
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import (
@@ -83,7 +85,8 @@ def export(
         _write(target, archive_lines(archive))
         if context.settings.json:
             shown: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
-            say(json_text({**shown, "rows": rows, "blobs": len(archive.blobs)}))
+            shown |= {"rows": rows, "blobs": len(archive.blobs), "head": archive.sessions[-1].head}
+            say(json_text(shown))
     tell(f"Exported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 
@@ -157,6 +160,11 @@ def import_(options: DatabaseOption, file: str) -> int:
     """
     context = command_context(options)
     archive = _read(file, context)
+    if uncovered := sum(each.uncovered for each in archive.sessions):
+        tell(
+            f"note: {_counted(uncovered, 'row')} of {file} have no chain value, as a version "
+            "without chains wrote them: nothing shows whether they are as they were exported."
+        )
     stored = asyncio.run(_import(context, archive))
     if context.settings.json:
         say(json_text({"session_id": archive.session_id, "stored": list(stored)}))
@@ -192,6 +200,87 @@ async def _import(context: CommandContext, archive: Archive) -> tuple[str, ...]:
         return await store_archive(journal, archive, project=context.project)
     finally:
         await journal.aclose()
+
+
+# --- `minions sessions verify` -------------------------------------------------------------------
+
+
+@click.command("verify")
+@click.argument("names", metavar="[ID]…", nargs=-1)
+@click.option("--head", metavar="HEX", help="A chain value that the one session must contain.")
+@takes_options(DatabaseOption)
+def verify(options: DatabaseOption, names: Sequence[str], head: str | None) -> int:
+    """Check that no row of sessions was changed, removed or inserted since it was stored.
+
+    ID is a session's or a run's, or a unique start of one; without any, all sessions are checked.
+    The exit code is 1 if one of them is not as it was stored. The head is the value of the last
+    entry, which covers all before it: note it elsewhere, and a later check asks for it with --head.
+    """
+    context = command_context(options)
+    if head is not None and (len(names) != 1 or _HEAD.fullmatch(head) is None):
+        raise UsageError(
+            "--head goes with one ID, and is the 64 hexadecimal digits that `minions sessions "
+            "verify ID` printed."
+        )
+    reports = asyncio.run(_verify(context, names))
+    if head is not None:
+        reports = [_with_head(each, head) for each in reports]
+    if context.settings.json:
+        shown = [_report_as_json(each) for each in reports]
+        say(json_text({"ok": not any(each.fault for each in reports), "sessions": shown}))
+    else:
+        for each in reports:
+            for line in _report_lines(each):
+                say(line)
+        if not reports:
+            tell("There are no sessions.")
+    return 1 if any(each.fault for each in reports) else 0
+
+
+_HEAD: Final = re.compile(r"[0-9a-f]{64}")
+
+
+async def _verify(context: CommandContext, names: Sequence[str]) -> list[ChainReport]:
+    journal = context.known_journal()
+    try:
+        known = await journal.chained_sessions()
+        with naming_the_journal(context):
+            ids = [
+                name if name in known else await find_session(journal, name) for name in names
+            ] or known
+        return [await journal.verify(session_id) for session_id in dict.fromkeys(ids)]
+    finally:
+        await journal.aclose()
+
+
+def _with_head(report: ChainReport, head: str) -> ChainReport:
+    if report.fault is not None or head in report.values:
+        return report
+    words = "no entry has the head that was asked for: entries were removed or written again"
+    fault = ChainFault(position=report.entries, what="cut", words=words)
+    return evolve(report, fault=fault)
+
+
+def _report_as_json(report: ChainReport) -> JsonValue:
+    return {
+        "session_id": report.session_id,
+        "ok": report.fault is None,
+        "entries": report.entries,
+        "uncovered": report.uncovered,
+        "head": report.head,
+        "fault": encode(report.fault),
+    }
+
+
+def _report_lines(report: ChainReport) -> Sequence[str]:
+    name, count = one_line(report.session_id), _counted(report.entries, "row")
+    if (fault := report.fault) is not None:
+        return [f"{name}: {fault.what} · row {fault.position}: {one_line(fault.words)}"]
+    lines = [f"{name}: ok · {count} · {report.head or 'no chain'}"]
+    if report.uncovered:
+        older = _counted(report.uncovered, "older row")
+        lines.append(f"  not covered: {older}, of a version without chains")
+    return lines
 
 
 # --- `minions sessions rm` and `gc` --------------------------------------------------------------
