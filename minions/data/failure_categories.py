@@ -78,6 +78,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
         missing-scope other-name other-user other-project input-refused
+        open-key-file bad-signature
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file secret-file protected-path weights-refused
         mcp-tools-changed mcp-program-replaced mcp-not-locked no-person mcp-unknown-asker
@@ -140,6 +141,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
+        bad-key-file
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name
         has-forks run-exists bad-archive newer-archive bad-entries empty-extension bad-tool

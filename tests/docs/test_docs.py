@@ -195,7 +195,18 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
     assert told == {
         (project["name"], extra)
         for extra in (
-            *("dbos", "litellm", "local", "lsp", "mcp", "otel", "postgres", "sandbox", "server"),
+            *(
+                "dbos",
+                "litellm",
+                "local",
+                "lsp",
+                "mcp",
+                "otel",
+                "postgres",
+                "sandbox",
+                "server",
+                "sign",
+            ),
         )
     }
     assert {extra for _, extra in told} <= project["optional-dependencies"].keys()

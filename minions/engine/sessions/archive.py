@@ -74,6 +74,16 @@ class ArchivedSession:
 
 
 @frozen(kw_only=True)
+class HeadSignature:
+    """Who vouches for the heads of a session file, by Ed25519."""
+
+    public_key: str
+    """32 bytes in hex."""
+    signature: str
+    """64 bytes in hex, of `signed_bytes`."""
+
+
+@frozen(kw_only=True)
 class Archive:
     """An exported session, which can be imported into another journal."""
 
@@ -82,6 +92,25 @@ class Archive:
     """Parents first, each up to the last row that its fork reads; the session itself last."""
     blobs: Mapping[str, bytes]
     """The blobs that rows name, and those that these blobs name, by their hash."""
+    signature: HeadSignature | None = None
+    """As the file holds it: nobody here has compared it with anything."""
+
+
+def signed_bytes(archive: Archive) -> bytes:
+    """What a signature is of: the ids, the number of rows and the heads of the sessions.
+
+    Raises:
+        UsageError: `bad-archive`; a session has no chain, which could be signed.
+    """
+    for each in archive.sessions:
+        if each.head is None:
+            raise UsageError(
+                f"Session '{each.session_id}' was written by a version without chains: there is "
+                "nothing that a signature could be of.",
+                code="bad-archive",
+            )
+    heads = [[each.session_id, len(each.entries), each.head] for each in archive.sessions]
+    return json.dumps([_FORMAT, archive.session_id, heads], separators=(",", ":")).encode()
 
 
 # --- out of a journal --------------------------------------------------------------------------
@@ -159,13 +188,15 @@ def archive_lines(archive: Archive) -> Iterator[str]:
         {"id": each.session_id, "rows": len(each.entries), "head": each.head}
         for each in archive.sessions
     ]
-    head = {
+    head: dict[str, object] = {
         "format": _FORMAT,
         "version": _VERSION,
         "session": archive.session_id,
         "sessions": sizes,
         "blobs": len(archive.blobs),
     }
+    if archive.signature is not None:
+        head["signature"] = encode(archive.signature)
     yield json.dumps(head)
     for digest, data in archive.blobs.items():
         yield json.dumps({"blob": digest, "data": base64.b64encode(data).decode()})
@@ -213,6 +244,7 @@ class _Head:
     session: str
     sessions: tuple[_Size, ...]
     blobs: int
+    signature: HeadSignature | None = None
 
 
 @frozen(kw_only=True)
@@ -333,6 +365,7 @@ class _Reader:
                 for session_id, entries in self.rows.items()
             ),
             blobs=self.blobs,
+            signature=self.head.signature,
         )
 
     def _value(self, line: bytes) -> dict[str, JsonValue]:

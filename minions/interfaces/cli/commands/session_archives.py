@@ -24,9 +24,11 @@ from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import (
     Archive,
+    HeadSignature,
     archive_lines,
     load_archive,
     read_archive_file,
+    signed_bytes,
     store_archive,
 )
 from minions.engine.sessions.deletion import (
@@ -60,23 +62,41 @@ class _ExportOptions(DatabaseOption, ExtensionOptions):
     "--html", "page", metavar="FILE", help="Write one run as a page without scripts, to send it."
 )
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--sign", "key", metavar="KEYFILE", help="Sign the file by an Ed25519 key in PEM.")
 @takes_options(_ExportOptions)
 def export(
-    options: _ExportOptions, name: str, output: str | None, page: str | None, *, force: bool
+    options: _ExportOptions,
+    name: str,
+    output: str | None,
+    page: str | None,
+    key: str | None,
+    *,
+    force: bool,
 ) -> int:
     """Write a session to one file of JSON lines: all rows, and the blobs that they name.
 
     ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
-    its parents that it reads. With --html it is the run as a page for people; secrets are masked.
+    its parents that it reads. Nothing is written if a row is not as it was stored. With --html it
+    is the run as a page for people; secrets are masked.
     """
     context = command_context(options)
     if page is not None and output is not None:
         raise UsageError("-o and --html exclude each other: rows to import, or a page to read.")
+    if page is not None and key is not None:
+        raise UsageError("--sign and --html exclude each other: a page has no chain to sign.")
     if page is not None:
         return _export_page(context, name, page, force=force)
     target = Path(output) if output and output != "-" else None
     _check_free(target, force=force)
     archive = asyncio.run(_export(context, name))
+    if key is not None:
+        from minions.adapters.head_signing import fingerprint_of, sign
+
+        public_key, signature = sign(signed_bytes(archive), Path(key))
+        archive = evolve(
+            archive, signature=HeadSignature(public_key=public_key, signature=signature)
+        )
+        tell(f"Signed by the key {fingerprint_of(public_key)}.")
     rows = sum(len(each.entries) for each in archive.sessions)
     if target is None:
         for line in archive_lines(archive):
@@ -152,14 +172,17 @@ def _describe_sessions(archive: Archive) -> str:
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
+@click.option("--public-key", metavar="KEYFILE", help="Refuse what this key has not signed (PEM).")
 @takes_options(DatabaseOption)
-def import_(options: DatabaseOption, file: str) -> int:
+def import_(options: DatabaseOption, file: str, public_key: str | None) -> int:
     """Import a session that `export` wrote, with its ids. FILE `-` is standard input.
 
-    Nothing is stored if the file is damaged or the session exists already.
+    Nothing is stored if the file is damaged or the session exists already, or if its signature is
+    wrong.
     """
     context = command_context(options)
     archive = _read(file, context)
+    _check_signature(archive, file, public_key)
     if uncovered := sum(each.uncovered for each in archive.sessions):
         tell(
             f"note: {_counted(uncovered, 'row')} of {file} have no chain value, as a version "
@@ -173,6 +196,33 @@ def import_(options: DatabaseOption, file: str) -> int:
     rows = sum(len(each.entries) for each in archive.sessions if each.session_id in stored)
     tell(f"Imported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
+
+
+def _check_signature(archive: Archive, file: str, demanded: str | None) -> None:
+    """Say who signed the file.
+
+    Raises:
+        UsageError: `bad-signature`; nobody did, or somebody else, or the file was changed.
+    """
+    signature = archive.signature
+    if signature is None and demanded is None:
+        return
+    from minions.adapters.head_signing import fingerprint_of, is_signed, read_public_key
+
+    wanted = None if demanded is None else read_public_key(Path(demanded))
+    why = None
+    if signature is None:
+        why = "it is not signed"
+    elif not is_signed(signed_bytes(archive), signature.public_key, signature.signature):
+        why = "its signature is not one of what it holds"
+    elif wanted not in (None, signature.public_key):
+        why = f"another key has signed it: {fingerprint_of(signature.public_key)}"
+    if signature is None or why is not None:
+        raise UsageError(
+            f"{file} is refused: {why}. Nothing was stored.", code="bad-signature", where=file
+        )
+    known = " as you demanded" if wanted else "; --public-key demands a certain one"
+    tell(f"Signed by the key {fingerprint_of(signature.public_key)}{known}.")
 
 
 def _read(file: str, context: CommandContext) -> Archive:
