@@ -311,6 +311,35 @@ async def test_what_follows_a_cut_end_does_not_hide_it(opening: Open, change: Ch
     assert (fault[0], fault[1] in ("changed", "removed")) == (5, True)
 
 
+@IN_DATABASES
+async def test_a_lease_under_which_nothing_is_stored_does_not_hide_a_cut_end(
+    opening: Open, change: Change
+) -> None:
+    await filled(opening())
+    change("DELETE FROM {}entries WHERE position > 4")
+    journal = opening()
+    await journal.release(await journal.acquire("ses_1", "run_2", "w1", ttl_s=60))
+    assert await fault_of(journal) == (5, "cut")
+
+
+@IN_DATABASES
+async def test_a_session_of_a_version_without_chains_is_not_covered_and_not_wrong(
+    opening: Open, change: Change
+) -> None:
+    await filled(opening())
+    change("UPDATE {}entries SET chain = NULL; UPDATE {}leases SET chain = NULL")
+    journal = opening()
+    report = await journal.verify("ses_1")
+    assert (report.entries, report.uncovered, report.head, report.fault) == (6, 6, None, None)
+    lease = await journal.acquire("ses_1", "run_2", "w1", ttl_s=60)
+    await journal.append(lease, holding("more"))
+    await journal.release(lease)
+    report = await opening().verify("ses_1")
+    assert (report.entries, report.uncovered, report.fault) == (7, 6, None)
+    change("UPDATE {}entries SET key = 'other' WHERE position = 7")
+    assert await fault_of(journal) == (7, "changed")
+
+
 async def test_a_large_body_that_was_changed_or_lost_is_named(
     tmp_path: Path, clock: FakeClock
 ) -> None:

@@ -236,16 +236,17 @@ def renew_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: floa
 def release_lease(db: sqlite3.Connection, lease: Lease, heads: Heads) -> None:
     """Give a lease back; one that another worker has taken since is left alone."""
     session_id = lease.session_id
-    head = heads[session_id] if session_id in heads else None  # noqa: SIM401  # a call less
+    head = heads.pop(session_id, None)
     if head is None or head.epoch != lease.epoch or not head.position:
         db.execute(
             "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
             (session_id, lease.epoch),
         )
         return
+    # An end that is further than this one stays: what was there is gone.
     db.execute(
-        "UPDATE leases SET deadline = NULL, last_position = ?, chain = ? "
-        "WHERE session_id = ? AND epoch = ?",
+        "UPDATE leases SET deadline = NULL, last_position = max(ifnull(last_position, 0), ?1), "
+        "chain = CASE WHEN ifnull(last_position, 0) > ?1 THEN chain ELSE ?2 END "
+        "WHERE session_id = ?3 AND epoch = ?4",
         (head.position, head.value, session_id, lease.epoch),
     )
-    del heads[session_id]

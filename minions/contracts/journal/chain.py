@@ -57,7 +57,7 @@ class ChainHead(Struct, frozen=True, gc=False):
     position: int
     """Of the last entry; 0: there is none."""
     value: bytes
-    """Its value."""
+    """Its value; empty: a version without chains wrote it."""
 
 
 class StoredChain(Struct, frozen=True):
@@ -226,7 +226,7 @@ def _fault_of_end(stored: StoredChain) -> ChainFault | None:
     if head.position > len(rows):
         words = f"the end was removed: {head.position} entries were written, {len(rows)} are here"
         return ChainFault(position=len(rows) + 1, what="cut", words=words)
-    if rows[head.position - 1].chain == head.value:
+    if head.value in (b"", rows[head.position - 1].chain):
         return None
     words = "its chain value is not the one that is stored beside the entries"
     return ChainFault(position=head.position, what="changed", words=words)
