@@ -433,6 +433,58 @@ def test_any_one_change_of_any_row_is_named(rows: list[ChainedRow], data: st.Dat
     assert first <= fault.position <= first + (kind in ("hash", "insert", "remove"))
 
 
+def plain_rows(count: int) -> list[ChainedRow]:
+    return chained(
+        ChainedRow(
+            session_id="s",
+            position=position,
+            run_id="r",
+            generation=1,
+            key=f"{position}",
+            kind="step",
+            state="finished",
+            body="{}",
+            body_digest=None,
+            epoch=1,
+            at=0,
+            chain=None,
+        )
+        for position in range(1, count + 1)
+    )
+
+
+def told(rows: list[ChainedRow], head: ChainHead | None = None) -> tuple[int, str, str]:
+    fault = verify_chain("s", StoredChain(rows, head)).fault
+    return (0, "", "") if fault is None else (fault.position, fault.what, fault.words)
+
+
+def test_what_was_removed_is_counted() -> None:
+    rows = plain_rows(5)
+    assert told([rows[0], *rows[2:]]) == (2, "removed", "it was removed")
+    assert told([rows[0], *rows[3:]]) == (2, "removed", "entries 2 to 3 were removed")
+    end = ChainHead(1, 7, b"")
+    words = "the end was removed: 7 entries were written, 5 are here"
+    assert told(rows, end) == (6, "cut", words)
+
+
+def test_a_row_without_a_position_is_damage_and_one_behind_a_gap_is_not() -> None:
+    rows = plain_rows(3)
+    odd = replace(rows[2], position=0, damage="no number")
+    assert told([rows[0], rows[1], odd]) == (3, "damaged", "it cannot be read: no number")
+    assert told([rows[0], rows[2], odd])[:2] == (2, "damaged")
+    assert told([rows[0], replace(rows[2], damage="no text")])[:2] == (2, "removed")
+    assert told([rows[0], rows[1], rows[1]])[:2] == (2, "inserted")
+
+
+def test_the_stored_end_is_compared_with_the_row_at_its_place() -> None:
+    rows = plain_rows(3)
+    assert told(rows, ChainHead(1, 2, rows[1].chain or b"")) == (0, "", "")
+    assert told(rows, ChainHead(1, 2, b"")) == (0, "", "")
+    assert told([], ChainHead(1, 0, b"x")) == told(rows, ChainHead(1, 0, b"x")) == (0, "", "")
+    for position in (1, 2, 3):
+        assert told(rows, ChainHead(1, position, b"x"))[:2] == (position, "changed")
+
+
 def test_a_body_of_just_the_largest_size_is_hashed_itself() -> None:
     text = "x" * LARGEST_INLINE_BODY
     assert hashed_body(text.encode()) == (text, None)

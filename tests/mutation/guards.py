@@ -95,6 +95,7 @@ _CONTEXT: Final = _engine(
 )
 _SQLITE: Final = (
     *_JOURNAL,
+    "conformance/test_journal_chains.py",
     "adapters/test_sqlite_journal.py",
     "adapters/test_bad_databases.py",
 )
@@ -359,6 +360,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 "check_owner",
                 "list_held_leases",
                 "find_lease",
+                "read_head",
                 "refuse_if_active",
                 "release_lease",
                 "renew_lease",
@@ -367,10 +369,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "adapters/stores/sqlite_entries.py": Guard(
         tests=_SQLITE,
-        places=frozenset(
-            {"_insert_if_owned", "append_entries", "_append_at_once", "_append_alone"}
-        ),
+        places=frozenset({"_insert_if_owned", "append_entries", "_append_at_once", "insert_entry"}),
     ),
+    "contracts/journal/chain.py": Guard(tests=("conformance/test_journal_chains.py",)),
+    "adapters/head_signing.py": Guard(tests=("interfaces/test_cli_signed_sessions.py",)),
     "data/patterns.py": Guard(
         tests=("contracts/test_schemas.py", "engine/test_slow_patterns.py"),
         places=frozenset({"MatchTime", "match_time", "match_beside_loop", "refuse_large_pattern"}),

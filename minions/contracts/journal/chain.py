@@ -163,9 +163,10 @@ def verify_chain(session_id: str, stored: StoredChain) -> ChainReport:
         if row.chain is None and uncovered == number - 1:
             uncovered += 1
             continue
-        if row.chain is None or link_of(before, row) != row.chain:
+        value = link_of(before, row)
+        if value != row.chain:
             return evolve(report, fault=_fault_of_row(rows, number, before), uncovered=uncovered)
-        before = row.chain
+        before = value
     return evolve(report, fault=_fault_of_end(stored), uncovered=uncovered)
 
 
@@ -197,11 +198,11 @@ def _fault_of_row(rows: Sequence[ChainedRow], number: int, before: bytes) -> Cha
     if row.body is not None and not _is_json(row.body):
         return ChainFault(position=number, what="damaged", words="its body is not JSON")
     following = rows[number] if number < len(rows) else None
-    if following is not None and following.chain is not None:
-        here = replace(following, position=number)
-        if link_of(before, here) == following.chain:
+    if following is not None:
+        value = link_of(before, replace(following, position=number))
+        if value == following.chain:
             moved = replace(row, position=following.position)
-            if link_of(following.chain, moved) == row.chain:
+            if link_of(value, moved) == row.chain:
                 words = f"it and entry {following.position} were swapped"
                 return ChainFault(position=number, what="swapped", words=words)
             words = "it was inserted, and the entries behind it were moved"
