@@ -323,6 +323,34 @@ async def test_a_lease_under_which_nothing_is_stored_does_not_hide_a_cut_end(
 
 
 @IN_DATABASES
+async def test_what_follows_erased_values_does_not_hide_it(opening: Open, change: Change) -> None:
+    """A-171: as if a version without chains had written them."""
+    await filled(opening())
+    change("UPDATE {}entries SET chain = NULL")
+    journal = opening()
+    lease = await journal.acquire("ses_1", "run_2", "w1", ttl_s=60)
+    await journal.append(lease, holding("more"))
+    await journal.release(lease)
+    assert await fault_of(journal) == (7, "changed")
+
+
+async def test_what_a_journal_object_knows_of_a_removed_session_does_not_count(
+    opening: Open, clock: FakeClock
+) -> None:
+    here, there = opening(), opening()
+    await filled(here, is_released=False)
+    clock.advance(61)
+    assert await there.remove_session("ses_1")
+    lease = await there.acquire("ses_1", "run_2", "w2", ttl_s=60)
+    for number, journal in enumerate((here, there, here)):
+        await journal.append(lease, holding(number, key=str(number)))
+    report = await there.verify("ses_1")
+    assert (report.entries, report.fault) == (3, None)
+    await there.release(lease)
+    assert await fault_of(here) is None
+
+
+@IN_DATABASES
 async def test_a_session_of_a_version_without_chains_is_not_covered_and_not_wrong(
     opening: Open, change: Change
 ) -> None:

@@ -68,8 +68,8 @@ def read_head(
 ) -> ChainHead:
     """The end of a session's chain, for who writes under a lease of that epoch.
 
-    Where the last entries are gone, the value stays that of the last one that is known: the next
-    entry then says that they were there.
+    Where the last entries or their values are gone, the value stays that of the last one that is
+    known: the next entry then says that they were there.
 
     Args:
         stored: The end that stands beside the lease.
@@ -83,7 +83,7 @@ def read_head(
     value = row[1] if row is not None and type(row[1]) is bytes else GENESIS
     furthest = last
     for known in (stored, own if own and own.epoch == epoch else None):
-        if known is not None and known.position > furthest:
+        if known is not None and known.position >= furthest:
             furthest, value = known.position, known.value
     return ChainHead(epoch, last, value)
 
@@ -237,7 +237,7 @@ def release_lease(db: sqlite3.Connection, lease: Lease, heads: Heads) -> None:
     """Give a lease back; one that another worker has taken since is left alone."""
     session_id = lease.session_id
     head = heads.pop(session_id, None)
-    if head is None or head.epoch != lease.epoch or not head.position:
+    if head is None:
         db.execute(
             "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
             (session_id, lease.epoch),
