@@ -1063,20 +1063,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "declares_output=False,",
         "No execution is made of the trace of a choice.",
     ),
-    *(
-        Equivalent(
-            "engine/calls/tool_batch.py",
-            "ToolBatch._mismatch",
-            "if tool is None or not self.view.context.needs_approval(call.request.name):",
-            after,
-            "A short cut: the attempt at the call looks at the arguments in any case.",
-        )
-        for after in (
-            "if (not self.view.context.needs_approval(call.request.name)):",
-            "if (tool is None and (not self.view.context.needs_approval(call.request.name))):",
-            "if (tool is None):",
-        )
-    ),
     Equivalent(
         "engine/calls/tool_batch.py",
         "ToolBatch._mismatch",

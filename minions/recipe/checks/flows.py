@@ -31,7 +31,6 @@ from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.terms import Term
 from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
-from minions.recipe.nested_recipes import recipes_within
 from minions.recipe.permissions import Rights, tool_specs
 from minions.recipe.text.sections import Report
 
@@ -157,11 +156,10 @@ def find_flows(
 
 def _reads_private(recipe: AgentRecipe, tools_of: ToolsOf) -> bool:
     """Whether a tool of the recipe, or of one within it, reads private data."""
-    return any(
-        tool.reads is Reads.PRIVATE
-        for each in (recipe, *recipes_within(recipe))
-        for tool in tools_of(each).values()
-    )
+    if any(tool.reads is Reads.PRIVATE for tool in tools_of(recipe).values()):
+        return True
+    inner = [step.inner for step in recipe.steps if isinstance(step, StepSpec)]
+    return any(each is not None and _reads_private(each, tools_of) for each in inner)
 
 
 class WordPaths(Struct, frozen=True):
