@@ -1,12 +1,18 @@
-"""Budgets that many runs share: of a session, of a user on a day, of all runs of a day."""
+"""Budgets that many runs share: of a session, of a user on a day, of all runs of a week and so on.
+
+Here is what they allow, and the store in which processes tell each other what they reserve.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from attrs import field, frozen
-from attrs.validators import and_, ge, gt, instance_of, lt, optional
+from attrs import Attribute, field, frozen
+from attrs.validators import and_, ge, gt, instance_of, le, lt, optional
 
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
@@ -25,6 +31,64 @@ _USD: Final = optional(and_(instance_of((int, float)), gt(0), lt(math.inf)))
 _TOKENS: Final = optional(and_(instance_of(int), ge(1)))
 
 
+_Check: TypeAlias = Callable[[object, "Attribute[float]", float], object]
+_Share: TypeAlias = Annotated[float, Constraint(lambda share: 0 < share <= 1, "above 0, up to 1")]
+_SHARE: Final[_Check] = and_(gt(0.0), le(1.0))
+_Factor: TypeAlias = Annotated[float, Constraint(lambda factor: 1 <= factor < math.inf, "from 1")]
+_FACTOR: Final[_Check] = and_(ge(1.0), lt(math.inf))
+
+
+class BudgetSpender(StrEnum):
+    """Whose runs spend from one budget."""
+
+    ALL = "all"
+    SESSION = "session"
+    USER = "user"
+    RECIPE = "recipe"
+    SCHEDULE = "schedule"
+    TOKEN = "token"  # noqa: S105  # whose runs
+    """The runs that were started over HTTP with one token of the server."""
+    PROJECT = "project"
+    """The runs that were started in the folder of one project."""
+
+
+class BudgetPeriod(StrEnum):
+    """When a new budget begins: at midnight of UTC, weeks on Mondays, months on their first day."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+class OnThreshold(StrEnum):
+    """What happens at the threshold of a budget."""
+
+    ASK = "ask"
+    """Runs wait for a person before more is spent."""
+    WARN = "warn"
+    """Each run has a warning, and spends up to the limit."""
+    STOP = "stop"
+    """No further call begins, as at a limit."""
+
+
+@frozen(kw_only=True)
+class BudgetRule:
+    """One budget: who spends from it, over which period, and how much."""
+
+    per: BudgetSpender = BudgetSpender.ALL
+    """Whose runs spend together: each user, recipe and so on has a budget of its own."""
+    only: str | None = None
+    """Of this one alone, by its name; None: of each."""
+    period: BudgetPeriod | None = None
+    """None: a day; of a session all its time."""
+    usd: _Usd | None = field(default=None, validator=_USD)
+    tokens: _Tokens | None = field(default=None, validator=_TOKENS)
+    threshold: _Share | None = field(default=None, validator=optional(_SHARE))
+    """As of `Budgets`, which is what None stands for; so with the next two."""
+    on_threshold: OnThreshold | None = None
+    raise_to: _Factor | None = field(default=None, validator=optional(_FACTOR))
+
+
 @frozen(kw_only=True)
 class Budgets:
     """What runs may spend together; None: unlimited. Days are those of UTC."""
@@ -38,6 +102,35 @@ class Budgets:
     usd_per_day: _Usd | None = field(default=None, validator=_USD)
     """US dollars of all runs of a day."""
     tokens_per_day: _Tokens | None = field(default=None, validator=_TOKENS)
+    limits: Mapping[str, BudgetRule] = field(factory=dict)
+    """Further budgets, by names of your choice."""
+    threshold: _Share = field(default=0.8, validator=_SHARE)
+    """The share of a limit at which `on_threshold` happens."""
+    on_threshold: OnThreshold | None = None
+    """What happens at the threshold; None: nothing before the limit is reached."""
+    raise_to: _Factor = field(default=1.0, validator=_FACTOR)
+    """How many times the limit an approval may name as the new one; 1: never more than the limit.
+    """
+
+
+class BudgetStore(ABC):
+    """Texts by key, in which the processes of one database tell what they reserve."""
+
+    @abstractmethod
+    async def get(self, key: str) -> str | None:
+        """The text, as any process stored it last; None: there is none."""
+
+    @abstractmethod
+    async def keys(self, start: str = "") -> Sequence[str]:
+        """Those that begin so, sorted."""
+
+    @abstractmethod
+    async def replace(self, key: str, known: str | None, text: str) -> bool:
+        """Store `text` if the present one is still `known`; None: there is none yet.
+
+        Returns:
+            Whether it was stored. Of several that replace the same text one succeeds.
+        """
 
 
 class DayBudget(NamedTuple):

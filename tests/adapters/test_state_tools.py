@@ -120,6 +120,21 @@ async def test_keys_are_found_by_their_start_and_removed(store: StateStore) -> N
     assert len(await store.keys()) == 6
 
 
+async def test_a_text_is_replaced_only_as_it_is_known(store: StateStore) -> None:
+    assert await store.replace("k", None, "1")
+    assert not await store.replace("k", None, "2")
+    assert not await store.replace("k", "2", "3")
+    assert not await store.replace("none", "1", "3")
+    assert await store.replace("k", "1", "4\U0001f642")
+    assert await store.replace("k", "4\U0001f642", "5")
+    assert (await store.get("k"), await store.get("none")) == ("5", None)
+
+
+async def test_one_of_many_replaces_the_same_text(store: StateStore) -> None:
+    replaced = await asyncio.gather(*(store.replace("k", None, str(each)) for each in range(20)))
+    assert sum(replaced) == 1
+
+
 async def test_what_was_loaded_can_be_changed_without_changing_what_is_kept(
     store: StateStore,
 ) -> None:

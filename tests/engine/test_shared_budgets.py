@@ -446,7 +446,7 @@ async def test_accounts_of_runs_that_are_executed_are_kept_until_they_end(memory
     assert len(shared._accounts) == 1_001
     for number in range(2_000, 2_010):  # of runs that are only looked up
         await shared.check(budgeted(number), memory.journal, memory.clock)
-    assert {each.accounts[0].spender for each in shares} <= set(shared._accounts)
+    assert {each.accounts[0].record.key for each in shares} <= set(shared._accounts)
     for share in shares:
         shared.end(share, is_recorded=True)
     assert len(shared._accounts) == 1_000

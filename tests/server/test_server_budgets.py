@@ -28,7 +28,7 @@ def _asks(recipes: Path) -> None:
 
 
 def served(make_app: MakeApp, **budgets: int) -> Client:
-    settings = Settings(no_store=True, budgets=Budgets(**budgets))
+    settings = Settings(no_store=True, budgets=Budgets(**budgets))  # type: ignore[arg-type]  # limits in tokens
     return Client(make_app(answers=answering, settings=settings))
 
 

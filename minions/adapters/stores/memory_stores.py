@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
@@ -12,6 +12,7 @@ from attrs import field, frozen, mutable
 from attrs.validators import ge
 from msgspec import Struct
 
+from minions.contracts.budgets import BudgetStore
 from minions.contracts.steps import CachedStep, StepCache
 from minions.data.json_values import JsonValue
 
@@ -24,7 +25,7 @@ def behind(start: str) -> str:
     return start[:-1] + chr(ord(start[-1]) + 1)
 
 
-class StateStore(ABC):
+class StateStore(BudgetStore):
     """Texts by key, shared by every recipe of one store."""
 
     @abstractmethod
@@ -38,6 +39,15 @@ class StateStore(ABC):
     @abstractmethod
     async def keys(self, start: str = "") -> Sequence[str]:
         """Those that begin so, sorted; costs as much as there are of them."""
+
+    async def replace(self, key: str, known: str | None, text: str) -> bool:
+        """As the contract says, as long as one process alone uses the store: this one looks, and
+        then puts. A store of several processes overrides it.
+        """
+        if await self.get(key) != known:
+            return False
+        await self.put(key, text)
+        return True
 
     @abstractmethod
     async def remove(self, key: str) -> None:

@@ -273,6 +273,16 @@ class PostgresState(StateStore):
         """
         await self._link.run(lambda attempt: _remove(attempt.connection, key.encode()))
 
+    async def replace(self, key: str, known: str | None, text: str) -> bool:
+        """Committed when this returns; the database compares.
+
+        Raises:
+            JournalError: The database cannot be used, or the key has half a character.
+        """
+        return await self._link.run(
+            lambda attempt: _replace(attempt.connection, key.encode(), known, text)
+        )
+
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
         if self._made is not None:
@@ -306,6 +316,20 @@ async def _get_value(db: Connection, key: bytes) -> str | None:
     found = await db.execute("SELECT value FROM minions.state WHERE key = %s", [key], binary=True)
     row = await found.fetchone()
     return None if row is None else _text(row[0])
+
+
+async def _replace(db: Connection, key: bytes, known: str | None, text: str) -> bool:
+    if known is None:
+        done = await db.execute(
+            "INSERT INTO minions.state (key, value) VALUES (%s, %s) ON CONFLICT (key) DO NOTHING",
+            [key, text.encode()],
+        )
+    else:
+        done = await db.execute(
+            "UPDATE minions.state SET value = %s WHERE key = %s AND value = %s",
+            [text.encode(), key, known.encode()],
+        )
+    return done.rowcount == 1
 
 
 async def _remove(db: Connection, key: bytes) -> None:

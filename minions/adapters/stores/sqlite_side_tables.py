@@ -267,6 +267,14 @@ class SqliteState(StateStore):
         """
         await self._file.run(lambda db: _remove(db, key), is_landmark=True)
 
+    async def replace(self, key: str, known: str | None, text: str) -> bool:
+        """Committed when this returns; the database compares.
+
+        Raises:
+            JournalError: The file cannot be used, or the key has half a character.
+        """
+        return await self._file.run(lambda db: _replace(db, key, known, text), is_landmark=True)
+
     async def aclose(self) -> None:
         """Close the file, if it was opened."""
         if self._made is not None:
@@ -297,6 +305,15 @@ def _put_value(db: sqlite3.Connection, key: str, text: str) -> None:
 def _get_value(db: sqlite3.Connection, key: str) -> str | None:
     row = db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
     return None if row is None else _text(row[0])
+
+
+def _replace(db: sqlite3.Connection, key: str, known: str | None, text: str) -> bool:
+    if known is None:
+        done = db.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (key, text))
+    else:
+        changed = "UPDATE state SET value = ? WHERE key = ? AND value = ?"
+        done = db.execute(changed, (text, key, known))
+    return done.rowcount == 1
 
 
 def _remove(db: sqlite3.Connection, key: str) -> None:

@@ -104,8 +104,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
         _check_kinds(model=model, extensions=extensions, services=services, listeners=listeners)
         servers = make_program_toolsets(mcp_servers, mcp_lock)
         chosen = _services(services, approve)
-        if budgets is not None:
-            chosen = evolve(chosen, budgets=SharedBudgets(_checked_budgets(budgets)))
+        own_budgets = None if budgets is None else _checked_budgets(budgets)
         owned: tuple[Closer, ...] = ()
         if isinstance(journal, Journal):
             chosen = evolve(chosen, journal=journal)
@@ -114,7 +113,11 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             chosen, owned = evolve(chosen, journal=opened), (opened.aclose,)
         if journal is not None and chosen.project is None:
             chosen = evolve(chosen, project=project_of(Path.cwd()))
-        state = state or state_beside(chosen.journal)
+        beside = state_beside(chosen.journal)
+        if own_budgets is not None:
+            shared = SharedBudgets(own_budgets, beside, sleep=chosen.sleep)
+            chosen = evolve(chosen, budgets=shared)
+        state = state or beside
         known = _with_tools(extensions, tools, state, servers)
         models = EnvironmentModels(known)
         closers: tuple[Closer, ...] = () if servers is None else (servers.aclose,)
@@ -123,7 +126,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             extensions=known,
             services=chosen,
             next_step_chain=next_step_chain,
-            closers=(*closers, models.aclose, state.aclose, *owned),
+            closers=(*closers, models.aclose, state.aclose, beside.aclose, *owned),
         )
         super().__init__(runtime, model, listeners, on_waiting)
 

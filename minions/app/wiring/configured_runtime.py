@@ -23,7 +23,7 @@ from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models
 from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
-from minions.app.wiring.databases import make_cache, make_journal, make_state
+from minions.app.wiring.databases import make_cache, make_journal, make_state, state_beside
 from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
@@ -257,6 +257,7 @@ def make_runtime(
     telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
     tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
     closers: tuple[Closer, ...] = (state.aclose,)
+    is_given = services is not None
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
@@ -293,7 +294,10 @@ def make_runtime(
     if services.budgets is None and settings.budgets != Budgets():
         from minions.engine.services.shared_budgets import SharedBudgets
 
-        services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
+        store = state_beside(services.journal) if is_given else state
+        closers = (*closers, store.aclose) if is_given else closers
+        budgets = SharedBudgets(settings.budgets, store, sleep=services.sleep)
+        services = attrs.evolve(services, budgets=budgets)
     return Runtime(
         models=models.source,
         extensions=extensions,

@@ -51,21 +51,36 @@ def day_of(at: datetime) -> int:
 
 @frozen
 class Spender:
-    """Whose spending is asked for: of a session, of all runs of a day, or of a user on a day."""
+    """Whose spending is asked for: in all its time, or in a period; None: whoever it is."""
 
     session_id: str | None = None
-    """The session; None: a day's runs are meant."""
     day: int | None = None
-    """The day, as `day_of` numbers it."""
+    """The first day of the period, as `day_of` numbers it; None: all its time."""
     user: str | None = None
-    """The label of the user; None: all runs of the day."""
+    """The label of the user."""
+    days: int = 1
+    """How many days the period has."""
+    recipe: str | None = None
+    """The id of the recipe."""
+    schedule: str | None = None
+    """The name of the schedule that started the runs."""
+    token: str | None = None
+    """The name of the token with which the runs were started over HTTP."""
+    project: str | None = None
+    """The folder of the project in which the runs were started."""
 
     def of(self, row: RunRow) -> Spent:
         """The part of that run."""
-        if self.session_id is not None:
-            return row.spent if row.session_id == self.session_id else Spent()
-        fits = row.day == self.day and (self.user is None or row.user == self.user)
-        return row.day_spent if fits else Spent()
+        if not (
+            self.session_id in (None, row.session_id)
+            and self.user in (None, row.user)
+            and self.recipe in (None, row.recipe)
+            and self.project in (None, row.project)
+        ):
+            return Spent()
+        if self.day is None:
+            return row.spent
+        return row.day_spent if self.day <= row.day < self.day + self.days else Spent()
 
 
 # --- rows ------------------------------------------------------------------------------------

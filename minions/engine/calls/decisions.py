@@ -17,6 +17,7 @@ from minions.data.schema import JsonSchema, SchemaValidator
 from minions.data.texts import shown_text
 from minions.data.words import shell_word
 from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.history.keys import is_budget_key
 from minions.engine.history.memory import READ_RESULT
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     if isinstance(about, OpenCall):
         return _settled(word, decision)
     match decision, about.what:
+        case Approve(None, str(edited)), "approval" if is_budget_key(about.key):
+            return Approve(about.digest, _raised(edited, about))
         case Approve(None, edited), "approval":
             return Approve(about.digest, None if edited is None else _json_object(edited))
         case Reject(None, reason), "approval":
@@ -142,6 +145,24 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
         f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
         code="bad-decision",
     )
+
+
+def _raised(edited: str, about: PendingDecision) -> str:
+    """The limits that the approval names, in their stored form.
+
+    Raises:
+        UsageError: They are none, or above what the operator allows.
+    """
+    from minions.engine.calls.pending_decisions import raised_limits
+
+    try:
+        return dumps(dict(raised_limits(edited, f"{about.fact.arguments}")))
+    except ValueError as error:
+        raise UsageError(
+            f'The new limit of the budget is not accepted: {error}. Say {{"limit_usd": AMOUNT}} or '
+            '{"limit_tokens": NUMBER}.',
+            code="bad-arguments",
+        ) from error
 
 
 def _json_object(arguments: str) -> str:
@@ -174,7 +195,8 @@ def check_edits(replay: Replay, decisions: Mapping[str, Decision], tools: Toolbo
         fact = waiting.fact if waiting is not None else None
         if not isinstance(decision, Approve) or not isinstance(fact, DecisionWaiting):
             continue
-        tool = tools.find(fact.tool or "") if "/" not in fact.step_id else None
+        is_call = "/" not in fact.step_id and not is_budget_key(key)
+        tool = tools.find(fact.tool or "") if is_call else None
         if tool is None or decision.arguments is None:
             continue
         if errors := SchemaValidator(tool.spec.parameters).errors(parse_json(decision.arguments)):

@@ -64,7 +64,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
-from minions.engine.services.budget import CallReservation
+from minions.engine.services.budget import CallReservation, ThresholdReachedError
 from minions.engine.services.event_loop import beside
 from minions.engine.services.pricing import (
     context_tokens_of,
@@ -78,7 +78,7 @@ from minions.engine.services.retry import (
     with_retries,
 )
 from minions.engine.services.services import Services
-from minions.engine.services.spending import CallEstimate
+from minions.engine.services.spending import CallEstimate, Spending
 
 if TYPE_CHECKING:
     from minions.engine.services.run_pause import RunPause
@@ -180,28 +180,76 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 expect_price(model, budget, context.scope.services)
             return await self._answered_call(call, model, unlimited, remember=remember)
         expect_price(model, budget, context.scope.services)
+        while is_last and (asking := budget.asking) is not None:
+            await self._ask_for_more(call, asking)
         if is_last:
             last = budget.last_call()
             done = await self._answered_call(call, model, last, remember=remember)
             await self._tell_overrun()
             return done
-        try:
-            reserved = budget.reserve(
-                lambda: call_estimate(call, model, context.scope.services), refuses=self.refuses
-            )
-            async with reserved as reservation:
-                done = await self._answered_call(call, model, reservation, remember=remember)
-        except StepFailedError:
-            if budget.is_spent:
-                context.scope.services.metrics.budget_refused(budget.reached or "limit")
-            raise
+        done = await self._within_budget(call, model, remember=remember)
         await self._tell_overrun()
         return done
+
+    async def _within_budget(
+        self, call: ModelCall, model: ChatModel | None, *, remember: bool
+    ) -> ModelCall:
+        """The call, as soon as there is room for it in all budgets.
+
+        Raises:
+            StepFailedError: A limit is reached, or a person is asked at a threshold.
+        """
+        context = self.view.context
+        budget, services = context.progress.budget, context.scope.services
+        while True:
+            try:
+                reserved = budget.reserve(
+                    lambda: call_estimate(call, model, services, self.view.run_id),
+                    refuses=self.refuses,
+                )
+                async with reserved as reservation:
+                    if context.scope.replay is not None and services.budgets is not None:
+                        from minions.engine.calls.pending_decisions import (
+                            record_that_none_is_needed,
+                        )
+
+                        await record_that_none_is_needed(self.view, call.key)
+                    return await self._answered_call(call, model, reservation, remember=remember)
+            except ThresholdReachedError as reached:
+                await self._ask_for_more(call, reached.spending)
+            except StepFailedError:
+                if budget.is_spent:
+                    services.metrics.budget_refused(budget.reached or "limit")
+                raise
+
+    async def _ask_for_more(self, call: ModelCall, spending: Spending) -> None:
+        """Ask a person whether more of a budget may be spent; returns where that is answered.
+
+        Raises:
+            StepFailedError: The decision is pending (`needs-decision`).
+        """
+        from minions.engine.calls.pending_decisions import wait_for_budget
+
+        services = self.view.context.scope.services
+        if services.budgets is None:
+            return
+        asked = await services.budgets.question(spending, self.view.run_id, services.clock.now())
+        if asked is None:
+            return
+        question, is_first = asked
+        info = await wait_for_budget(self.view, call.key, question, is_first=is_first)
+        self.trace.wait(info)
+        raise StepFailedError(info)
 
     async def _tell_overrun(self) -> None:
         """Warn of an exceeded limit, once; an earlier execution may have died before it did."""
         context = self.view.context
-        overrun = context.progress.budget.overrun
+        budget = context.progress.budget
+        if context.scope.services.budgets is not None:
+            for text in budget.warnings:
+                if not any(each.message == text for each in context.progress.warnings):
+                    await context.warn("budget-threshold", text)
+        overrun = budget.overrun
         if overrun is None:
             return
         if not any(each.code == "limit-exceeded" for each in context.progress.warnings):
@@ -495,9 +543,12 @@ def prompt_too_long(
     )
 
 
-def call_estimate(call: ModelCall, model: ChatModel | None, services: Services) -> CallEstimate:
-    """What the call may use at most."""
+def call_estimate(
+    call: ModelCall, model: ChatModel | None, services: Services, run_id: str = ""
+) -> CallEstimate:
+    """What the call of that run may use at most."""
     return CallEstimate(
+        run_id=run_id,
         characters=prompt_characters(call.prompt)
         + CHARACTERS_PER_IMAGE * len(attachments_of(call.prompt.messages)),
         max_output_tokens=call.prompt.options.max_output_tokens,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from attrs import evolve, frozen
 from msgspec import UNSET
@@ -43,8 +43,12 @@ from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.keys import is_question_key
+from minions.engine.history.keys import budget_key, is_budget_key, is_question_key
 from minions.engine.history.replay import Replay
+
+if TYPE_CHECKING:
+    from minions.engine.history.recorder import Recorder
+    from minions.engine.services.shared_budgets import SharedBudgets
 
 _MOST_SHOWN: Final = 200
 """Characters of arguments in a line of text."""
@@ -132,6 +136,8 @@ class PendingDecision:
     @property
     def words(self) -> str:
         """One line for a person: the call or question, and its step."""
+        if is_budget_key(self.key):
+            return f"step '{self.address}' waits: {budget_words(f'{self.fact.arguments}')}"
         if self.what == "approval":
             arguments = shortened(f"{self.fact.arguments}")
             made = f" (a model made: {', '.join(self.filled)})" if self.filled else ""
@@ -335,6 +341,146 @@ def shortened(arguments: str) -> str:
     return arguments if more <= 0 else f"{arguments[:_MOST_SHOWN]}… {more} more characters"
 
 
+# --- budgets --------------------------------------------------------------------------------------
+
+_BUDGET: Final = "budget"
+"""What stands for the tool where a decision is about a budget."""
+
+
+async def wait_for_budget(
+    view: StepView, call_key: str, asked: Mapping[str, JsonValue], *, is_first: bool
+) -> FailureInfo:
+    """The failure of a call that waits at the threshold of a budget.
+
+    Args:
+        asked: What a person is told about the budget.
+        is_first: Whether it is the first call of this execution that waits for that: what the
+            others wait for is recorded with it.
+    """
+    key, arguments = budget_key(call_key), dumps(asked)
+    replay = view.context.scope.replay
+    known = replay.newest("decision", key) if replay is not None else None
+    if known is not None and isinstance(known.fact, DecisionWaiting):
+        fact = known.fact
+    else:
+        fact = DecisionWaiting(
+            what="approval",
+            step_id=view.step_id,
+            path=view.address,
+            tool=_BUDGET,
+            arguments=arguments,
+            digest=consent_digest(_BUDGET, arguments),
+        )
+    if is_first:
+        await view.context.scope.recorder.record(key, fact)
+    return _wait(
+        view, budget_words(f"{fact.arguments}"), decision_command(view.run_id, "approval", key)
+    )
+
+
+def budget_words(arguments: str) -> str:
+    """What a person is asked about a budget, in a line.
+
+    Args:
+        arguments: Of the decision, as JSON text.
+    """
+    try:
+        told = parse_json(arguments)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        return f"more of a budget: {shortened(arguments)}"
+    whose = f" of {told['of']}" if "of" in told else ""
+    amounts = [
+        f"{told[f'used_{unit}']} of {told.get(f'limit_{unit}')} {name} are used, "
+        f"{told.get(f'reserved_{unit}')} reserved, {told.get(f'left_{unit}')} left"
+        for unit, name in (("usd", "US dollars"), ("tokens", "tokens"))
+        if f"used_{unit}" in told
+    ]
+    named = told.get("budget")
+    return f"the budget {named}{whose} is at its threshold: {'; '.join(amounts)}"
+
+
+def raised_limits(edited: str, arguments: str) -> Mapping[str, float]:
+    """The limits that an approval names: `limit_usd`, `limit_tokens`.
+
+    Args:
+        edited: JSON text of the approval.
+        arguments: What the person was asked.
+    Raises:
+        ValueError: They are no limits, or not within what the operator allows.
+    """
+    named, told = parse_json(edited), parse_json(arguments)
+    if not isinstance(named, dict) or not isinstance(told, dict):
+        raise ValueError("they are no JSON object")
+    limits: dict[str, float] = {}
+    for unit in ("usd", "tokens"):
+        said, most = named.get(f"limit_{unit}"), told.get(f"most_{unit}")
+        if said is None:
+            continue
+        kinds = (int,) if unit == "tokens" else (int, float)
+        if (
+            not isinstance(said, kinds)
+            or isinstance(said, bool)
+            or not isinstance(most, int | float)
+        ):
+            raise ValueError(f"limit_{unit} is {said!r:.40}, and a number was expected")
+        if not 0 < said <= most:
+            raise ValueError(f"limit_{unit} is {said:g}, and has to be above 0 and up to {most:g}")
+        limits[f"limit_{unit}"] = said
+    if not limits:
+        raise ValueError("they name neither limit_usd nor limit_tokens")
+    return limits
+
+
+async def record_that_none_is_needed(view: StepView, call_key: str) -> None:
+    """Of a call that waited for a budget, and may be made although nobody decided here: there is a
+    new budget, or another run was told.
+
+    Raises:
+        JournalError: It cannot be stored.
+    """
+    key, replay = budget_key(call_key), view.context.scope.replay
+    if replay is None or key in replay.decisions:
+        return
+    known = replay.newest("decision", key)
+    if known is not None and isinstance(known.fact, DecisionWaiting):
+        await _record(view, key, known.fact, Approve(known.fact.digest), is_default=True)
+
+
+async def decide_on_budgets(
+    replay: Replay, recorder: Recorder, budgets: SharedBudgets, run_id: str
+) -> None:
+    """Record what persons said about budgets with a resume, and tell it to the budgets.
+
+    Raises:
+        JournalError: It cannot be stored.
+    """
+    from minions.engine.services.budget_records import BudgetAnswer
+
+    for key, decision in replay.decisions.items():
+        waiting = replay.newest("decision", key)
+        if not is_budget_key(key) or waiting is None or not isinstance(waiting.fact, DecisionFact):
+            continue
+        asked = waiting.fact
+        told = parse_json(f"{asked.arguments}")
+        if isinstance(asked, DecisionWaiting):
+            await _record_by(recorder, key, asked, decision)
+        limits: Mapping[str, float] = {}
+        if isinstance(decision, Approve) and decision.arguments is not None:
+            limits = raised_limits(decision.arguments, f"{asked.arguments}")
+        answer = BudgetAnswer(
+            run_id=run_id,
+            at=waiting.at.isoformat(),
+            about=(None, None),
+            is_approved=isinstance(decision, Approve),
+            usd=limits.get("limit_usd"),
+            tokens=int(limits["limit_tokens"]) if "limit_tokens" in limits else None,
+        )
+        if isinstance(told, dict):
+            await budgets.answer(run_id, f"{told.get('key')}", answer)
+
+
 # --- answers -------------------------------------------------------------------------------------
 
 
@@ -477,6 +623,18 @@ async def _record(
     *,
     is_default: bool = False,
 ) -> None:
+    recorder = view.context.scope.recorder
+    await _record_by(recorder, key, asked, decision, is_default=is_default)
+
+
+async def _record_by(
+    recorder: Recorder,
+    key: str,
+    asked: DecisionWaiting,
+    decision: Decision,
+    *,
+    is_default: bool = False,
+) -> None:
     bare, reason, edited = _parts(decision)
     taken = DecisionRecorded(
         **asdict(asked),
@@ -486,7 +644,7 @@ async def _record(
         edited_arguments=edited,
         edited_digest=consent_digest(f"{asked.tool}", edited) if edited is not None else None,
     )
-    await view.context.scope.recorder.record(key, taken)
+    await recorder.record(key, taken)
 
 
 def _parts(decision: Decision) -> tuple[Decision, str | None, str | None]:

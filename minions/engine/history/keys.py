@@ -13,6 +13,7 @@ from typing import Final
 
 _WITHIN: Final = "~"
 _QUESTION: Final = re.compile(r"/question/[0-9]{1,9}-[0-9a-f]{8}\Z")
+_BUDGET: Final = "/budget"
 RESERVED_SIGNS: Final = "/~"
 """Characters that no step id may contain."""
 
@@ -74,6 +75,16 @@ def path_of(base: str) -> str:
 def question_key(call_key: str, name: str) -> str:
     """The key of a question that a tool call asks."""
     return f"{call_key}/question/{name}"
+
+
+def budget_key(call_key: str) -> str:
+    """The key of the decision about a budget, at whose threshold a model call waits."""
+    return f"{call_key}{_BUDGET}"
+
+
+def is_budget_key(key: str) -> bool:
+    """Whether the key is that of a decision about a budget."""
+    return key.endswith(_BUDGET)
 
 
 def is_question_key(key: str) -> bool:

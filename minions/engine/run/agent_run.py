@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from minions.contracts.tracing import RunSubject
     from minions.engine.calls.pending_decisions import PendingDecision
     from minions.engine.history.open_calls import OpenCall
+    from minions.engine.history.replay import Replay
     from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 
 
@@ -265,6 +266,8 @@ class AgentRun(Generic[T_co]):
             if self._live_conversation is not None:
                 await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
+            if shares is not None and self._start.replay is not None:
+                await self._decide_on_budgets(self._start.replay)
             if self._built.has_pinned_examples and not self._start.is_over:
                 # They stay the same to the end of the run.
                 await self.context.scope.examples.pin(self.context.recipe)
@@ -281,7 +284,7 @@ class AgentRun(Generic[T_co]):
             return result
         finally:
             if shares is not None and services.budgets is not None:
-                services.budgets.end(shares, is_recorded=self._has_recorded_end)
+                await services.budgets.close(shares, is_recorded=self._has_recorded_end)
             services.metrics.run_ended(status._value_, services.clock.monotonic() - begin)
             await recorder.close()
 
@@ -324,6 +327,14 @@ class AgentRun(Generic[T_co]):
         if services.budgets is None or self._start.is_over:
             return None
         return await services.budgets.begin(self._budgeted, services.journal, services.clock)
+
+    async def _decide_on_budgets(self, replay: Replay) -> None:
+        """What persons said at thresholds counts for all runs from now on."""
+        from minions.engine.calls.pending_decisions import decide_on_budgets
+
+        scope = self.context.scope
+        if scope.services.budgets is not None and replay.decisions:
+            await decide_on_budgets(replay, scope.recorder, scope.services.budgets, self.run_id)
 
     @property
     def _budgeted(self) -> BudgetedRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from attrs import frozen
@@ -13,6 +13,15 @@ from minions.contracts.messages import NO_USAGE, TokenUsage
 from minions.data.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.data.failure_categories import FailureCategory
 from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
+
+
+class ThresholdReachedError(Exception):
+    """A call may begin only after a person was asked."""
+
+    def __init__(self, spending: Spending) -> None:
+        """Args: spending: The budget at its threshold."""
+        super().__init__()
+        self.spending = spending
 
 
 class RunBudget:
@@ -122,9 +131,14 @@ class RunBudget:
         if stopped is not None and stopped != "max_steps":
             return stopped
         for each in (self._own, *self._shared):
-            if each.reached is not None:
+            if each.reached is not None and not each.is_asking:
                 return each.reached
         return stopped
+
+    @property
+    def asking(self) -> Spending | None:
+        """The budget at whose threshold a person is asked, here or in an enclosing run."""
+        return next((each for each in self._levels if each.reached and each.is_asking), None)
 
     @property
     def reached(self) -> str | None:
@@ -137,12 +151,13 @@ class RunBudget:
         if self._own_reached is None:
             return self._parent is not None and self._parent.is_shared
         is_own = self._stopped_at not in (None, "max_steps") or self._own.reached is not None
-        return not is_own and any(each.reached for each in self._shared)
+        return not is_own and any(each.reached and not each.is_asking for each in self._shared)
 
     @property
     def whose(self) -> str:
         """Whose limit was reached, for a message: such as `recipe's` or `batch's`."""
-        return next((each.whose for each in self._levels if each.reached), self._own_whose)
+        reached = (each for each in self._levels if each.reached and not each.is_asking)
+        return next((each.whose for each in reached), self._own_whose)
 
     @property
     def _own_whose(self) -> str:
@@ -210,6 +225,12 @@ class RunBudget:
                 return f"the {level.whose} limit: {overrun}"
         return None
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is said of budgets that are at a threshold, for a person."""
+        found = (each.warning for each in self._levels)
+        return [text for text in found if text is not None]
+
     def reserve_unlimited(self, *, refuses: bool = True) -> CallReservation | None:
         """What a model call spends from, where no limit is set on calls: it waits for nothing.
 
@@ -240,6 +261,7 @@ class RunBudget:
             refuses: As of `check`.
         Raises:
             StepFailedError: Code `limit-reached`.
+            ThresholdReachedError: A person has to be asked before the call may begin.
         """
         self.check(refuses=refuses)
         levels = self._levels
@@ -256,10 +278,14 @@ class RunBudget:
                 if (hold := await level.reserve(wanted)) is not None:
                     held.append((level, hold))
                 self.check(refuses=refuses)
+                if hold is None and level.is_asking:
+                    raise ThresholdReachedError(level)
             yield CallReservation(levels, wanted.characters)
         finally:
             for level, hold in reversed(held):
                 level.release(hold)
+                if level.is_published:
+                    await level.publish()
 
     def last_call(self) -> CallReservation:
         """What one more call spends from, although the budget is spent."""
@@ -307,7 +333,8 @@ class RunBudget:
         if self._own_reached is None and self._parent is not None:
             return self._parent.failure()
         name = self._own_reached or "limit"
-        level = next((each for each in self._levels if each.reached == name), self._own)
+        reached = (each for each in self._levels if each.reached == name and not each.is_asking)
+        level = next(reached, self._own)
         allowed = self._allowed or getattr(level.limits(), name, None)
         return FailureInfo(
             code=LIMIT_REACHED,

@@ -43,6 +43,8 @@ class CallEstimate(Struct, frozen=True, kw_only=True):
     """What the request allows; None: the server decides."""
     cost_usd: Callable[[TokenUsage], float | None]
     """The price of a usage in US dollars; None: not known."""
+    run_id: str = ""
+    """The run that makes the call."""
 
 
 class CallHold:
@@ -52,21 +54,22 @@ class CallHold:
 
     def __init__(self, estimate: CallEstimate) -> None:
         self.estimate = estimate
-        self.amount: _Held | None = None
+        self.amount: Held | None = None
         """None: nobody needed to know it yet."""
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """What calls in flight may still use: tokens, and US dollars."""
 
     tokens: int
     cost_usd: float
 
-    def plus(self, other: _Held, sign: int = 1) -> _Held:
-        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
+    def plus(self, other: Held, sign: int = 1) -> Held:
+        """Both together; with `sign=-1` what this one has more."""
+        return Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
 
 
-_NOTHING_HELD: Final = _Held(0, 0.0)
+NOTHING_HELD: Final = Held(0, 0.0)
 
 
 class EarlierUsage:
@@ -129,6 +132,13 @@ _NOTHING_EARLIER: Final = EarlierUsage()
 class Spending:
     """What was spent and what is reserved under one set of limits."""
 
+    is_published: bool = False
+    """Whether other processes are told of what is reserved."""
+    calls_elsewhere: int = 0
+    """Calls in flight of other processes."""
+    held_elsewhere: Held = NOTHING_HELD
+    """What they may still use."""
+
     def __init__(
         self,
         limits: Callable[[], Limits],
@@ -149,7 +159,7 @@ class Spending:
         """
         self.limits = limits
         self.whose = whose
-        self.names = _OWN_NAMES if names is None else {**_OWN_NAMES, **names}
+        self.names: Mapping[str, str] = _OWN_NAMES if names is None else {**_OWN_NAMES, **names}
         self.advice = advice
         self.usage = NO_USAGE
         self.calls = 0
@@ -158,7 +168,7 @@ class Spending:
         self.reached: str | None = None
         """The limit that was reached, by its name; it stays so."""
         self._in_flight = 0
-        self._held = _NOTHING_HELD
+        self._held = NOTHING_HELD
         """What the calls in flight may still use, without the one that is not sized."""
         self._unsized: CallHold | None = None
         """The call that began alone; it is sized when another one wants to begin beside it."""
@@ -172,6 +182,16 @@ class Spending:
         self._turn = LoopLock()
         self._waits_for_room: Waiter | None = None
         """The call whose turn it is, while others hold too much."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the limit is a threshold at which a person is asked: nothing is refused."""
+        return False
+
+    @property
+    def warning(self) -> str | None:
+        """For a run, that a threshold is reached; None: it is not."""
+        return None
 
     @property
     def is_limited(self) -> bool:
@@ -288,7 +308,14 @@ class Spending:
                         self._begin(hold)
                         return hold
                     self._waits_for_room = waiter = Waiter()
-                await waiter.wait()
+                await self._wait_for_room(waiter)
+
+    async def publish(self) -> None:
+        """Tell other processes what is spent and reserved, where `is_published`."""
+
+    async def _wait_for_room(self, waiter: Waiter) -> None:
+        """Wait until calls in flight may use less than before."""
+        await waiter.wait()
 
     def release(self, hold: CallHold) -> None:
         """Give back what was held for a call that has ended; who waits looks again."""
@@ -319,7 +346,7 @@ class Spending:
             self.reached = "max_model_calls"
         return self.reached is None
 
-    def _at_most(self, estimate: CallEstimate) -> _Held:
+    def _at_most(self, estimate: CallEstimate) -> Held:
         """What the call may use, as far as it is known now."""
         output = estimate.max_output_tokens
         if output is None and self._longest_output:
@@ -331,7 +358,7 @@ class Spending:
         is_priced = self.limits().max_cost_usd is not None
         listed = (estimate.cost_usd(usage) if is_priced else None) or 0.0
         cost = max(listed, usage.total_tokens * self._dollars_per_token)
-        return _Held(usage.total_tokens, cost)
+        return Held(usage.total_tokens, cost)
 
     def _input_tokens(self, characters: int) -> int:
         """Tokens that a prompt may have."""
@@ -342,14 +369,19 @@ class Spending:
 
     def _has_room(self, hold: CallHold) -> bool:
         """Whether there is room beside the calls in flight. One that is alone is not sized."""
-        if not self._in_flight:
+        if not self._in_flight and not self.calls_elsewhere:
             return True
         if (first := self._unsized) is not None:
             self._unsized = None
             first.amount = self._at_most(first.estimate)
             self._held = self._held.plus(first.amount)
         hold.amount = self._at_most(hold.estimate)
-        limits, held = self.limits(), self._held.plus(hold.amount)
+        held = self._held.plus(hold.amount)
+        return self._fits(held.plus(self.held_elsewhere) if self.calls_elsewhere else held)
+
+    def _fits(self, held: Held) -> bool:
+        """Whether that is left."""
+        limits = self.limits()
         if limits.max_tokens is not None and self.tokens + held.tokens > limits.max_tokens:
             return False
         most = limits.max_cost_usd

@@ -1,0 +1,283 @@
+"""Budgets that ask at a threshold: once, durably, over processes, and nothing above the limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from builders import answer_of, deterministic_services, executor_of
+from minions.adapters.stores.memory_stores import MemoryState, StateStore
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.postgres_side_tables import PostgresState
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_side_tables import SqliteState
+from minions.contracts.budgets import Budgets, OnThreshold
+from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.journal.facts import DecisionRecorded
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import Spender, Spent, day_of
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.budget_records import BudgetRecord, read_record
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.services.shared_budgets import SharedBudgets
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
+from minions.testing.virtual_time import FakeClock
+from mortal import World
+
+CALL = 15
+"""Tokens of a call."""
+DAY_S = 86_400
+ASK = OnThreshold.ASK
+
+
+def recipe(steps: int = 1, name: str = "recipe") -> AgentRecipe:
+    found = [{"id": f"step{number}", "goal": "Go on."} for number in range(steps)]
+    return recipe_from_document({"id": name, "steps": found}, Catalog())
+
+
+def loop(items: int) -> AgentRecipe:
+    step: dict[str, JsonValue] = {
+        "id": "each",
+        "goal": "Do {{ loop.item }}.",
+        "loop": list(range(items)),
+        "max_parallel": items,
+    }
+    return recipe_from_document({"id": "loop", "steps": [step]}, Catalog())
+
+
+class Place:
+    """A journal and a store, a clock, and processes that have them."""
+
+    def __init__(self, journal: Journal, store: StateStore) -> None:
+        self.journal = journal
+        self.store = store
+        self.clock = FakeClock()
+        self.asked = 0
+
+    def process(self, budgets: Budgets) -> AgentExecutor:
+        """One that has just started, with these budgets."""
+
+        async def pause(_seconds: float) -> None:
+            await asyncio.sleep(0)
+
+        shared = SharedBudgets(budgets, self.store, sleep=pause)
+        services = evolve(deterministic_services(self.journal), clock=self.clock, budgets=shared)
+        # Ids of its own: processes do not count together.
+        services = evolve(services, ids=Services().ids)
+        return executor_of(World().model(self._answer), services=services)
+
+    async def _answer(self, _prompt: Prompt) -> ModelCallResponse:
+        self.asked += 1
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return answer_of("done")
+
+    async def spent(self) -> Spent:
+        return await self.journal.spent(Spender(day=day_of(self.clock.now())))
+
+    async def record(self) -> BudgetRecord:
+        (key,) = await self.store.keys("minions:budget:")
+        return read_record(key, await self.store.get(key))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    clock = FakeClock()
+    journal: Journal = MemoryJournal(clock)
+    store: StateStore = MemoryState()
+    if request.param == "sqlite":
+        journal = SqliteJournal(tmp_path / "journal.db", clock)
+        store = SqliteState(tmp_path / "journal.db")
+    elif request.param == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        journal, store = PostgresJournal(url, clock, lease_clock=clock), PostgresState(url)
+    made = Place(journal, store)
+    made.clock = clock
+    yield made
+    await journal.aclose()
+    await store.aclose()
+
+
+def per_day(calls: float, **more: object) -> Budgets:
+    """A budget of a day for so many calls, that asks when a half is used."""
+    settings = {"threshold": 0.5, "on_threshold": ASK, **more}
+    return Budgets(tokens_per_day=int(calls * CALL), **settings)  # type: ignore[arg-type]  # of it
+
+
+async def ran(executor: AgentExecutor, steps: int = 1) -> AgentResult[object]:
+    return await executor.prepare(recipe(steps)).execute()
+
+
+def waits(result: AgentResult[object]) -> str:
+    assert result.status is RunStatus.NEEDS_DECISION
+    assert result.error is not None
+    return result.error.message
+
+
+async def decided(
+    executor: AgentExecutor, run: AgentResult[object], word: str, step: str = "step2"
+) -> AgentResult[object]:
+    return await executor.resume(run.run_id, decisions={step: word})
+
+
+# --- at the threshold -----------------------------------------------------------------------------
+
+
+async def test_a_run_asks_at_the_threshold_and_spends_up_to_the_limit_when_approved(
+    place: Place,
+) -> None:
+    """A-170: on each store; the run ends, and a later process has the answer."""
+    budgets = per_day(4)
+    run = await ran(place.process(budgets), 6)
+    said = waits(run)
+    assert "the budget per_day is at its threshold: 30 of 60 tokens are used, 0 reserved" in said
+    assert f"minions approve {run.run_id}" in said
+    assert place.asked == 2
+    stopped = await decided(place.process(budgets), run, "approve")
+    assert stopped.status is RunStatus.LIMIT_REACHED
+    assert stopped.error is not None
+    assert "The daily limit tokens_per_day=60 is reached" in stopped.error.message
+    assert place.asked == 4
+    assert await place.spent() == Spent(60, 0.0)
+
+
+async def test_a_rejected_budget_ends_its_runs_at_the_threshold(place: Place) -> None:
+    budgets = per_day(4)
+    run = await ran(place.process(budgets), 3)
+    stopped = await decided(place.process(budgets), run, "reject")
+    assert stopped.status is RunStatus.LIMIT_REACHED
+    assert stopped.error is not None
+    assert "limit 50% of tokens_per_day=30 is reached" in stopped.error.message
+    other = await ran(place.process(budgets))
+    assert other.status is RunStatus.LIMIT_REACHED
+    assert place.asked == 2
+
+
+async def test_an_answered_budget_asks_no_other_run_of_the_same_day(place: Place) -> None:
+    """A-170: the answer is looked up by every process."""
+    if not place.journal.is_shared:
+        pytest.skip("one process")
+    budgets = per_day(6)
+    first = await ran(place.process(budgets), 4)
+    second = await ran(place.process(budgets), 1)  # asks, too: nobody has answered yet
+    assert "at its threshold" in waits(second)
+    assert set((await place.record()).waits) == {first.run_id, second.run_id}
+    assert (await decided(place.process(budgets), first, "approve", "step3")).status is (
+        RunStatus.COMPLETED
+    )
+    assert (await place.record()).waits == {}
+    assert (await place.process(budgets).resume(second.run_id)).status is RunStatus.COMPLETED
+    assert (await ran(place.process(budgets))).status is RunStatus.COMPLETED
+    assert place.asked == 6
+    place.clock.advance(DAY_S)
+    waits(await ran(place.process(budgets), 4))
+
+
+async def test_parallel_calls_ask_once(place: Place) -> None:
+    budgets = per_day(10)
+    executor = place.process(budgets)
+    run = await executor.prepare(loop(10)).execute()
+    waits(run)
+    rows = await place.journal.entries(run.session_id, kinds={"decision"})
+    assert len(rows) == 1
+    assert place.asked <= 6
+    done = await decided(place.process(budgets), run, "approve", "each")
+    assert done.status is RunStatus.COMPLETED
+    assert place.asked == 10
+    rows = await place.journal.entries(run.session_id, kinds={"decision"})
+    assert [type(row.fact) for row in rows[1:]] == [DecisionRecorded]
+
+
+async def test_an_approval_names_another_limit_within_what_the_operator_allows(
+    place: Place,
+) -> None:
+    budgets = per_day(4, raise_to=2.0)
+    run = await ran(place.process(budgets), 9)
+    with pytest.raises(
+        UsageError, match="limit_tokens is 121, and has to be above 0 and up to 120"
+    ):
+        await decided(place.process(budgets), run, 'approve::{"limit_tokens": 121}')
+    with pytest.raises(UsageError, match="name neither limit_usd nor limit_tokens"):
+        await decided(place.process(budgets), run, 'approve::{"limit": 1}')
+    stopped = await decided(place.process(budgets), run, 'approve::{"limit_tokens": 90}')
+    assert stopped.error is not None
+    assert "tokens_per_day=90 is reached" in stopped.error.message
+    assert place.asked == 6
+
+
+async def test_a_new_day_needs_no_decision_of_the_day_before(place: Place) -> None:
+    budgets = per_day(4)
+    run = await ran(place.process(budgets), 3)
+    waits(run)
+    place.clock.advance(DAY_S)
+    done = await place.process(budgets).resume(run.run_id)
+    assert done.status is RunStatus.COMPLETED
+    (waited, settled) = await place.journal.entries(run.session_id, kinds={"decision"})
+    assert isinstance(settled.fact, DecisionRecorded)
+    assert settled.fact.is_default
+    assert waited.key == settled.key
+
+
+async def test_a_raised_limit_asks_again(place: Place) -> None:
+    run = await ran(place.process(per_day(4)), 3)
+    await decided(place.process(per_day(4)), run, "approve")
+    assert place.asked == 3
+    assert "45 of 90 tokens are used" in waits(await ran(place.process(per_day(6))))
+
+
+async def test_a_threshold_that_warns_lets_runs_spend_up_to_the_limit(place: Place) -> None:
+    process = place.process(per_day(4, on_threshold=OnThreshold.WARN))
+    done = await ran(process, 4)
+    assert done.status is RunStatus.COMPLETED
+    (warned,) = done.warnings
+    assert warned.code == "budget-threshold"
+    assert warned.message == "50% of the daily limit tokens_per_day=60 are used."
+    assert (await ran(process)).status is RunStatus.LIMIT_REACHED
+
+
+async def test_a_threshold_that_stops_is_a_limit(place: Place) -> None:
+    process = place.process(per_day(4, on_threshold=OnThreshold.STOP))
+    assert (await ran(process, 4)).status is RunStatus.LIMIT_REACHED
+    assert place.asked == 2
+
+
+# --- over processes -------------------------------------------------------------------------------
+
+
+async def test_runs_of_several_processes_never_exceed_a_limit_by_more_than_a_call(
+    place: Place,
+) -> None:
+    """A-170: what is under way in one process is known to the others."""
+    if not place.journal.is_shared:
+        pytest.skip("one process")
+    budgets = Budgets(tokens_per_day=10 * CALL)
+    processes = [place.process(budgets) for _ in range(4)]
+    results = await asyncio.gather(*(ran(each, 4) for each in processes for _ in range(2)))
+    spent = (await place.spent()).tokens
+    assert spent in (10 * CALL, 11 * CALL)
+    assert sum(result.usage.total_tokens for result in results) == spent
+    record = await place.record()
+    assert all(part.is_over and not part.calls for part in record.runs.values())
+
+
+async def test_runs_of_several_processes_spend_nothing_above_the_threshold(place: Place) -> None:
+    """A-170: all of them ask, and none makes a further call."""
+    if not place.journal.is_shared:
+        pytest.skip("one process")
+    budgets = per_day(20)
+    processes = [place.process(budgets) for _ in range(4)]
+    results = await asyncio.gather(*(ran(each, 12) for each in processes))
+    spent = (await place.spent()).tokens
+    assert spent in (10 * CALL, 11 * CALL)
+    for each in results:
+        waits(each)
