@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics, OpenTelemetryTracer
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
     from minions.adapters.tools.file_restorer import LocalFileRestorer
-    from minions.contracts.budgets import Budgets
+    from minions.contracts.budgets import (
+        BudgetPeriod,
+        BudgetRule,
+        Budgets,
+        BudgetSpender,
+        OnThreshold,
+    )
     from minions.contracts.calls import OutputParser
     from minions.contracts.file_changes import (
         ChangeRecorder,
@@ -47,6 +53,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "BudgetPeriod",
+    "BudgetRule",
+    "BudgetSpender",
     "Budgets",
     "ChangeRecorder",
     "Clock",
@@ -75,6 +84,7 @@ __all__ = [
     "Metrics",
     "ModelEndpoint",
     "NullLog",
+    "OnThreshold",
     "OpenTelemetryMetrics",
     "OpenTelemetryTracer",
     "OutputParser",
@@ -114,7 +124,13 @@ _HOMES: Final = {
         "OpenTelemetryTracer",
     ),
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
-    "minions.contracts.budgets": ("Budgets",),
+    "minions.contracts.budgets": (
+        "BudgetPeriod",
+        "BudgetRule",
+        "BudgetSpender",
+        "Budgets",
+        "OnThreshold",
+    ),
     "minions.contracts.calls": ("OutputParser",),
     "minions.data.errors": (
         "EnvironmentRefusedError",

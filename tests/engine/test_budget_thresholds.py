@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import answer_of, deterministic_services, executor_of
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
@@ -15,16 +19,23 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
-from minions.contracts.budgets import Budgets, OnThreshold
+from minions.contracts.budgets import (
+    BudgetPeriod,
+    BudgetRule,
+    Budgets,
+    BudgetSpender,
+    OnThreshold,
+)
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import Spender, Spent, day_of
+from minions.contracts.journal.run_rows import MOST_DAYS, Spender, Spent, day_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget_records import BudgetRecord, read_record
+from minions.engine.services.budget_rules import _OFTEN, rules_of
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
@@ -281,3 +292,153 @@ async def test_runs_of_several_processes_spend_nothing_above_the_threshold(place
     assert spent in (10 * CALL, 11 * CALL)
     for each in results:
         waits(each)
+
+
+# --- spenders and periods -------------------------------------------------------------------------
+
+
+def of(per: BudgetSpender, calls: int = 2, **more: object) -> Budgets:
+    """One budget of such spenders, for so many calls."""
+    rule = BudgetRule(per=per, tokens=calls * CALL, **more)  # type: ignore[arg-type]  # of it
+    return Budgets(limits={"own": rule})
+
+
+@pytest.mark.parametrize(
+    ("per", "mine", "others"),
+    [
+        (BudgetSpender.RECIPE, {"name": "mine"}, {"name": "other"}),
+        (BudgetSpender.USER, {"user": "ann"}, {"user": "bob"}),
+        (BudgetSpender.SESSION, {"session_id": "ses_a"}, {"session_id": "ses_b"}),
+        (BudgetSpender.SCHEDULE, {"note": {"schedule": {"name": "night"}}}, {}),
+        (BudgetSpender.TOKEN, {"note": {"token": "ci"}}, {"note": {"token": "app"}}),
+        (BudgetSpender.PROJECT, {"project": "/a"}, {"project": "/b"}),
+    ],
+)
+async def test_each_spender_has_a_budget_of_its_own(
+    place: Place,
+    per: BudgetSpender,
+    mine: dict[str, Any],  # Any: arguments of `prepare`
+    others: dict[str, Any],
+) -> None:
+    async def run(arguments: Mapping[str, Any]) -> RunStatus:
+        rest = dict(arguments)
+        made = recipe(name=rest.pop("name", "recipe"))
+        return (await place.process(of(per)).prepare(made, **rest).execute()).status
+
+    assert [await run(mine) for _ in range(2)] == [RunStatus.COMPLETED] * 2
+    assert await run(others) is RunStatus.COMPLETED
+    assert await run(mine) is RunStatus.LIMIT_REACHED
+    assert await run(others) is RunStatus.COMPLETED
+    place.clock.advance(2)  # the rows are read, not what processes told each other
+    for key in await place.store.keys():
+        await place.store.remove(key)
+    assert await run(mine) is RunStatus.LIMIT_REACHED
+
+
+async def test_a_budget_of_one_recipe_alone_is_nobody_elses(place: Place) -> None:
+    budgets = of(BudgetSpender.RECIPE, only="mine")
+    for _ in range(3):
+        assert (await ran(place.process(budgets))).status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("period", "days"), [(BudgetPeriod.DAY, 1), (BudgetPeriod.WEEK, 7), (BudgetPeriod.MONTH, 31)]
+)
+async def test_a_budget_lasts_for_its_period(place: Place, period: BudgetPeriod, days: int) -> None:
+    budgets = of(BudgetSpender.ALL, 3, period=period)
+    begin = rules_of(budgets)[0].days_at(day_of(place.clock.now()) + days)
+    assert begin is not None
+    place.clock.advance((begin.end - place.clock.now()).total_seconds())  # its first moment
+    first = await ran(place.process(budgets), 2)
+    place.clock.advance(begin.length * DAY_S / 2)
+    assert (await ran(place.process(budgets))).status is RunStatus.COMPLETED
+    stopped = await ran(place.process(budgets))
+    assert stopped.status is RunStatus.LIMIT_REACHED
+    assert stopped.error is not None
+    assert f"{_OFTEN[period]} limit limits.own.tokens=45 is reached" in stopped.error.message
+    place.clock.advance(31 * DAY_S)
+    assert (await place.process(budgets).resume(stopped.run_id)).status is RunStatus.COMPLETED
+    assert first.status is RunStatus.COMPLETED
+
+
+async def test_what_a_run_spent_on_earlier_days_of_a_month_counts_in_it(place: Place) -> None:
+    month = Budgets(limits={"own": BudgetRule(tokens=4 * CALL, period=BudgetPeriod.MONTH)})
+    day = BudgetRule(tokens=CALL, period=BudgetPeriod.DAY)
+    both = Budgets(limits={**month.limits, "day": day})
+    rule = rules_of(month)[0]
+    days = rule.days_at(day_of(place.clock.now()))
+    assert days is not None
+    place.clock.advance((days.end - place.clock.now()).total_seconds() + 1)
+    run = await ran(place.process(both), 9)
+    for _ in range(3):
+        place.clock.advance(DAY_S)
+        run = await place.process(both).resume(run.run_id)
+        assert run.status is RunStatus.LIMIT_REACHED
+    today = day_of(place.clock.now())
+    assert await place.journal.spent(rule.spender(None, today)) == Spent(60, 0.0)
+    assert await Journal.spent(place.journal, rule.spender(None, today)) == Spent(60, 0.0)
+    (row,) = await place.journal.runs()
+    assert [spent for _, spent in row.earlier] == [Spent(15, 0.0)] * 3
+    place.clock.advance(DAY_S)
+    stopped = await ran(place.process(month))
+    assert stopped.error is not None
+    assert "monthly limit limits.own.tokens=60 is reached" in stopped.error.message
+
+
+# --- found by search ------------------------------------------------------------------------------
+
+
+@given(
+    processes=st.integers(1, 4),
+    runs=st.integers(1, 3),
+    steps=st.integers(1, 4),
+    calls=st.integers(2, 14),
+    asks=st.booleans(),
+)
+def test_however_many_processes_and_runs_no_limit_is_exceeded_by_more_than_a_call(
+    processes: int, runs: int, steps: int, calls: int, asks: bool
+) -> None:
+    """A-170: neither the threshold nor, after an answer, the limit."""
+    asyncio.run(_no_limit_is_exceeded(processes, runs, steps, calls, asks=asks))
+
+
+async def _no_limit_is_exceeded(
+    processes: int, runs: int, steps: int, calls: int, *, asks: bool
+) -> None:
+    clock = FakeClock()
+    journal = MemoryJournal(clock)
+    journal.is_shared = True  # as if each executor were a process of its own
+    place = Place(journal, MemoryState())
+    place.clock = clock
+    budgets = per_day(calls) if asks else Budgets(tokens_per_day=calls * CALL)
+    most = budgets.tokens_per_day or 0
+    executors = [place.process(budgets) for _ in range(processes)]
+    results = await asyncio.gather(*(ran(each, steps) for each in executors for _ in range(runs)))
+    spent = (await place.spent()).tokens
+    bound = int(most * 0.5) if asks else most
+    wanted = processes * runs * steps * CALL
+    assert spent < bound + CALL
+    assert spent >= min(bound, wanted)
+    waiting = [each for each in results if each.status is RunStatus.NEEDS_DECISION]
+    assert bool(waiting) == (asks and wanted > spent)
+    if not waiting:
+        return
+    entries = await journal.entries(waiting[0].session_id, kinds={"decision"})
+    await place.process(budgets).resume(waiting[0].run_id, decisions={entries[0].key: "approve"})
+    again = (place.process(budgets).resume(each.run_id) for each in waiting[1:])
+    ended = [each.status for each in await asyncio.gather(*again)]
+    assert RunStatus.NEEDS_DECISION not in ended
+    assert min(most, wanted) <= (await place.spent()).tokens < most + CALL
+
+
+@given(st.integers(date(1970, 1, 1).toordinal(), date(2100, 1, 1).toordinal()))
+def test_each_day_is_in_one_period_and_the_next_one_begins_where_it_ends(day: int) -> None:
+    for period in BudgetPeriod:
+        (rule,) = rules_of(of(BudgetSpender.ALL, period=period))
+        days = rule.days_at(day)
+        assert days is not None
+        assert days.first <= day < days.first + days.length <= days.first + MOST_DAYS
+        after = rule.days_at(days.first + days.length)
+        assert after is not None
+        assert after.first == days.first + days.length == day_of(days.end)
+        assert rule.days_at(days.first) == days

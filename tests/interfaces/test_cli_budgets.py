@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,13 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.application.application import Minions
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
-from minions.contracts.budgets import Budgets
+from minions.contracts.budgets import (
+    BudgetPeriod,
+    BudgetRule,
+    Budgets,
+    BudgetSpender,
+    OnThreshold,
+)
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.run_rows import RunFilter
@@ -159,3 +167,102 @@ async def test_runs_of_an_application_share_its_budgets(tmp_path: Path) -> None:
         assert (await app.arun(ASKS)).status is RunStatus.COMPLETED
         rows = await app.services.journal.runs(RunFilter())
         assert sorted(row.user or "" for row in rows) == ["", "ann", "ann", "ann"]
+
+
+def test_budgets_have_names_and_periods_and_whose_they_are(tmp_path: Path) -> None:
+    (tmp_path / "minions.toml").write_text(
+        "[budgets]\nusd_per_day = 5\non_threshold = 'warn'\nthreshold = 0.9\nraise_to = 2\n"
+        "[budgets.limits.reports]\nper = 'recipe'\nonly = 'report'\nperiod = 'week'\nusd = 20\n"
+        "threshold = 0.5\non_threshold = 'ask'\nraise_to = 1.5\n"
+        "[budgets.limits.night]\nper = 'schedule'\ntokens = 7\n"
+    )
+    found = load_settings({}, {}, folder=tmp_path, user_file=None, trust=TRUSTED)
+    assert found.settings.budgets == Budgets(
+        usd_per_day=5,
+        on_threshold=OnThreshold.WARN,
+        threshold=0.9,
+        raise_to=2,
+        limits={
+            "reports": BudgetRule(
+                per=BudgetSpender.RECIPE,
+                only="report",
+                period=BudgetPeriod.WEEK,
+                usd=20,
+                threshold=0.5,
+                on_threshold=OnThreshold.ASK,
+                raise_to=1.5,
+            ),
+            "night": BudgetRule(per=BudgetSpender.SCHEDULE, tokens=7),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("threshold = 1.5", "'threshold' is 1.5; above 0, up to 1 was expected"),
+        ("raise_to = 0.5", "'raise_to' is 0.5; from 1 was expected"),
+        ("on_threshold = 'wait'", "'on_threshold'"),
+        ("[budgets.limits.x]\nper = 'team'", "'per'"),
+        ("[budgets.limits.x]\nusd = 0", "'usd' is 0; a number above 0 was expected"),
+        ("[budgets.limits.x]\nperiods = 'day'", "unknown key 'periods'"),
+    ],
+)
+def test_a_wrong_limit_of_budgets_is_told_by_its_place(
+    tmp_path: Path, line: str, expected: str
+) -> None:
+    (tmp_path / "minions.toml").write_text(f"[budgets]\n{line}\n")
+    with pytest.raises(UsageError) as refused:
+        load_settings({}, {}, folder=tmp_path, user_file=None, trust=TRUSTED)
+    assert expected in refused.value.message
+
+
+def test_budgets_are_listed_with_what_is_left_and_who_waits(cli: Cli, write: Write) -> None:
+    write(
+        "minions.toml",
+        "[budgets]\ntokens_per_day = 1000\non_threshold = 'ask'\nthreshold = 0.2\n"
+        "[budgets.limits.mine]\nper = 'recipe'\nperiod = 'month'\ntokens = 400\n"
+        "on_threshold = 'warn'\n"
+        "[budgets.limits.users]\nper = 'user'\ntokens = 4\n",
+    )
+    runs = [cli("run", "asks.yaml", *MODEL, "--json").json for _ in range(3)]
+    assert [run["status"] for run in runs] == ["completed", "completed", "needs_decision"]
+    waiting = str(runs[-1]["run_id"])
+    listed = " ".join(cli("budgets", "--db", "j.sqlite").out.split())
+    assert "limits.mine asks month from " in listed
+    assert "300 of 400 tokens used, 0 reserved, 100 left warn at 20%" in listed
+    assert "limits.users each user day from " in listed
+    assert "300 of 1000 tokens used, 0 reserved, 700 left ask at 20%" in listed
+    assert f"waiting: {waiting}" in listed
+    approved = cli("approve", waiting, "--db", "j.sqlite", "--json")
+    assert approved.json["status"] == "completed"
+    (of_all,) = (
+        each
+        for each in json.loads(cli("budgets", "--db", "j.sqlite", "--json").out)["budgets"]
+        if each["budget"] == "per_day"
+    )
+    assert of_all.pop("until") > of_all.pop("since")
+    assert of_all.pop("answer")["run_id"] == waiting
+    assert of_all == {
+        "budget": "per_day",
+        "per": "all",
+        "of": None,
+        "period": "day",
+        "threshold": 0.2,
+        "on_threshold": "ask",
+        "waiting": [],
+        "tokens": {"limit": 1000, "used": 450, "reserved": 0, "left": 550},
+    }
+
+
+def test_no_budgets_are_listed_where_none_is_configured(cli: Cli) -> None:
+    listed = cli("budgets", "--db", "j.sqlite")
+    assert (listed.code, listed.out) == (0, "")
+    assert "No budget is configured." in listed.err
+
+
+def test_runs_without_budgets_store_nothing_about_them(cli: Cli, here: Path) -> None:
+    """What is not configured costs nothing: no row, and no statement."""
+    assert cli("run", "asks.yaml", *MODEL).code == 0
+    with closing(sqlite3.connect(here / "j.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM state").fetchone() == (0,)

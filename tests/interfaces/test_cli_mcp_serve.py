@@ -24,6 +24,7 @@ from mcp_servers import Called, called, scope
 from minions.contracts.tool_servers import Protocol, ToolServer
 from minions.data.errors import ToolError, ToolServerError
 from minions.data.json_values import JsonValue
+from minions.interfaces.http.tokens import Caller
 from minions.interfaces.server.mcp_endpoint import mcp_server
 from minions.interfaces.server.recipe_tools import (
     RecipeTool,
@@ -302,7 +303,7 @@ class _Repeats(RecipeTools):
         name: str,
         inputs: Mapping[str, JsonValue],
         progress: RunProgress | None = None,
-        user: str | None = None,
+        caller: Caller | None = None,
     ) -> ToolOutcome:
         assert progress is not None
         for done, words in ((0.0, "a"), (1.0, "a"), (1.0, "a again"), (1.0, "a again")):

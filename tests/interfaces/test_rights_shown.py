@@ -42,7 +42,7 @@ def _tables(kind: type[object], found: set[type[object]]) -> Iterator[type[objec
 def test_every_key_of_the_configuration_says_what_it_lets_minions_do() -> None:
     """A-153: a key without words could send or start something that nobody was shown."""
     tables = list(_tables(Settings, set()))
-    assert len(tables) == 7
+    assert len(tables) == 8
     for table in tables:
         fields = {
             each.name for each in attrs.fields(typing.cast("type[attrs.AttrsInstance]", table))
@@ -130,6 +130,7 @@ def test_a_key_that_nobody_worded_is_shown_as_it_is(monkeypatch: pytest.MonkeyPa
             "sends OTEL_EXPORTER_OTLP_HEADERS to http://evil",
         ),
         ("[budgets]\nusd_per_day = 99.0", "lets all runs spend up to 99.0 US dollars a day"),
+        ("[budgets.limits.x]\nusd = 9.5", "lets them spend up to 9.5 US dollars"),
         ("no_store = true", "no_store: keeps no journal"),
         ("no_store = false", "no_store: keeps the journal"),
         ("db = 'sqlite:///j.sqlite'", "answers and results of all runs in {here}/j.sqlite"),

@@ -10,7 +10,7 @@ import pytest
 from asgi_client import Client, Event, Reply, events_in
 from builders import answer_of
 from minions.app.settings.settings import Settings
-from minions.contracts.budgets import Budgets
+from minions.contracts.budgets import Budgets, OnThreshold
 from minions.contracts.calls import ModelCallResponse, Prompt
 from served import MakeApp
 
@@ -137,3 +137,29 @@ async def test_a_refused_run_is_counted_by_the_limit(make_app: MakeApp) -> None:
     assert (await client.post("/runs", {"recipe": "asks"})).status == 429
     page = (await client.ask("GET", "/metrics")).body
     assert b'minions_budget_refusals_total{limit="tokens_per_day"} 1' in page
+
+
+async def test_a_budget_at_its_threshold_is_decided_over_http(make_app: MakeApp) -> None:
+    """It waits among the approvals, with what it is about, and is raised by edited arguments."""
+    budgets = Budgets(
+        tokens_per_day=4 * TOKENS, threshold=0.5, on_threshold=OnThreshold.ASK, raise_to=2
+    )
+    settings = Settings(no_store=True, budgets=budgets)
+    client = Client(make_app(answers=answering, settings=settings))
+    assert [await ran(client) for _ in range(3)] == ["completed", "completed", "needs_decision"]
+    (view,) = (await client.get("/approvals")).json["approvals"]
+    assert (view["what"], view["tool"]) == ("approval", "budget")
+    assert "30 of 60 tokens are used, 0 reserved, 30 left" in view["words"]
+    said: dict[str, object] = {"decision": "approve", "digest": view["digest"]}
+    refused = await client.post(
+        f"/approvals/{view['id']}", {**said, "arguments": {"limit_tokens": 121}}
+    )
+    assert (refused.status, refused.json["code"]) == (422, "bad-arguments")
+    taken = await client.post(
+        f"/approvals/{view['id']}", {**said, "arguments": {"limit_tokens": 75}}
+    )
+    assert taken.status in (200, 202)
+    assert (await client.ended(view["run_id"]))["status"] == "completed"
+    assert [await ran(client) for _ in range(2)] == ["completed"] * 2
+    spent = await client.post("/runs", {"recipe": "asks"})
+    assert (spent.status, spent.json["code"]) == (429, "budget-spent")

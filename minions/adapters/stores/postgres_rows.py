@@ -16,6 +16,7 @@ from minions.adapters.stores.row_queries import (
     Dialect,
     Part,
     Question,
+    earlier_question,
     few_question,
     runs_question,
     sessions_question,
@@ -28,6 +29,7 @@ from minions.adapters.stores.stored_rows import (
     run_of,
     search_key,
     session_of,
+    started_key,
     user_key,
 )
 from minions.contracts.journal.chain import GENESIS, ChainHead
@@ -135,7 +137,7 @@ def _run_values(row: RunRow) -> list[object]:
     return [
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
         row.started_at, rest_of_run(row), user_key(row), project_key(row), row.day, *row.spent,
-        *row.day_spent,
+        *row.day_spent, None if row.schedule is row.token else started_key(row),
     ]  # fmt: skip
 
 
@@ -190,7 +192,7 @@ def _put_many(table: str, columns: str, kinds: str) -> bytes:
 
 _KINDS_OF_RUN: Final = (
     "text, text, bigint, text, text, timestamptz, text, "
-    "text, text, bigint, bigint, float8, bigint, float8"
+    "text, text, bigint, bigint, float8, bigint, float8, text"
 )
 _RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
@@ -285,7 +287,11 @@ async def is_ambiguous(db: Connection, start: str) -> bool:
 async def spent(db: Connection, spender: Spender, without: Collection[str]) -> Spent:
     """What the rows say."""
     ((tokens, cost_usd),) = await _rows(db, spent_question(_DIALECT, spender, without))
-    return Spent(int(str(tokens)), float(str(cost_usd)))
+    found = Spent(int(str(tokens)), float(str(cost_usd)))
+    if spender.day is not None and spender.days > 1:
+        for row in await _rows(db, earlier_question(_DIALECT, spender, without)):
+            found = found.plus(spender.earlier_of(_run(row)))
+    return found
 
 
 async def count_sessions(db: Connection, wanted: SessionFilter) -> int:

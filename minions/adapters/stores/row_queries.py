@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from minions.adapters.stores.stored_rows import found_by_text, search_key
+from minions.adapters.stores.stored_rows import found_by_text, search_key, started_by
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import (
@@ -21,7 +21,7 @@ from minions.contracts.journal.run_rows import (
 
 RUN_COLUMNS: Final = (
     "run_id, session_id, position, recipe, status, started_at, rest, "
-    "user_name, project, day, tokens, cost_usd, day_tokens, day_cost_usd"
+    "user_name, project, day, tokens, cost_usd, day_tokens, day_cost_usd, started_by"
 )
 SESSION_COLUMNS: Final = (
     "session_id, name, parent, updated_at, last_position, user_name, project, rest"
@@ -166,20 +166,49 @@ def few_question(dialect: Dialect, start: str) -> Question:
 
 
 def spent_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
-    """What somebody spent: tokens, US dollars. Each of the three is answered by an index."""
-    where, prefix = _Where(dialect), "day_"
-    if spender.session_id is not None:
-        where.add("session_id = {}", spender.session_id)
+    """What somebody spent: tokens, US dollars; in a period on the last day of each run.
+
+    That of a session, of a day and of a user on a day is answered by an index, others by one of the
+    days.
+    """
+    where, prefix = _of_spender(dialect, spender), "day_"
+    if spender.day is None:
         prefix = ""
     else:
-        where.add("day = {}", spender.day or 0)
         where.add("(day_tokens > 0 OR day_cost_usd > 0)")  # as the index says
-        if spender.user is not None:
-            where.add("user_name = {}", search_key(spender.user))
     if without:
         where.one_of("run_id", sorted(without), negated=True)
     sums = f"coalesce(sum({prefix}tokens), 0), coalesce(sum({prefix}cost_usd), 0)"
     return where.question(f"SELECT {sums} FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
+
+
+def earlier_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
+    """The rows of runs that spent something before their last day, of which there are few."""
+    where = _of_spender(dialect, spender)
+    where.add("(tokens > day_tokens OR cost_usd > day_cost_usd)")  # as the index says
+    if without:
+        where.one_of("run_id", sorted(without), negated=True)
+    return where.question(f"SELECT {RUN_COLUMNS} FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
+
+
+def _of_spender(dialect: Dialect, spender: Spender) -> _Where:
+    where = _Where(dialect)
+    if spender.session_id is not None:
+        where.add("session_id = {}", spender.session_id)
+    if spender.day is not None and spender.days == 1:
+        where.add("day = {}", spender.day)
+    elif spender.day is not None:
+        where.add("day >= {}", spender.day)
+        where.add("day < {}", spender.day + spender.days)
+    for column, value in (
+        ("user_name", spender.user),
+        ("recipe", spender.recipe),
+        ("project", spender.project),
+        ("started_by", started_by(spender)),
+    ):
+        if value is not None:
+            where.add(f"{column} = {{}}", search_key(value))
+    return where
 
 
 def _has_status(where: _Where, wanted: RunFilter) -> None:

@@ -13,6 +13,7 @@ from minions.adapters.stores.row_queries import (
     SESSION_COLUMNS,
     Dialect,
     Part,
+    earlier_question,
     few_question,
     runs_question,
     sessions_question,
@@ -28,6 +29,7 @@ from minions.adapters.stores.stored_rows import (
     run_of,
     search_key,
     session_of,
+    started_key,
     time_of,
     user_key,
 )
@@ -139,7 +141,7 @@ def _run_values(row: RunRow) -> tuple[str | int | float | None, ...]:
     return (
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
         micros(row.started_at), rest_of_run(row), user_key(row), project_key(row),
-        *_spent_values(row),
+        *_spent_values(row), None if row.schedule is row.token else started_key(row),
     )  # fmt: skip
 
 
@@ -291,7 +293,12 @@ def spent(db: sqlite3.Connection, spender: Spender, without: Collection[str]) ->
     """What the rows say."""
     question = spent_question(_DIALECT, spender, without)
     tokens, cost_usd = db.execute(question.sql, _values(question.values)).fetchone()
-    return Spent(tokens, float(cost_usd))
+    found = Spent(tokens, float(cost_usd))
+    if spender.day is not None and spender.days > 1:
+        question = earlier_question(_DIALECT, spender, without)
+        for row in readable_rows(db, question.sql, _values(question.values)):
+            found = found.plus(spender.earlier_of(_run(row)))
+    return found
 
 
 def count_sessions(db: sqlite3.Connection, wanted: SessionFilter) -> int:

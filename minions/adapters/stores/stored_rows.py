@@ -23,7 +23,8 @@ from minions.contracts.journal.facts import (
     fact_of,
 )
 from minions.contracts.journal.journal import EntryDraft, Lease
-from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
+from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spender, Spent
+from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
 from minions.data.json_values import parse_json
 
@@ -50,8 +51,30 @@ def rest_of_run(row: RunRow) -> str:
     return _shorten(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
         row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
-        _whole_project(row),
+        _whole_project(row), row.earlier or None,
     )  # fmt: skip
+
+
+def started_by(row: RunRow | Spender) -> str | None:
+    """What the column holds for the schedule or token that started the run."""
+    if row.schedule is not None:
+        return f"{_SCHEDULE}{row.schedule}"
+    return None if row.token is None else f"{_TOKEN}{row.token}"
+
+
+_SCHEDULE: Final = "schedule "
+_TOKEN: Final = "token "  # noqa: S105  # whose runs
+
+
+def started_key(row: RunRow) -> str | None:
+    """The same as a key of at most some hundred characters."""
+    found = started_by(row)
+    return None if found is None else search_key(found)
+
+
+def _starter(stored: str | None, kind: str) -> str | None:
+    is_it = stored is not None and stored.startswith(kind)
+    return stored.removeprefix(kind) if stored is not None and is_it else None
 
 
 def user_key(row: RunRow | SessionRow) -> str | None:
@@ -85,14 +108,14 @@ def run_of(
     """The row of these columns.
 
     Args:
-        spent: Tokens and US dollars in all, and those of the day.
+        spent: Tokens and US dollars in all, and those of the day; and what started it.
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
     (
-        model, ended, usage, mark, code, message, problem, whole, words, foreign, folder,
-    ) = _lengthened(rest, 11)  # fmt: skip
-    tokens, cost_usd, day_tokens, day_usd = spent
+        model, ended, usage, mark, code, message, problem, whole, words, foreign, folder, earlier,
+    ) = _lengthened(rest, 12)  # fmt: skip
+    tokens, cost_usd, day_tokens, day_usd, starter = spent
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
@@ -116,7 +139,18 @@ def run_of(
         spent=_spent(tokens, cost_usd),
         day_spent=_spent(day_tokens, day_usd),
         foreign=Spent() if foreign is None else _spent(*_check(foreign, list)),
+        earlier=() if earlier is None else _earlier(_check(earlier, list)),
+        schedule=None if starter is None else _starter(_text(starter), _SCHEDULE),
+        token=None if starter is None else _starter(_text(starter), _TOKEN),
     )
+
+
+def _earlier(stored: Sequence[object]) -> tuple[tuple[int, Spent], ...]:
+    found = []
+    for each in stored:
+        day, amount = _check(each, list)
+        found.append((_check(day, int), _spent(*_check(amount, list))))
+    return tuple(found)
 
 
 def _spent(tokens: object, cost_usd: object) -> Spent:

@@ -115,7 +115,9 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             chosen = evolve(chosen, project=project_of(Path.cwd()))
         beside = state_beside(chosen.journal)
         if own_budgets is not None:
-            shared = SharedBudgets(own_budgets, beside, sleep=chosen.sleep)
+            shared = SharedBudgets(
+                own_budgets, beside, sleep=chosen.sleep, is_worker_gone=chosen.is_worker_gone
+            )
             chosen = evolve(chosen, budgets=shared)
         state = state or beside
         known = _with_tools(extensions, tools, state, servers)

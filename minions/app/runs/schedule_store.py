@@ -23,8 +23,6 @@ from minions.recipe.nested_recipes import BundledRecipes, bundle_of
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
 
-SCHEDULE: Final = "schedule"
-"""The key of a note that says which schedule started the run, and for which time."""
 _SCHEDULES: Final = f"{RESERVED}schedule:"
 _PROGRESS: Final = f"{RESERVED}schedule-progress:"
 _PROBLEM: Final = f"{RESERVED}schedule-problem:"

@@ -24,7 +24,7 @@ from minions.app.settings.settings import (
     Settings,
     TelemetrySettings,
 )
-from minions.contracts.budgets import Budgets
+from minions.contracts.budgets import BudgetRule, Budgets
 from minions.data.json_values import JsonValue
 
 
@@ -83,8 +83,15 @@ def _rights(keys: Mapping[str, object], folder: Path) -> Iterator[Right]:
                     yield from _read_said(inner, own, f"{key}.{name}.{own}", each, within)
         else:
             for own, each in value.items():
-                within = evolve(place, table=value)
-                yield from _read_said(inner, own, f"{key}.{own}", each, within)
+                named = TABLES.get(f"{key}.{own}")
+                if named is None or not isinstance(each, Mapping):
+                    within = evolve(place, table=value)
+                    yield from _read_said(inner, own, f"{key}.{own}", each, within)
+                    continue
+                for name, table in each.items():
+                    within = evolve(place, name=str(name), table=_mapping(table))
+                    for at, said in within.table.items():
+                        yield from _read_said(named, at, f"{key}.{own}.{name}.{at}", said, within)
 
 
 def _read_said(
@@ -454,6 +461,20 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "user_tokens_per_day": _plain("lets a user spend up to {value} tokens a day"),
         "usd_per_day": _plain("lets all runs spend up to {value} US dollars a day"),
         "tokens_per_day": _plain("lets all runs spend up to {value} tokens a day"),
+        "threshold": _plain("acts when the share {value} of a budget is used"),
+        "on_threshold": _plain("says what happens at the threshold of a budget: {value}"),
+        "raise_to": _plain("lets approvals raise a budget up to {value} times its limit"),
+        "limits": _plain("sets further budgets"),
+    },
+    BudgetRule: {
+        "per": _plain("sets a budget per {value}"),
+        "only": _plain("sets it for {value} alone"),
+        "period": _plain("begins a new budget each {value}"),
+        "usd": _plain("lets them spend up to {value} US dollars"),
+        "tokens": _plain("lets them spend up to {value} tokens"),
+        "threshold": _plain("acts when the share {value} of it is used"),
+        "on_threshold": _plain("says what happens at the threshold: {value}"),
+        "raise_to": _plain("lets approvals raise it up to {value} times its limit"),
     },
 }
 """By table and key what it lets Minions do."""
@@ -464,7 +485,8 @@ TABLES: Final[Mapping[str, type[object]]] = {
     "telemetry": TelemetrySettings,
     "prices": PriceSettings,
     "budgets": Budgets,
+    "budgets.limits": BudgetRule,
 }
-"""The tables of the configuration."""
+"""The tables of the configuration; `budgets.limits` has tables by names."""
 _NAMED: Final = frozenset({"providers", "mcp", "prices"})
 """Tables of tables, by names."""

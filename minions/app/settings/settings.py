@@ -346,7 +346,9 @@ class Settings:
         factory=Budgets,
         metadata=_described(
             "What runs may spend together: `session_usd`, `user_usd_per_day`, `usd_per_day`, and "
-            "`session_tokens`, `user_tokens_per_day`, `tokens_per_day`; days are those of UTC."
+            "`session_tokens`, `user_tokens_per_day`, `tokens_per_day`; days are those of UTC. "
+            "Others, of a recipe, schedule, token or project, or by week or month, in tables "
+            "`[budgets.limits.NAME]`; with `threshold`, `on_threshold` and `raise_to`."
         ),
     )
     offline_models: Mapping[str, str] = field(

@@ -296,7 +296,12 @@ def make_runtime(
 
         store = state_beside(services.journal) if is_given else state
         closers = (*closers, store.aclose) if is_given else closers
-        budgets = SharedBudgets(settings.budgets, store, sleep=services.sleep)
+        budgets = SharedBudgets(
+            settings.budgets,
+            store,
+            sleep=services.sleep,
+            is_worker_gone=services.is_worker_gone,
+        )
         services = attrs.evolve(services, budgets=budgets)
     return Runtime(
         models=models.source,

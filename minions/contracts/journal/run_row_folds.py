@@ -20,8 +20,16 @@ from minions.contracts.journal.facts import (
     given,
 )
 from minions.contracts.journal.journal import JournalEntry, unreadable_entry
-from minions.contracts.journal.run_rows import LISTED, Number, RunRow, SessionRow, Spent, day_of
-from minions.contracts.journal.start_note import MARKS
+from minions.contracts.journal.run_rows import (
+    LISTED,
+    MOST_DAYS,
+    Number,
+    RunRow,
+    SessionRow,
+    Spent,
+    day_of,
+)
+from minions.contracts.journal.start_note import MARKS, SCHEDULE, TOKEN, name_noted
 from minions.data.json_values import JsonValue, dumps
 
 _BEGUN: Final = frozenset(("started", "rejected"))
@@ -81,6 +89,8 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         user=fact.user if isinstance(fact, RunStarted) else None,
         project=fact.project,
         day=day_of(entry.at),
+        schedule=None if fact.note is None else name_noted(fact.note, SCHEDULE),
+        token=None if fact.note is None else name_noted(fact.note, TOKEN),
     )
 
 
@@ -152,9 +162,7 @@ def _with_problem(row: RunRow, entry: JournalEntry) -> RunRow:
 def _resumed(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
     day = day_of(entry.at)
     return evolve(
-        row,
-        day=day,
-        day_spent=row.day_spent if day == row.day else Spent(),
+        row if day == row.day else _on_another_day(row, day),
         status=_kept(row, _open_state(fact).value),
         model=given(fact.model),
         input_words=row.input_words if fact.inputs is None else _input_words(fact),
@@ -163,6 +171,12 @@ def _resumed(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
         error_message=None,
         mark=_mark(fact.note),
     )
+
+
+def _on_another_day(row: RunRow, day: int) -> RunRow:
+    known = (*row.earlier, (row.day, row.day_spent))
+    earlier = tuple(each for each in known if any(each[1]) and each[0] > day - MOST_DAYS)
+    return evolve(row, day=day, day_spent=Spent(), earlier=earlier)
 
 
 def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:

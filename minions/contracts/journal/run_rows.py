@@ -44,6 +44,10 @@ class Spent(NamedTuple):
         return Spent(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
 
 
+MOST_DAYS: Final = 31
+"""Days of the longest period in which somebody's spending is asked for."""
+
+
 def day_of(at: datetime) -> int:
     """The number of the day in UTC, as `date.toordinal` counts."""
     return at.astimezone(UTC).toordinal()
@@ -76,11 +80,23 @@ class Spender:
             and self.user in (None, row.user)
             and self.recipe in (None, row.recipe)
             and self.project in (None, row.project)
+            and self.schedule in (None, row.schedule)
+            and self.token in (None, row.token)
         ):
             return Spent()
         if self.day is None:
             return row.spent
-        return row.day_spent if self.day <= row.day < self.day + self.days else Spent()
+        if not self.day <= row.day < self.day + self.days:
+            return Spent()
+        return row.day_spent.plus(self.earlier_of(row))
+
+    def earlier_of(self, row: RunRow) -> Spent:
+        """What that run spent in the period before its last day."""
+        found = Spent()
+        for day, spent in row.earlier:
+            if self.day is not None and self.day <= day:
+                found = found.plus(spent)
+        return found
 
 
 # --- rows ------------------------------------------------------------------------------------
@@ -132,6 +148,12 @@ class RunRow:
     """The part of `spent` that was not recorded before that day."""
     foreign: Spent = field(factory=Spent)
     """What it had used when it came from a file."""
+    earlier: tuple[tuple[int, Spent], ...] = ()
+    """What it spent on days before the last one, as far as they may be of the same month."""
+    schedule: str | None = None
+    """The schedule that started it; None: none did."""
+    token: str | None = None
+    """The name of the token with which it was started over HTTP; None: otherwise."""
 
     @property
     def known(self) -> Spent:

@@ -124,6 +124,10 @@ class Offer:
         )
 
 
+SCHEDULE: Final = "schedule"
+"""The key of a note that says which schedule started the run, and for which time."""
+TOKEN: Final = "token"  # noqa: S105  # a name of one
+"""The key of a note that says with which token of the server the run was started, by its name."""
 _IMPORTED: Final = "imported"
 _SERVER: Final = "server"
 _QUEUE: Final = "queue"
@@ -231,6 +235,13 @@ class StartNote(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING_NOTED: Final = StartNote()
+
+
+def name_noted(note: Mapping[str, object], key: str) -> str | None:
+    """The name under a key such as `SCHEDULE`: a text, or an object with a name; None: none."""
+    said = note.get(key)
+    name = said.get("name") if isinstance(said, Mapping) else said
+    return name if isinstance(name, str) and name else None
 
 
 def _text(note: Mapping[str, JsonValue], key: str) -> str | None:

@@ -338,6 +338,7 @@ class AgentRun(Generic[T_co]):
 
     @property
     def _budgeted(self) -> BudgetedRun:
+        from minions.contracts.journal.start_note import SCHEDULE, TOKEN, name_noted
         from minions.engine.services.shared_budgets import BudgetedRun
 
         return BudgetedRun(
@@ -346,6 +347,10 @@ class AgentRun(Generic[T_co]):
             user=self._start.user,
             budget=self.context.progress.budget,
             is_new=self._start.replay is None,
+            recipe=self.context.recipe.id,
+            schedule=name_noted(self._start.note, SCHEDULE),
+            token=name_noted(self._start.note, TOKEN),
+            project=self._start.project,
         )
 
     async def _walk_until_cancelled(self) -> WalkEnd:

@@ -26,7 +26,7 @@ class RunPart(Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
     """Tokens that it spent, with what its row said before this execution."""
     usd: float = 0.0
-    """US dollars, likewise."""
+    """US dollars that it spent, counted in the same way."""
     held_tokens: int = 0
     """What its calls in flight may still use."""
     held_usd: float = 0.0

@@ -61,7 +61,15 @@ class MemoryRows:
 
     def spent(self, spender: Spender, without: Collection[str]) -> Spent:
         """See `Journal.spent`."""
-        total = self._spent.get(spender, Spent())
+        by_others = (spender.recipe, spender.project, spender.schedule, spender.token)
+        has_both = spender.session_id is not None and spender.day is not None
+        if spender.days > 1 or has_both or any(each is not None for each in by_others):
+            parts = (spender.of(row) for row in self._runs.part(None, None))
+            total = Spent()
+            for part in parts:
+                total = total.plus(part)
+        else:
+            total = self._spent.get(spender, Spent())
         for row in self._runs.part(without, None):
             total = total.plus(spender.of(row), -1)
         return total

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from msgspec.structs import replace
 
 from minions.contracts.budgets import Budgets, BudgetSpender, BudgetStore, DayBudget, OnThreshold
@@ -34,7 +34,6 @@ from minions.engine.services.budget_records import (
 )
 from minions.engine.services.budget_rules import Rule, rules_of
 from minions.engine.services.event_loop import LoopLock, Waiter
-from minions.engine.services.services import is_worker_gone
 from minions.engine.services.spending import (
     NOTHING_HELD,
     CallEstimate,
@@ -173,7 +172,7 @@ class SharedSpending(Spending):
     # --- over processes ---------------------------------------------------------------------------
 
     async def reserve(self, estimate: CallEstimate) -> CallHold | None:
-        """As of `Spending`, beside what calls of other processes may use."""
+        """Hold what the call may use, beside what calls of other processes may use."""
         account = self.account
         while True:
             hold = await super().reserve(estimate)
@@ -192,7 +191,7 @@ class SharedSpending(Spending):
                 await account.poll()
 
     def release(self, hold: CallHold) -> None:
-        """As of `Spending`."""
+        """Give back what was held for a call that has ended."""
         with self.guard:
             self._holds.pop(hold, None)
         super().release(hold)
@@ -565,20 +564,22 @@ class SharedBudgets:
         store: BudgetStore | None = None,
         *,
         sleep: Sleep = asyncio.sleep,
-        is_worker_gone: IsWorkerGone = is_worker_gone,
+        is_worker_gone: IsWorkerGone | None = None,
     ) -> None:
         """Nothing is read yet.
 
         Args:
             store: In which processes tell each other what they reserve; None: each one counts what
                 is under way in itself, and remembers what persons said at thresholds.
+            is_worker_gone: Tells of workers that died, whose calls hold nothing; None: their leases
+                tell it.
         """
         self.limits = limits
         self._rules = rules_of(limits)
         self._store = store
         self._answers = _Answers()
         self._sleep = sleep
-        self._is_worker_gone = is_worker_gone
+        self._is_worker_gone = is_worker_gone or (lambda _: False)
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         """By the keys of their records."""
         self._shares: dict[str, BudgetShare] = {}
@@ -602,10 +603,12 @@ class SharedBudgets:
         Raises:
             JournalError: The journal cannot be read.
         """
-        accounts = await self._looked_up(run, journal, clock)
         row = None
-        if accounts and not run.is_new:
+        if self._rules and not run.is_new:
             row = next(iter(await journal.runs(RunFilter(run_ids=[run.run_id]), limit=1)), None)
+        if row is not None:  # what started it is not said again when it is resumed
+            run = evolve(run, schedule=row.schedule, token=row.token, project=row.project)
+        accounts = await self._looked_up(run, journal, clock)
         share = BudgetShare(run, row, [])
         try:
             for account in accounts:
@@ -762,15 +765,12 @@ class _Answers(BudgetStore):
         self._texts: dict[str, str] = {}
 
     async def get(self, key: str) -> str | None:
-        """As the contract says."""
         return self._texts.get(key)
 
     async def keys(self, start: str = "") -> Sequence[str]:
-        """As the contract says."""
         return sorted(key for key in self._texts if key.startswith(start))
 
     async def replace(self, key: str, known: str | None, text: str) -> bool:
-        """As the contract says."""
         if self._texts.get(key) != known:
             return False
         self._texts[key] = text

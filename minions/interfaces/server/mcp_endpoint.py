@@ -58,7 +58,7 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
         inputs = as_object(params.arguments or {})
         try:
             async with reports.sent():
-                outcome = await tools.run(params.name, inputs, reports.add, _user_of(context))
+                outcome = await tools.run(params.name, inputs, reports.add, _caller_of(context))
         except MinionsError as error:
             return _describe_failure(error.info())
         return _result(outcome)
@@ -66,11 +66,11 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
     return Server("minions", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def _user_of(context: ServerRequestContext[Any]) -> str | None:
-    """The user that the caller's token is bound to; None: none, or there is no token."""
+def _caller_of(context: ServerRequestContext[Any]) -> Caller | None:
+    """Who calls; None: there is no token."""
     scope: Scope | None = getattr(context.request, "scope", None)
     caller: Caller | None = (scope or {}).get(CALLER)
-    return caller.user if caller is not None else None
+    return caller
 
 
 def _make_tool(tool: RecipeTool) -> types.Tool:

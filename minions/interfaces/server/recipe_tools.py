@@ -17,6 +17,7 @@ from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema
 from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.http.tokens import Caller
 from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.server_runtime import ServerRuntime
@@ -158,12 +159,12 @@ class RecipeTools:
         name: str,
         inputs: Mapping[str, JsonValue],
         progress: RunProgress | None = None,
-        user: str | None = None,
+        caller: Caller | None = None,
     ) -> ToolOutcome:
         """Run the recipe to its end. Cancelled, the run is; what it did is recorded.
 
         Args:
-            user: The label of the user for whom it runs; None: none.
+            caller: Whose token it is, for whose user it runs; None: there is no token.
         Raises:
             NotFoundError: There is no such recipe.
             UsageError: Inputs are wrong; nothing was started.
@@ -178,7 +179,7 @@ class RecipeTools:
             )
         self._active += 1
         try:
-            return await self._run(tool.recipe, inputs, progress, user)
+            return await self._run(tool.recipe, inputs, progress, caller)
         finally:
             self._active -= 1
 
@@ -187,9 +188,10 @@ class RecipeTools:
         recipe: AgentRecipe,
         inputs: Mapping[str, JsonValue],
         progress: RunProgress | None,
-        user: str | None,
+        caller: Caller | None,
     ) -> ToolOutcome:
-        note = self._runtime.note()
+        user, token = (None, None) if caller is None else (caller.user, caller.name)
+        note = self._runtime.note(token=token)
         executor = self._runtime.executor(recipe, inputs, note=note)
         run = await match_beside_loop(
             lambda: executor.prepare(recipe, inputs, note=note, user=user)

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.journal.start_note import Offer, StartNote
+from minions.contracts.journal.start_note import TOKEN, Offer, StartNote
 from minions.contracts.runtime import Ids
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import MinionsError, UsageError, near_names
@@ -65,13 +65,16 @@ class ServerRuntime(UnattendedRuntime):
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets, way)
         self._caller_inputs = CallerInputs(self._offer, way)
 
-    def note(self, *, is_stored: bool = True) -> dict[str, JsonValue]:
+    def note(self, *, is_stored: bool = True, token: str | None = None) -> dict[str, JsonValue]:
         """The note for the start of a new run, with what its caller is offered.
 
         Args:
             is_stored: False: the caller sent the recipe.
+            token: The name of the caller's token; None: it has none.
         """
-        return {**self._note, **evolve(self._offer, brings_recipe=not is_stored).to_note()}
+        named: dict[str, JsonValue] = {} if token is None else {TOKEN: token}
+        offer = evolve(self._offer, brings_recipe=not is_stored)
+        return {**self._note, **offer.to_note(), **named}
 
     def note_of(self, recorded: RecordedRun) -> Mapping[str, JsonValue]:
         """The note with which a caller resumes a run, or answers its question: one that the

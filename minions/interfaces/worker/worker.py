@@ -12,13 +12,14 @@ from attrs import evolve, field, frozen, mutable
 
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
-from minions.app.runs.schedule_store import SCHEDULE, Progress, Schedule, ScheduleStore
+from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.runs.unexecuted_runs import RunPages
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import SCHEDULE
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     BudgetSpentError,

@@ -64,6 +64,8 @@ class RequestedRun:
     owner: str | None = None
     """The user to whom the caller's token is bound: the key is one of theirs, and another user's is
     another one. None: it is bound to nobody."""
+    token: str | None = None
+    """The name of the caller's token; None: it has none."""
 
     @property
     def whole_key(self) -> str:
@@ -181,7 +183,7 @@ class RunStarter:
         if wanted.session is not None:
             await self._repository.get_session(wanted.session)
         ids = self._runtime.services.ids
-        note = self._runtime.note(is_stored=wanted.recipe is not None)
+        note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token)
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
             note |= StartNote(asked=await self._digest(wanted)).to_json()

@@ -242,6 +242,7 @@ async def run_agent(
         user=await user_in(request, data.session, data.user),
         key=idempotency_key,
         owner=request.owner,
+        token=request.caller.name,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 

@@ -107,6 +107,7 @@ async def start_run(
         user=await user_in(request, data.session, data.user),
         key=idempotency_key,
         owner=request.owner,
+        token=request.caller.name,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 
@@ -475,6 +476,7 @@ async def start_plan(
         user=await user_in(request, data.session, data.user),
         key=idempotency_key,
         owner=request.owner,
+        token=request.caller.name,
     )
     return await accepted(request, await state.starter.begin(wanted))
 

@@ -414,7 +414,7 @@ async def _runner(
         )
     name = session.recipe
     recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(name))
-    note = app_state.runtime.note()
+    note = app_state.runtime.note(token=request.caller.name)
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await app_state.runtime.recorded(session.last_run_id)).note
     if model is not None:
