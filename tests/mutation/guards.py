@@ -465,7 +465,11 @@ GUARDS: Final[Mapping[str, Guard]] = {
     # --- budgets of many runs ---
     "contracts/budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
     "engine/batches/budget.py": Guard(tests=("engine/test_batch_budget.py",)),
-    "engine/services/shared_budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
+    "engine/services/shared_budgets.py": Guard(
+        tests=("engine/test_shared_budgets.py", "engine/test_budget_thresholds.py")
+    ),
+    "engine/services/budget_records.py": Guard(tests=("engine/test_budget_thresholds.py",)),
+    "engine/services/budget_rules.py": Guard(tests=("engine/test_budget_thresholds.py",)),
     # --- dispatch and workers ---
     "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
     "contracts/dispatch.py": Guard(tests=("adapters/test_local_dispatch.py",)),

@@ -411,9 +411,10 @@ class _Account:
     @property
     def is_spent(self) -> bool:
         """Whether no call may begin."""
-        spending = self.spending
         with self._guard:
-            return (spending.reached or spending.used_up()) is not None and not spending.is_asking
+            if self.spending.is_asking:
+                return False
+            return (self.spending.reached or self.spending.used_up()) is not None
 
     # --- over processes ---------------------------------------------------------------------------
 
