@@ -266,3 +266,26 @@ def test_runs_without_budgets_store_nothing_about_them(cli: Cli, here: Path) -> 
     assert cli("run", "asks.yaml", *MODEL).code == 0
     with closing(sqlite3.connect(here / "j.sqlite")) as db:
         assert db.execute("SELECT count(*) FROM state").fetchone() == (0,)
+
+
+def test_a_queued_run_waits_at_a_threshold_whatever_consents_to_its_calls(
+    cli: Cli, write: Write
+) -> None:
+    """A-170: in a worker nobody is asked, and the rest is queued again by the decision."""
+    write(
+        "minions.toml",
+        "approve = 'all'\n[budgets]\ntokens_per_day = 300\nthreshold = 0.5\non_threshold = 'ask'\n",
+    )
+    queued = ("--queue", "slow", "--detach")
+    first, second = (cli("run", "asks.yaml", *MODEL, *queued, "--json").json for _ in range(2))
+    worker = ("worker", "--once", "--slots", "1", "--queues", "slow", "--db", "j.sqlite")
+    assert cli(*worker).code == 0
+
+    def states() -> dict[object, object]:
+        listed = json.loads(cli("sessions", "list", "--db", "j.sqlite", "--json").out)
+        return {run["run_id"]: run["status"] for run in listed}
+
+    assert states() == {first["run_id"]: "completed", second["run_id"]: "needs_decision"}
+    assert cli("approve", str(second["run_id"]), "--db", "j.sqlite").code == 0
+    assert cli(*worker).code == 0
+    assert set(states().values()) == {"completed"}
