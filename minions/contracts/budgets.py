@@ -132,6 +132,10 @@ class BudgetStore(ABC):
             Whether it was stored. Of several that replace the same text one succeeds.
         """
 
+    @abstractmethod
+    async def remove(self, key: str) -> None:
+        """Forget the text; does nothing where there is none."""
+
 
 class DayBudget(NamedTuple):
     """What a day's budget allows, and what is spent of it as far as this process knows."""

@@ -385,6 +385,20 @@ async def test_what_a_run_spent_on_earlier_days_of_a_month_counts_in_it(place: P
     assert "monthly limit limits.own.tokens=60 is reached" in stopped.error.message
 
 
+async def test_records_of_periods_that_are_long_over_are_removed(place: Place) -> None:
+    if not place.journal.is_shared:
+        pytest.skip("nothing is told to other processes")
+    budgets = of(BudgetSpender.USER)
+    kept = await place.store.keys()
+    for days in (0, 37, 1):
+        place.clock.advance(days * DAY_S)
+        await place.process(budgets).prepare(recipe(), user="ann").execute()
+    assert len(await place.store.keys()) == len(kept) + 3
+    place.clock.advance(DAY_S)
+    await place.process(budgets).prepare(recipe(), user="bob").execute()
+    assert len(await place.store.keys()) == len(kept) + 3
+
+
 # --- found by search ------------------------------------------------------------------------------
 
 

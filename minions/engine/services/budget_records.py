@@ -89,6 +89,8 @@ class StoredRecord:
         self._text: str | None = None
         self.known = BudgetRecord()
         """As it was read or stored last."""
+        self.is_created = False
+        """Whether this process stored it first."""
 
     async def read(self) -> BudgetRecord:
         """Read it.
@@ -110,6 +112,7 @@ class StoredRecord:
         text = msgspec.json.encode(changed).decode()
         if text != self._text and not await self._store.replace(self.key, self._text, text):
             return False
+        self.is_created = self.is_created or self._text is None
         self._text, self.known = text, changed
         return True
 

@@ -17,7 +17,7 @@ from minions.contracts.budgets import (
     OnThreshold,
 )
 from minions.contracts.context import Limits
-from minions.contracts.journal.run_rows import Spender
+from minions.contracts.journal.run_rows import MOST_DAYS, Spender
 
 _OFTEN: Final = {
     BudgetPeriod.DAY: "daily",
@@ -26,6 +26,9 @@ _OFTEN: Final = {
 }
 _WIDTHS: Final = tuple(BudgetSpender)[1:] + tuple(BudgetSpender)[:1]
 """Sessions first, and all runs last."""
+_SPARED_DAYS: Final = MOST_DAYS + 7
+"""Days after the first one of a period for which its records are kept at least: a run spends from
+the budget of the day on which its execution began."""
 RECORDS: Final = "minions:budget:"
 """What keys of records begin with."""
 
@@ -127,6 +130,13 @@ class Rule:
         """What the keys of all its records of the day begin with."""
         days = self.days_at(day)
         return f"{self.start_of_keys}{'' if days is None else days.name}:"
+
+    def is_over(self, key: str, day: int) -> bool:
+        """Whether the record with that key is of a period that was over some time before the day:
+        no run spends from it any more.
+        """
+        name = key.removeprefix(self.start_of_keys).partition(":")[0]
+        return bool(name) and name < date.fromordinal(day - _SPARED_DAYS).isoformat()
 
     @property
     def start_of_keys(self) -> str:

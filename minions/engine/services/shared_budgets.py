@@ -640,6 +640,17 @@ class SharedBudgets:
         for account in share.accounts:
             if account.spending.is_published:
                 await account.spending.publish()
+                if account.record.is_created and account.spender.day is not None:
+                    account.record.is_created = False
+                    with suppress(JournalError):
+                        await self._remove_old(account.spending.rule, account.spender.day)
+
+    async def _remove_old(self, rule: Rule, day: int) -> None:
+        """Remove the records of periods that were over long ago, once a period and spender."""
+        if self._store is not None:
+            for key in await self._store.keys(rule.start_of_keys):
+                if rule.is_over(key, day):
+                    await self._store.remove(key)
 
     async def check(self, run: BudgetedRun, journal: Journal, clock: Clock) -> None:
         """Refuse a run that could call no model.
@@ -776,6 +787,9 @@ class _Answers(BudgetStore):
             return False
         self._texts[key] = text
         return True
+
+    async def remove(self, key: str) -> None:
+        self._texts.pop(key, None)
 
 
 def _advice(free_at: datetime | None, names: str) -> str:
