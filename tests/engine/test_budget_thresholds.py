@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import World
+from patience import HANG_S
 
 CALL = 15
 """Tokens of a call."""
@@ -456,3 +458,27 @@ def test_each_day_is_in_one_period_and_the_next_one_begins_where_it_ends(day: in
         assert after is not None
         assert after.first == days.first + days.length == day_of(days.end)
         assert rule.days_at(days.first) == days
+
+
+# --- event loops of several threads ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+async def test_threads_with_event_loops_of_their_own_tell_each_other_what_they_reserve(
+    place: Place,
+) -> None:
+    """Two processes of three threads each: nobody hangs, and the limit holds for all."""
+    executors = [place.process(Budgets(tokens_per_day=10 * CALL)) for _ in range(2)]
+
+    def work(executor: AgentExecutor) -> list[AgentResult[object]]:
+        async def runs() -> list[AgentResult[object]]:
+            return list(await asyncio.gather(*(ran(executor, 2) for _ in range(2))))
+
+        return asyncio.run(runs())
+
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(work, each) for each in executors for _ in range(3)]
+        results = [result for each in futures for result in each.result(timeout=HANG_S)]
+    codes = {result.error.code for result in results if result.error is not None}
+    assert codes == {"limit-reached"}
+    assert (await place.spent()).tokens in (10 * CALL, 11 * CALL)

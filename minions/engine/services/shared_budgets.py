@@ -434,7 +434,10 @@ class _Account:
                     parts = self._parts()
                 if await self.record.replace(lambda known: known.with_runs(parts)):  # noqa: B023  # called at once
                     with self._guard:
-                        self._ended = {k: v for k, v in self._ended.items() if k not in parts}
+                        # A run may have ended meanwhile, of which its part does not tell yet.
+                        told = [k for k, part in self._ended.items() if parts.get(k) is part]
+                        for run_id in told:
+                            del self._ended[run_id]
                     return True
                 await self._read()
                 with self._guard:
