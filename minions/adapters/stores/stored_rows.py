@@ -24,7 +24,6 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spender, Spent
-from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
 from minions.data.json_values import parse_json
 
