@@ -26,7 +26,7 @@ _FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Headless; skipped where something is missing."""
     if importlib.util.find_spec("playwright") is None:
@@ -41,9 +41,9 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One for all tests of the page that do not kill it."""
+    """One for all tests of the page that neither kill it nor need its folder as it was."""
     served = Served(tmp_path_factory.mktemp("served") / "project")
     served.start()
     yield served

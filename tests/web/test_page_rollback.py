@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from page_server import Served
+
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
-
-    from page_server import Served
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
 
 from playwright.sync_api import expect
 
 expect.set_options(timeout=30_000)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Whose folder no other module's runs have changed."""
+    served = Served(tmp_path_factory.mktemp("changes") / "project")
+    served.start()
+    yield served
+    served.kill()
 
 
 def _changed(window: BrowserContext, served: Served) -> Page:
