@@ -26,6 +26,7 @@ Work = Callable[[int, int], Awaitable[StepCost]]
 _TESTS: Final = Path(__file__).parents[1] / "tests"
 _WIDTHS: Final = (1, 8, 64)
 _PEER_WIDTHS: Final = (8, 64)
+_FEW: Final = 4
 _SETTLES_S: Final = 0.2
 """For what a work leaves to be done later, so that it is not counted as the next one's."""
 _MOST: Final[Mapping[int, float]] = {1: 1.1, 8: 0.5, 64: 0.4}
@@ -180,7 +181,8 @@ async def _asked(process: subprocess.Popen[str], width: int, rounds: int) -> Ste
 
 
 async def _costs(effort: Effort, works: Mapping[str, Work], width: int) -> dict[str, StepCost]:
-    """The least of several rounds, taken in turns."""
+    """The least of several rounds, taken in turns; a look at whether it works takes few runs."""
+    width = width if effort.warms_up else min(width, _FEW)
     least = dict.fromkeys(works, StepCost())
     rounds = max(1, effort.count(32) // width)
     for work in works.values() if effort.warms_up else ():

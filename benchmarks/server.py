@@ -76,11 +76,12 @@ class Served:
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """Small requests; one run alone with one follower, one with all."""
-    kept, own = await _small_requests(effort)
+    async with _served() as served:
+        kept, own = await _small_requests(effort, served)
+        whole, cut = await _large_run(effort, served)
     many = max(5, effort.count(1_000))
     first, _memory = await _followed(1)
     fan_out, memory = await _followed(many)
-    whole, cut = await _large_run(effort)
     return [
         Row(
             key="kept-per-second",
@@ -136,36 +137,34 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     ]
 
 
-async def _small_requests(effort: Effort) -> tuple[float, float]:
+async def _small_requests(effort: Effort, served: Served) -> tuple[float, float]:
     """Milliseconds until an answer is there: on a kept connection, and each on a new one."""
     kept: list[float] = []
     own: list[float] = []
-    async with _served() as served:
-        same = await asyncio.open_connection("127.0.0.1", served.port)
-        served.writers.append(same[1])
-        for _ in range(_UNTIMED):  # the first answers of a server load what they need
-            await _one_request(served, same)
-            await _one_request(served)
-        for _ in range(effort.rounds * max(_FEWEST, effort.count(100))):  # in turns
-            kept.append(await _one_request(served, same))
-            own.append(await _one_request(served))
+    same = await asyncio.open_connection("127.0.0.1", served.port)
+    served.writers.append(same[1])
+    for _ in range(_UNTIMED):  # the first answers of a server load what they need
+        await _one_request(served, same)
+        await _one_request(served)
+    for _ in range(effort.rounds * max(_FEWEST, effort.count(100))):  # in turns
+        kept.append(await _one_request(served, same))
+        own.append(await _one_request(served))
     return sorted(kept)[len(kept) // 2], sorted(own)[len(own) // 2]
 
 
-async def _large_run(effort: Effort) -> tuple[float, float]:
+async def _large_run(effort: Effort, served: Served) -> tuple[float, float]:
     """Milliseconds until a run with a large output is there: in whole, and cut."""
     whole: list[float] = []
     cut: list[float] = []
-    async with _served() as served:
-        same = await asyncio.open_connection("127.0.0.1", served.port)
-        served.writers.append(same[1])
-        begun = await served.open("POST", "/runs", '{"recipe": "large"}')
-        run_id = json.loads(await begun.readuntil(b"}}"))["run_id"]
-        events = await served.open("GET", f"/runs/{run_id}/events")
-        await events.readuntil(b"event: run_completed")
-        for _ in range(effort.rounds * max(_FEWEST, effort.count(50))):  # in turns
-            whole.append(await _one_request(served, same, f"/runs/{run_id}"))
-            cut.append(await _one_request(served, same, f"/runs/{run_id}?parts=steps&cut={CUT_AT}"))
+    same = await asyncio.open_connection("127.0.0.1", served.port)
+    served.writers.append(same[1])
+    begun = await served.open("POST", "/runs", '{"recipe": "large"}')
+    run_id = json.loads(await begun.readuntil(b"}}"))["run_id"]
+    events = await served.open("GET", f"/runs/{run_id}/events")
+    await events.readuntil(b"event: run_completed")
+    for _ in range(effort.rounds * max(_FEWEST, effort.count(50))):  # in turns
+        whole.append(await _one_request(served, same, f"/runs/{run_id}"))
+        cut.append(await _one_request(served, same, f"/runs/{run_id}?parts=steps&cut={CUT_AT}"))
     return sorted(whole)[len(whole) // 2], sorted(cut)[len(cut) // 2]
 
 
