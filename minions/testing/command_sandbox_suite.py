@@ -650,7 +650,7 @@ MIB = 1024 * 1024
     "text",
     [
         "for i in 1 2 3 4 5 6; do head -c 8000000 /dev/zero > f$i; done; sleep 60",
-        "python3 -c 'for i in range(12000): open(str(i), \"w\").close()'; sleep 60",
+        "python3 -c 'for i in range(9000): open(str(i), \"w\").close()'; sleep 60",
         (
             "python3 -c 'import os\nfor i in range(9): "
             "os.posix_fallocate(os.open(str(i), 66), 0, 5000000)'"

@@ -52,12 +52,22 @@ class Git:
         return str(done["output"])
 
 
-@pytest.fixture(params=[BubblewrapSandbox, LandlockSandbox])
+IN_EACH_SANDBOX = pytest.mark.parametrize(
+    "sandbox", [BubblewrapSandbox, LandlockSandbox], indirect=True
+)
+"""For what the sandbox refuses; what the tools say is the same in each."""
+
+
+@pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
-    made: CommandSandbox = request.param()
-    if not all(probe.ok for probe in made.probe()):
-        pytest.skip(f"{made.name} does not hold here: {probe_words(made.probe())}")
-    return made
+    """The one that the test names; else the first that holds here."""
+    kinds = [request.param] if hasattr(request, "param") else [BubblewrapSandbox, LandlockSandbox]
+    candidates: list[CommandSandbox] = [kind() for kind in kinds]
+    for each in candidates:
+        if all(probe.ok for probe in each.probe()):
+            return each
+    words = "; ".join(f"{each.name}: {probe_words(each.probe())}" for each in candidates)
+    pytest.skip(f"no sandbox holds here: {words}")
 
 
 @pytest.fixture
@@ -124,6 +134,7 @@ async def test_what_git_refuses_is_told_to_the_model(git: Git) -> None:
     assert caught.value.error_code == "git-failed"
 
 
+@IN_EACH_SANDBOX
 async def test_nothing_that_the_repository_names_is_executed(git: Git, root: Path) -> None:
     await git("add", paths=["."])
     await git("commit", message="Begin")
@@ -171,6 +182,7 @@ async def test_nothing_that_the_repository_names_is_executed(git: Git, root: Pat
     assert not (root / "executed").exists()
 
 
+@IN_EACH_SANDBOX
 async def test_a_filter_of_the_repository_is_kept_in_the_sandbox(git: Git, root: Path) -> None:
     (root.parent / "secret.txt").write_text("sesame")
     made = root.parent / "made"
@@ -182,6 +194,7 @@ async def test_a_filter_of_the_repository_is_kept_in_the_sandbox(git: Git, root:
     assert not made.exists()
 
 
+@IN_EACH_SANDBOX
 async def test_a_repository_above_the_root_is_not_used(sandbox: CommandSandbox, root: Path) -> None:
     below = root / "below"
     below.mkdir()
@@ -189,6 +202,7 @@ async def test_a_repository_above_the_root_is_not_used(sandbox: CommandSandbox, 
         await Git(sandbox, below)("status")
 
 
+@IN_EACH_SANDBOX
 async def test_a_filter_changes_nothing_that_git_trusts(git: Git, root: Path) -> None:
     """A filter may be a program of the workspace, which a model has written (A-149)."""
     (root / "clean.sh").write_text(
@@ -215,6 +229,7 @@ async def test_a_filter_changes_nothing_that_git_trusts(git: Git, root: Path) ->
     assert "Begin" in await git("log")
 
 
+@IN_EACH_SANDBOX
 async def test_the_tools_that_read_change_nothing_in_the_repository(git: Git, root: Path) -> None:
     await git("add", paths=["."])
     await git("commit", message="Begin")
@@ -273,6 +288,7 @@ async def test_a_secret_is_not_shown_by_the_name_of_its_content(git: Git, root: 
             assert "sesame" not in str(caught.value)
 
 
+@IN_EACH_SANDBOX
 @pytest.mark.usefixtures("secrets")
 async def test_a_secret_is_opened_by_its_name(sandbox: CommandSandbox, root: Path) -> None:
     opened = git_toolset(lambda: sandbox).open(
