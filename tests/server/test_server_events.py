@@ -27,6 +27,8 @@ from minions.contracts.calls import (
 from minions.contracts.events import ServerWait, StepDelta, StepDeltaEvent, StepEventType
 from minions.contracts.messages import assistant
 from minions.contracts.runtime import SystemClock
+from minions.interfaces.server.live.channels import HEARTBEAT
+from patience import HANG_S
 from served import Door, MakeApp, resume
 
 
@@ -54,6 +56,24 @@ async def test_a_stream_is_the_stored_events_in_order_and_ends_with_the_run(
     assert events[-1].data["data"]["response"] == 3
     assert stream.body.endswith(b"\n\n")
     assert {event.type for event in events} <= set(StepEventType)
+
+
+async def test_a_stream_ends_with_its_run_although_something_comes_while_it_is_read(
+    make_app: MakeApp,
+) -> None:
+    """A heartbeat, or what others stored and the journal was read for already."""
+    app = make_app()
+    client = Client(app)
+    reply = await client.post("/runs", {"recipe": "adds", "inputs": {"a": 2}})
+    run_id, session_id = reply.json["run_id"], reply.json["session_id"]
+    whole = await client.ended(run_id)
+    assert whole["status"] == "completed"
+    following = client.follow(f"/runs/{run_id}/events")
+    async with asyncio.timeout(HANG_S), following as stream:
+        app.app_state.channels.of(session_id).push(HEARTBEAT)
+        types = [event.type async for event in stream.events()]
+    assert types == ["run_started", "step_finished", "run_completed"]
+    assert stream.comments == [": still here"]
 
 
 async def test_whoever_comes_again_misses_nothing_and_sees_nothing_twice(

@@ -168,6 +168,8 @@ class EventStreamAnswer:
             if follower.is_behind and not follower.is_closed:
                 await self._catch_up(send)
                 if await self._is_over():
+                    # What came meanwhile ends nothing: a heartbeat, or what the journal had, too.
+                    await self._send_frames(follower.take(), send)
                     return
             elif frames := await follower.batch():
                 if await self._send_frames(frames, send):
@@ -194,7 +196,7 @@ class EventStreamAnswer:
             follower.position = max(follower.position, history.position)
 
     async def _is_over(self) -> bool:
-        """Whether the followed run has ended, and all of it was sent."""
+        """Whether the followed run has ended, and all that the journal has of it was sent."""
         follower = self._follower
         run_id, channel = follower.run_id, follower.channel
         if run_id is None or channel.is_active(run_id):
@@ -208,8 +210,7 @@ class EventStreamAnswer:
             return False  # the reader knows that it waits, and came for what follows
         if rows[0].position > follower.position:  # it was stored just now
             follower.is_behind = True
-        has_more = follower.is_behind or follower.has_frames or channel.is_active(run_id)
-        return not has_more
+        return not (follower.is_behind or channel.is_active(run_id))
 
     async def _send_frames(self, frames: Sequence[Frame], send: Send) -> bool:
         """Send frames; whether the followed run ends with them."""

@@ -355,11 +355,6 @@ class Follower:
         self._queue: deque[Frame] = deque()
         self._wake: asyncio.Future[None] | None = None
 
-    @property
-    def has_frames(self) -> bool:
-        """Whether frames wait for it."""
-        return bool(self._queue)
-
     def push(self, frame: Frame) -> None:
         """Add a frame, if it is for this follower. Returns at once, however slow the reader is."""
         if frame.run_id is not None and self.run_id is not None and frame.run_id != self.run_id:
@@ -417,15 +412,14 @@ class Follower:
                 await self._wake
             finally:
                 self._wake = None
-        if self.is_behind or self.is_cut:
-            return ()
-        frames = tuple(self._queue)
-        self._queue.clear()
-        return self._unseen(frames)
+        return () if self.is_behind or self.is_cut else self.take()
 
-    def _unseen(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """The frames after the position that the journal has already brought this follower to."""
-        seen = 0
+    def take(self) -> Sequence[Frame]:
+        """The frames that wait, those after the position that the journal has already brought this
+        follower to.
+        """
+        frames, seen = tuple(self._queue), 0
+        self._queue.clear()
         for index, frame in enumerate(frames, 1):
             if frame.position is not None and frame.position <= self.position:
                 seen = index
