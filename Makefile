@@ -36,9 +36,9 @@ check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL, and plans at every fact; writes benchmarks/crash.md.
-	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_ROLLBACKS=200 MINIONS_CRASH_STRIDE=1 \
-		MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s -o faulthandler_timeout=1200 tests/crash tests/engine/test_plan_steps.py
+crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL, and plans at every fact; 2,000 runs against faulty servers. Writes benchmarks/crash.md.
+	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_ROLLBACKS=200 MINIONS_CRASH_STRIDE=1 MINIONS_CHAOS_SEEDS=2000 \
+		MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s -o faulthandler_timeout=1200 tests/crash tests/chaos tests/engine/test_plan_steps.py
 
 workers: $(READY)  ## Kill workers 100 times and restart the database twice while they execute 1,000 runs; writes benchmarks/workers.md.
 	MINIONS_WORKER_RUNS=1000 MINIONS_WORKERS=4 MINIONS_WORKER_KILLS=100 MINIONS_WORKER_RESTARTS=2 MINIONS_WORKER_PAGE=benchmarks/workers.md \

@@ -55,7 +55,7 @@ FILES: Final = {
 }
 
 
-STRIDE: Final = int(os.environ.get("MINIONS_CRASH_STRIDE", "9"))
+STRIDE: Final = int(os.environ.get("MINIONS_CRASH_STRIDE", "13"))
 """How many facts lie between two places at which a run is killed: `make crash` has one."""
 
 
