@@ -82,6 +82,9 @@ class Permissions:
     """
     requires_approval: tuple[str, ...] = ()
     """Full names of tools of which every call needs approval."""
+    approval_timeout_s: float | None = None
+    """Seconds after which a call that nobody approved counts as rejected; None: it waits for as
+    long as it takes."""
     approval_when: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """By full name of a tool: conditions over `args` and `inputs`. A call of which one is true, or
     cannot be told, needs approval."""

@@ -235,6 +235,14 @@ class Rights(Struct, frozen=True):
         said = [each.permissions.untrusted for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
+    @property
+    def approval_timeout_s(self) -> float | None:
+        """Seconds for which a call waits for an approval: the shortest that a recipe here says;
+        None: for as long as it takes.
+        """
+        said = [each.permissions.approval_timeout_s for each in self._said]
+        return min((each for each in said if each is not None), default=None)
+
     def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
         """As `untrusted`, for one call: a policy that is true of it allows it.
 

@@ -15,6 +15,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.events import RunEvent, RunWaiting, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
+from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
 from minions.data.errors import RecipeError, UsageError
@@ -514,3 +515,45 @@ def test_a_default_that_is_no_answer_and_a_time_that_is_none_are_faults() -> Non
         "'soon' is not a duration. Write seconds or 90s, 10m, 2h",
         "the default does not fit: $: 7 is not of type 'string'",
     ]
+
+
+# --- approvals that expire -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("passed_s", "is_over"), [(59, False), (60, True), (3_600, True)])
+async def test_a_call_that_nobody_approves_in_time_counts_as_rejected(
+    passed_s: float, is_over: bool
+) -> None:
+    """A-169: whatever process comes then, and however often one came before."""
+    tool, clock = writer(), FakeClock()
+    journal = MemoryJournal(clock)
+    recipe = recipe_with(
+        {
+            "permissions": {
+                "allow_write": True,
+                "requires_approval": ["write"],
+                "approval_timeout_s": 60,
+            },
+            "steps": [{"id": "do", "tool": "write", "params": {"x": 1}}],
+        },
+        [tool],
+    )
+
+    def executor(decider: Decider) -> AgentExecutor:
+        services = evolve(deterministic_services(journal), clock=clock, decider=decider)
+        return executor_of(ScriptedModel(silent), tools=[tool], services=services)
+
+    first = await executor(Says()).execute(recipe)
+    assert first.status is RunStatus.NEEDS_DECISION
+    clock.advance(30)
+    assert (await executor(Says()).resume(first.run_id)).status is RunStatus.NEEDS_DECISION
+    clock.advance(passed_s - 30)
+    last = await executor(Says(Verdict.APPROVED)).resume(first.run_id)
+    assert last.status is (RunStatus.FAILED if is_over else RunStatus.COMPLETED)
+    assert bool(tool.asked) is not is_over
+    if is_over:
+        assert last.error is not None
+        assert "nobody decided within 60 s" in last.error.message
+        entries = await journal.entries(first.session_id, kinds=["decision"])
+        assert isinstance(entries[-1].fact, DecisionRecorded)
+        assert entries[-1].fact.is_default

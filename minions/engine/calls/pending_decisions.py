@@ -241,7 +241,7 @@ async def needed_approval(
         StepFailedError: The decision is pending (`needs-decision`).
     """
     digest = consent_digest(call.name, call.request.arguments)
-    key = _approval_key(call)
+    key, timeout_s = _approval_key(call), view.context.scope.rights.approval_timeout_s
     asked = DecisionWaiting(
         what="approval",
         step_id=view.step_id,
@@ -251,11 +251,17 @@ async def needed_approval(
         filled=call.filled or None,
         words_of=words_of or None,
         digest=digest,
+        timeout_s=timeout_s,
     )
     match said := _said(view, key):
         case Approve(about) | Reject(about) if about == digest:
             await _record(view, key, asked, said)
             return None if isinstance(said, Approve) else _rejected(call, said.reason)
+    since = _asked_at(view, key, digest) if timeout_s is not None else None
+    if since is not None and _is_over(view, since, timeout_s):
+        reason = f"nobody decided within {timeout_s:g} s"
+        await _record(view, key, asked, Reject(digest, reason), is_default=True)
+        return _denied(call, reason)
     request = ApprovalRequest(
         key=key,
         run_id=view.run_id,
@@ -273,7 +279,8 @@ async def needed_approval(
     if not isinstance(verdict, Verdict):
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
-        await view.context.scope.recorder.record(key, asked)
+        if since is None:  # else the time since then counts
+            await view.context.scope.recorder.record(key, asked)
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
         if call.filled:
             what += f"; a model made: {', '.join(call.filled)}"
@@ -521,10 +528,17 @@ async def _declined(view: StepView, question: Question, said: Reject) -> StepFai
     return StepFailedError(FailureInfo(code=DECLINED, message=message, where=view.address))
 
 
-def _asked_at(view: StepView, key: str) -> datetime | None:
+def _asked_at(view: StepView, key: str, digest: str | None = None) -> datetime | None:
+    """When a person was asked; None: that was not yet.
+
+    Args:
+        digest: Of the call that is meant: under its key, another one may have waited.
+    """
     replay = view.context.scope.replay
     entry = replay.newest("decision", key) if replay is not None else None
-    return entry.at if entry is not None and entry.state == "waiting" else None
+    if entry is None or not isinstance(entry.fact, DecisionWaiting):
+        return None
+    return entry.at if digest in (None, entry.fact.digest) else None
 
 
 def _is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:

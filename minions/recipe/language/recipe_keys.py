@@ -296,6 +296,11 @@ PERMISSIONS: Final = Table(
             types=("array",),
             shape=_APPROVALS,
         ),
+        seconds_key(
+            "approval_timeout_s",
+            "After so many seconds a call that nobody approved counts as rejected; default: it "
+            "waits.",
+        ),
         mapping_key(
             "policies",
             "By tool: a condition over `args` and `inputs`. A call of which it is true is made "

@@ -482,10 +482,15 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         allow_write=section.plain("allow_write", False) is True,
         tools=_list_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys(approved)),
+        approval_timeout_s=_seconds(section.plain("approval_timeout_s", None)),
         approval_when=policies.approvals(conditional),
         policies=policies.policies(section.mapping("policies")),
         untrusted=UntrustedRule(rule) if rule in set(UntrustedRule) else None,
     )
+
+
+def _seconds(value: JsonValue) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 class _Policies(Struct, frozen=True):
