@@ -13,7 +13,16 @@ from attrs import evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import FakeTool, Ran, deterministic_services, executor_of, fake_tool, run_of
+from builders import (
+    FakeTool,
+    Ran,
+    deterministic_services,
+    executor_of,
+    fake_tool,
+    python_step,
+    recipe_of,
+    run_of,
+)
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryStepCache
@@ -21,6 +30,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ToolCallStarted
+from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Reads
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
@@ -28,7 +38,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
@@ -374,6 +384,27 @@ async def test_a_tool_that_declares_nothing_is_no_stranger() -> None:
     plain = reader(reads=Reads.UNDECLARED)
     _, person = await ran([READ, SEND], tools=[plain, sender()])
     assert person.asked == []
+
+
+async def test_steps_made_by_code_may_have_read_whatever_was_read_before() -> None:
+    """Their own code says what they read: each counts as having read every step that has ended."""
+
+    async def fetch(scope: StepScope) -> object:
+        return await scope.call_tool("mail", {})
+
+    async def post(scope: StepScope) -> object:
+        return await scope.call_tool("send", {"text": "Hello"})
+
+    for steps, asked in (
+        ([python_step(fetch, "a"), python_step(post, "b")], [("mail (step a)",)]),
+        ([python_step(post, "b"), python_step(fetch, "a")], []),
+    ):
+        person, tools = Person(), [reader(), sender()]
+        recipe = recipe_of(steps, permissions=Permissions(allow_write=True))
+        services = evolve(deterministic_services(), decider=person)
+        ended = await run_of(recipe, tools=tools, services=services)
+        assert ended.result.status is RunStatus.COMPLETED
+        assert whose(person) == asked
 
 
 async def test_private_data_reaches_no_other_party_unasked() -> None:

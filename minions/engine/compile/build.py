@@ -251,7 +251,10 @@ def _text_template(recipe: AgentRecipe, text: str | None) -> Template | None:
 def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
-        return BuiltRecipe(graph=_transitions(recipe))
+        graph_of_code = _transitions(recipe)
+        known = (tool.spec for tool in tools.tools)
+        paths = WordPaths.of_code(len(graph_of_code.steps), known)
+        return BuiltRecipe(graph=graph_of_code, word_paths=paths)
     if len(specs) < len(recipe.steps) or isinstance(recipe.graph, StepGraph):
         raise GraphError(
             "Steps from YAML and Step objects cannot be mixed in one recipe, nor in one graph. "

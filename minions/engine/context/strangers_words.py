@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.checks.flows import WordPaths, toolset_of
 from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source
-from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
+from minions.recipe.model import StepSpec, UntrustedRule
 
 WordsOf: TypeAlias = tuple[str, ...]
 """Whose words, each as a person reads it: `http__get (step read)`, `input ticket`."""
@@ -31,7 +32,7 @@ class StrangersWords:
 
     def __init__(
         self,
-        recipe: AgentRecipe,
+        steps: Sequence[StepSpec | Step[object]],
         paths: WordPaths,
         has_ended: Callable[[str], bool],
         *,
@@ -44,6 +45,7 @@ class StrangersWords:
         """Nothing has been read yet.
 
         Args:
+            steps: Of the recipe, in its order; those of its graph where it has no list.
             paths: The ways that words can take in the recipe.
             has_ended: Whether a step ran and ended, so that others read what it gave.
             path: Before the ids of its steps, `outer/` in a recipe within the run.
@@ -57,13 +59,13 @@ class StrangersWords:
         self.rule = rule
         self.private: dict[str, str] = {} if private is None else private
         """The toolset of private data, by the words that tell it; "" where it is not known."""
-        self._recipe = recipe
+        self._steps = tuple(steps)
         self._paths = paths
         self._has_ended = has_ended
         self._path = path
         self._given = given
         self._everywhere = dict.fromkeys(everywhere)
-        self._places = {step.id: at for at, step in enumerate(recipe.steps)}
+        self._places = {step.id: at for at, step in enumerate(self._steps)}
         self._read: dict[int, dict[str, None]] = {}
 
     def read(self, step_id: str, tool: ToolSpec) -> None:
@@ -109,7 +111,7 @@ class StrangersWords:
         at = self._places.get(step_id)
         if at is None:
             return tuple(self._everywhere)
-        step = self._recipe.steps[at]
+        step = self._steps[at]
         found = dict(self._everywhere)
         slot, is_own = WORK, False
         if isinstance(step, StepSpec):
@@ -131,7 +133,7 @@ class StrangersWords:
         of this one, but was made or named while it ran.
         """
         at = self._places.get(step_id)
-        step = self._recipe.steps[at] if at is not None else None
+        step = self._steps[at] if at is not None else None
         if at is None or not isinstance(step, StepSpec) or step.inner is None:
             return None
         given: dict[str, WordsOf] = {}
@@ -158,7 +160,7 @@ class StrangersWords:
     def _is_shared_in(self, steps: frozenset[Source]) -> bool:
         return any(
             at in steps and isinstance(step, StepSpec) and step.shares_conversation
-            for at, step in enumerate(self._recipe.steps)
+            for at, step in enumerate(self._steps)
         )
 
     def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
@@ -172,7 +174,7 @@ class StrangersWords:
                 found.update(dict.fromkeys(words))
                 continue
             read = self._read.get(source)
-            step = self._recipe.steps[source]
+            step = self._steps[source]
             if read is None and not self._has_ended(step.id):
                 continue
             found.update(read or {})

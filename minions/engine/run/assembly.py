@@ -130,7 +130,7 @@ class RunWiring:
                 context.run_values.restore(step_id, cast("Mapping[str, JsonValue]", record), saved)
         if built.word_paths is not None:
             context.words = words = StrangersWords(
-                recipe, built.word_paths, context.run_values.gives
+                recipe.steps or built.graph.steps, built.word_paths, context.run_values.gives
             )
             if chosen is not None and chosen.item is not None:
                 words.assume_all("the run of the loop")

@@ -409,7 +409,7 @@ def _words_within(
     if built.word_paths is None and not everywhere:
         return None
     return StrangersWords(
-        recipe,
+        recipe.steps or built.graph.steps,
         built.word_paths if built.word_paths is not None else NO_PATHS,
         inner.run_values.gives,
         path=inner.scope.path,

@@ -8,7 +8,7 @@ with a path to it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from attrs import evolve
@@ -186,6 +186,17 @@ class WordPaths(Struct, frozen=True):
             return ways
         walk = _Walk(recipe, tools_of, rights, frozenset(), of_private=True)
         return structs.replace(ways, private=walk.reached())
+
+    @classmethod
+    def of_code(cls, steps: int, tools: Iterable[ToolSpec]) -> WordPaths | None:
+        """The ways through steps made by code, each of which may read every other one; None: no
+        tool is said to give such words.
+        """
+        if not any(tool.reads in _SAID for tool in tools):
+            return None
+        places = range(steps)
+        into = {Edge(at, WORK): [each for each in places if each != at] for at in places}
+        return cls(frozenset(places), into, tuple(places), frozenset(places))
 
 
 class _Walk:
