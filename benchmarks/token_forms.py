@@ -231,7 +231,7 @@ async def _run_agents(steps: list[JsonValue], folder: Path, model: ScriptedModel
         "id": "agents",
         "system_prompt": SYSTEM,
         "tools": [{"files": {"root": str(folder)}}, {"shell": {"root": str(folder)}}],
-        "permissions": {"allow_write": True},
+        "permissions": {"allow_write": True, "untrusted": "allow"},
         "limits": {"max_model_calls_per_step": 200},
         "steps": steps,
     }
