@@ -13,7 +13,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check typos bench tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test test-local check typos bench agent-dojo tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -89,6 +89,15 @@ lock: $(RELEASE_READY)  ## Choose new versions for all locks.
 	$(COMPILE) --group docs -o requirements-docs.lock
 	$(COMPILE) --group release -o requirements-release.lock
 	echo 'xllamacpp>=2026.4,<2027' | $(COMPILE) - --no-deps -o requirements-local.lock
+	printf 'agentdojo==0.1.35\ndeepdiff\norderly-set\nemail-validator\ndnspython\ncachebox\n' | $(COMPILE) - --no-deps -o requirements-agent-dojo.lock
+
+# The suites without the clients of model providers, which they name as requirements.
+$(VENV)/.agent-dojo: $(READY) requirements-agent-dojo.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-agent-dojo.lock
+	@touch $@
+
+agent-dojo: $(VENV)/.agent-dojo  ## Play the injections of AgentDojo, with the model as the attacker; writes benchmarks/agent_dojo.md.
+	$(BIN)/python -m benchmarks.agent_dojo
 
 release: $(RELEASE_READY)  ## Build a release into out/release, twice: wheel, source, lock, SBOM, hashes, provenance. Uploads nothing.
 	$(RELEASE)/bin/python release/build_release.py $(RELEASE_OPTIONS)

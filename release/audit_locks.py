@@ -18,6 +18,7 @@ LOCKS: Final = (
     "requirements.lock",
     "requirements-dev.lock",
     "requirements-docs.lock",
+    "requirements-agent-dojo.lock",
     "requirements-local.lock",
     "requirements-release.lock",
 )
