@@ -140,6 +140,9 @@ async def test_it_is_made_when_a_person_approves_and_not_when_one_rejects() -> N
     ended, _ = await ran([READ, SEND], tools=[reader(), sends], person=Person(Verdict.REJECTED))
     assert ended.result.status is RunStatus.FAILED
     assert sends.asked == []
+    assert "needs approval, as words in it may be of: mail (step read), and" in str(
+        ended.result.error
+    )
 
 
 INPUTS: Document = {"all": {"type": "boolean", "default": False}}

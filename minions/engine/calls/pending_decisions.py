@@ -256,12 +256,12 @@ async def needed_approval(
     match said := _said(view, key):
         case Approve(about) | Reject(about) if about == digest:
             await _record(view, key, asked, said)
-            return None if isinstance(said, Approve) else _rejected(call, said.reason)
+            return None if isinstance(said, Approve) else _rejected(call, said.reason, words_of)
     since = _asked_at(view, key, digest) if timeout_s is not None else None
     if since is not None and _is_over(view, since, timeout_s):
         reason = f"nobody decided within {timeout_s:g} s"
         await _record(view, key, asked, Reject(digest, reason), is_default=True)
-        return _denied(call, reason)
+        return _denied(call, reason, words_of)
     request = ApprovalRequest(
         key=key,
         run_id=view.run_id,
@@ -275,7 +275,7 @@ async def needed_approval(
     verdict: object = await view.context.scope.services.decider.approve(request)
     if isinstance(verdict, Rejection):
         await _record(view, key, asked, Reject(digest, verdict.reason or None))
-        return _rejected(call, verdict.reason)
+        return _rejected(call, verdict.reason, words_of)
     if not isinstance(verdict, Verdict):
         return _no_verdict(call, verdict)
     if verdict is Verdict.LATER:
@@ -291,7 +291,7 @@ async def needed_approval(
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
     if is_approved:
         return None
-    return _denied(call, "the decider of this run rejects it (set by --approve)")
+    return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
 
 
 def edited_call(view: StepView, call: ToolCall) -> ToolCall:
@@ -311,15 +311,16 @@ def _approval_key(call: ToolCall) -> str:
     return f"{call.key}/approval"
 
 
-def _rejected(call: ToolCall, reason: str | None) -> ToolFailure:
+def _rejected(call: ToolCall, reason: str | None, words_of: Sequence[str]) -> ToolFailure:
     because = f": {reason.strip().removesuffix('.')}" if reason else ""
-    return _denied(call, f"it was rejected{because}")
+    return _denied(call, f"it was rejected{because}", words_of)
 
 
-def _denied(call: ToolCall, why: str) -> ToolFailure:
+def _denied(call: ToolCall, why: str, words_of: Sequence[str]) -> ToolFailure:
+    since = f", as words in it may be of: {', '.join(words_of)}" if words_of else ""
     return ToolFailure(
         code="approval-denied",
-        message=f"The tool '{call.name}' needs approval, and {why}. It was not called.",
+        message=f"The tool '{call.name}' needs approval{since}, and {why}. It was not called.",
     )
 
 

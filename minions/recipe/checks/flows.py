@@ -672,7 +672,7 @@ def _report(
         place.fault(
             "private-flow" if first.is_private else "untrusted-flow",
             f"{what}{_BEFORE[first.rule]}: {first.words}{also}{within}{same}",
-            help=f"{asking}{_or_else(catalog)}",
+            help=f"{asking}{_or_else(catalog)}{_LET_THROUGH if is_warning else ''}",
             is_warning=is_warning,
         )
     )
@@ -683,6 +683,12 @@ _BEFORE: Final = {
     UntrustedRule.ASK: ", and each such call waits for an approval",
     UntrustedRule.REFUSE: ", and each such call is refused",
 }
+
+
+_LET_THROUGH: Final = (
+    "; such calls are made unasked where a condition over the call is true, by permissions: "
+    "{policies: …}, or all of them by {untrusted: allow}"
+)
 
 
 def _or_else(catalog: Catalog) -> str:
