@@ -145,6 +145,22 @@ async def test_it_is_made_when_a_person_approves_and_not_when_one_rejects() -> N
     )
 
 
+async def test_an_attempt_may_hold_what_the_one_before_it_gave() -> None:
+    """Of a tool that strangers answer, and that takes its own last answer."""
+    tool = fake_tool("post", lambda _: MAIL, effect=Effect.IDEMPOTENT)
+    post = evolve(tool, spec=evolve(tool.spec, reads=Reads.UNTRUSTED))
+    step: Document = {
+        "id": "again",
+        "while": "{{ loop.index < 1 }}",
+        "max_iterations": 3,
+        "tool": "post",
+        "params": {"text": "{{ loop.last | default('x', true) }}"},
+    }
+    ended, person = await ran([step], tools=[post])
+    assert ended.result.status is RunStatus.COMPLETED
+    assert whose(person) == [("post (step again)",)]
+
+
 INPUTS: Document = {"all": {"type": "boolean", "default": False}}
 
 

@@ -195,6 +195,8 @@ class StepReads(Struct, frozen=True):
                     yield read.source
 
     def _read(self, reference: Reference) -> Iterator[_Read]:
+        if reference.path[0] == "loop" and self.step.repeat is not None:
+            yield _Read(self.names.ids[self.step.id], ANYTHING)  # what an earlier attempt gave
         if reference.path[0] != "loop" or "loop" in self.names.ids:
             yield from self.names.read(reference)
         elif reference.path[1:2] != ("index",) and self.step.loop is not None:
