@@ -146,6 +146,8 @@ class Explanation:
     classes: tuple[ClassUse, ...]
     flows: tuple[Flow, ...]
     """Paths on which untrusted text can reach a tool with an effect, without an approval."""
+    endorsed: tuple[str, ...]
+    """By step: what counts as free of strangers' words because the recipe says so."""
     code: tuple[str, ...]
     """Steps that are Python for a sandbox."""
     limits: Mapping[str, JsonValue]
@@ -211,6 +213,11 @@ def explain(
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
         flows=find_flows(recipe, lambda one: tools if one is recipe else within(one)),
+        endorsed=tuple(
+            f"{_path(each, step)}: {', '.join(step.endorse)}"
+            for each, step in _steps(places)
+            if isinstance(step, StepSpec) and step.endorse
+        ),
         code=tuple(
             _path(each, step)
             for each, step in _steps(places)

@@ -130,7 +130,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         name-clash ambiguous-name
         unknown-reference unknown-type unknown-step forward-dependency type-mismatch may-be-skipped
         may-be-missing
-        may-not-have-run never-run unreachable-step bad-goto bad-next-step bad-route
+        may-not-have-run never-run unreachable-step bad-goto bad-endorsement bad-next-step bad-route
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution
         unknown-step-class bad-step-arguments unknown-kind unknown-…

@@ -133,6 +133,10 @@ class InputSpec:
     and only tools receive the value.
     """
     is_untrusted: bool = False
+    is_influenced: bool = False
+    """Whether a step around the recipe gives it a value that strangers' words influence; no recipe
+    says so.
+    """
     """Whether a stranger may have written its text (YAML key `untrusted`)."""
 
 
@@ -212,6 +216,10 @@ class StepSpec:
     decision_tool: DecisionToolSpec | None = None
     save_as: str | None = None
     optional: bool = False
+    endorse: tuple[str, ...] = ()
+    """What of the step is taken as not influenced by strangers' words: `output`, `output.FIELD`,
+    `when`, `loop`, `route`; each a choice among few.
+    """
     timeout_s: float | None = None
     cache: bool = False
     """Whether an output is taken from the cache, also from other runs, if all

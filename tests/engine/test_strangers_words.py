@@ -161,6 +161,56 @@ async def test_an_attempt_may_hold_what_the_one_before_it_gave() -> None:
     assert whose(person) == [("post (step again)",)]
 
 
+async def test_what_an_error_tells_holds_the_words_that_the_failed_step_worked_on() -> None:
+    """Also of a step that another one than the target reads it from."""
+    steps: list[Document] = [
+        {"id": "first", "set": {"n": 1}},
+        {"id": "told", "tool": "send", "params": {"n": "{{ first.n }}", "why": "{{ feedback }}"}},
+        {**READ, "depends_on": "told"},
+        {
+            "id": "check",
+            "assert": "{{ read == feedback }}",
+            "on_error": {"goto": "first", "max": 1},
+        },
+    ]
+    _, person = await ran(steps)
+    assert whose(person) == [OF_MAIL]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"when": "{{ 'bill' in read }}"},
+        {"loop": "{{ read | split }}"},
+        {"while": "{{ loop.index > read | length }}", "allow_repeats": True},
+    ],
+    ids=["when", "loop", "while"],
+)
+@pytest.mark.parametrize("how", ["tool", "model", "recipe"])
+async def test_what_strangers_words_decide_is_asked_about_unless_that_is_endorsed(
+    more: Document, how: str
+) -> None:
+    """A-168: that a call is made at all is influence, too."""
+    inner: Document = {
+        "id": "inner",
+        "tools": ["send"],
+        "permissions": WRITES,
+        "steps": [{"id": "out", "tool": "send", "params": {"text": "new"}}],
+    }
+    kinds: dict[str, Document] = {
+        "tool": {"tool": "send", "params": {"text": "new"}},
+        "model": {"goal": "Send.", "tools": ["send"]},
+        "recipe": {"recipe": "inner"},
+    }
+    answers: list[Answer] = [tool_request("send", {"text": "new"}), "done"] * 20
+    for endorsed in ([], ["when" if "when" in more else "loop"]):
+        step: Document = {"id": "out", **kinds[how], **more, "endorse": [*endorsed]}
+        given = answers if how == "model" else []
+        _, person = await ran([READ, step], answers=given, recipes={"inner": inner})
+        assert bool(person.asked) is not bool(endorsed)
+        assert {*whose(person)} <= {OF_MAIL}
+
+
 INPUTS: Document = {"all": {"type": "boolean", "default": False}}
 
 
@@ -170,7 +220,7 @@ INPUTS: Document = {"all": {"type": "boolean", "default": False}}
         [READ, sending("Hello.")],
         [
             READ,
-            {"id": "size", "set": {"n": "{{ read | length }}"}},
+            {"id": "size", "set": {"n": "{{ read | length > 9 }}"}, "endorse": "output"},
             {"id": "out", "tool": "send", "params": {"n": "{{ size.n }}"}},
         ],
         [
@@ -184,7 +234,12 @@ INPUTS: Document = {"all": {"type": "boolean", "default": False}}
             {**SEND, "when": "{{ ok == 'yes' }}"},
         ],
     ],
-    ids=["nothing of it", "a number of it", "what was never read", "what a person has seen"],
+    ids=[
+        "nothing of it",
+        "an endorsed comparison with it",
+        "what was never read",
+        "what a person has seen",
+    ],
 )
 async def test_nobody_is_asked_about(steps: list[Document]) -> None:
     ended, person = await ran(steps, inputs=INPUTS)
@@ -537,11 +592,18 @@ def recipes(draw: st.DrawFn) -> list[Document]:
     texts = ["'plain'", "inputs.note", "inputs.calm"]
     for number in range(draw(st.integers(2, 7))):
         name = f"s{number}"
-        text = draw(st.sampled_from(texts[-3:]))
+        before = texts[-3:]
+        text = draw(st.sampled_from(before))
         if draw(st.booleans()):
             text = draw(
                 st.sampled_from(
-                    [f"({text} | upper | lower)", f"({text} ~ '.')", f"({text} | default('x'))"]
+                    [
+                        f"({text} | upper | lower)",
+                        f"({text} ~ '.')",
+                        f"({text} | default('x'))",
+                        f"(('omega' in ({text} ~ '')) ~ '')",
+                        f"('yes' if 'omega' in ({text} ~ '') else 'no')",
+                    ]
                 )
             )
         kinds = ["read", "own", "set", "ask", "send", "get", "work", "loop", "deep"]
@@ -570,7 +632,14 @@ def recipes(draw: st.DrawFn) -> list[Document]:
         elif kind == "loop":
             step = {
                 "id": name,
-                "loop": f"{{{{ [{text}, 'plain'] }}}}",
+                "loop": draw(
+                    st.sampled_from(
+                        [
+                            f"{{{{ [{text}, 'plain'] }}}}",
+                            f"{{{{ [1, 2] if 'omega' in ({text} ~ '') else [1] }}}}",
+                        ]
+                    )
+                ),
                 "tool": draw(st.sampled_from(["send", "note"])),
                 "params": {"text": "{{ loop.item }}"},
             }
@@ -579,9 +648,13 @@ def recipes(draw: st.DrawFn) -> list[Document]:
         if kind not in ("set", "send", "loop"):
             texts.append(name)
         if draw(st.integers(0, 4)) == 0 and kind != "set":
-            step["when"] = draw(st.sampled_from(["{{ inputs.go }}", "{{ not inputs.go }}"]))
+            conditions = ["{{ inputs.go }}", "{{ not inputs.go }}"]
+            conditions += [f"{{{{ 'omega' in ({each} ~ '') }}}}" for each in before]
+            step["when"] = draw(st.sampled_from(conditions))
             texts = [each for each in texts if each.split(".")[0] != name]
             texts.append(f"({name} | default('plain'))")
+            if draw(st.booleans()):
+                texts.append(f"steps.{name}.status")
         steps.append(step)
     return steps
 

@@ -1,12 +1,12 @@
-"""Which values carry text that a stranger may have written, and which under `strict = "full"`."""
+"""Which values carry text that a stranger may have written, and which are closed answers."""
 
 from __future__ import annotations
 
 import pytest
 
 from minions.data.json_values import JsonValue
-from minions.recipe.checks.sources import carried_by, carried_references, may_hold_text
-from minions.recipe.expressions.template import Templates, compile_template
+from minions.recipe.checks.sources import carried_references, is_closed, may_hold_text
+from minions.recipe.expressions.template import Templates
 
 NUMBER: JsonValue = {"type": "integer"}
 TEXT: JsonValue = {"type": "string"}
@@ -24,7 +24,7 @@ def _deep(schema: JsonValue, levels: int, *, lists: bool = False) -> JsonValue:
 
 
 @pytest.mark.parametrize(
-    ("schema", "usual", "in_full"),
+    ("schema", "holds_text", "is_open"),
     [
         (True, True, True),
         (None, True, True),
@@ -71,37 +71,48 @@ def _deep(schema: JsonValue, levels: int, *, lists: bool = False) -> JsonValue:
         (_deep(YES, 21, lists=True), True, True),
     ],
 )
-def test_numbers_and_lists_may_hold_text_in_full_alone(
-    schema: JsonValue, usual: bool, in_full: bool
+def test_numbers_and_lists_hold_no_text_and_are_no_closed_answers(
+    schema: JsonValue, holds_text: bool, is_open: bool
 ) -> None:
-    assert may_hold_text(schema) is usual
-    assert may_hold_text(schema, in_full=True) is in_full
+    assert may_hold_text(schema) is holds_text
+    assert is_closed(schema) is not is_open
 
 
 @pytest.mark.parametrize(
-    ("template", "usual", "in_full"),
+    ("schema", "closed"),
     [
-        ("{{ a }}", ["a"], ["a"]),
-        ("{{ a.b }} and {{ c }}", ["a", "c"], ["a", "c"]),
-        ("{{ a ~ b }}", ["a", "b"], ["a", "b"]),
-        ("{{ [a, b] }}", ["a", "b"], ["a", "b"]),
-        ("{{ a == b }}", [], []),
-        ("{{ not a }}", [], []),
-        ("{{ a is defined }}", [], []),
-        ("{{ a is string }}", [], []),
-        ("{{ a | upper }}", ["a"], ["a"]),
-        ("{{ a | length }}", [], ["a"]),
-        ("{{ a | bool }}", [], []),
-        ("{{ b if a else c }}", ["b", "c"], ["b", "c"]),
-        ("{{ (a == b) or c }}", ["c"], ["c"]),
-        ("{{ broken", [], []),
+        ({"type": "integer", "minimum": 0, "maximum": 9}, True),
+        ({"type": ["integer", "null"], "minimum": 0, "maximum": 9}, True),
+        ({"type": "integer", "minimum": 0}, False),
+        ({"type": "integer", "minimum": 0, "maximum": 10**9}, False),
+        ({"type": "number", "minimum": 0, "maximum": 9}, False),
+        ({"anyOf": [YES, {"type": "null"}]}, True),
+        ({"anyOf": [YES, TEXT]}, False),
+        ({"anyOf": []}, False),
     ],
 )
-def test_a_number_carries_text_in_full_alone(
-    template: str, usual: list[str], in_full: list[str]
-) -> None:
-    assert [str(each.path[0]) for each in carried_references(template, Templates())] == usual
-    found = carried_references(template, Templates(), in_full=True)
-    assert [str(each.path[0]) for each in found] == in_full
-    (term,) = compile_template("{{ a | length }}").terms()
-    assert list(carried_by(term)) == []
+def test_a_closed_answer_is_a_choice_among_few(schema: JsonValue, closed: bool) -> None:
+    assert is_closed(schema) is closed
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [
+        ("{{ a }}", ["a"]),
+        ("{{ a.b }} and {{ c }}", ["a", "c"]),
+        ("{{ a ~ b }}", ["a", "b"]),
+        ("{{ [a, b] }}", ["a", "b"]),
+        ("{{ a == b }}", []),
+        ("{{ not a }}", []),
+        ("{{ a is defined }}", []),
+        ("{{ a is string }}", []),
+        ("{{ a | upper }}", ["a"]),
+        ("{{ a | length }}", []),
+        ("{{ a | bool }}", []),
+        ("{{ b if a else c }}", ["b", "c"]),
+        ("{{ (a == b) or c }}", ["c"]),
+        ("{{ broken", []),
+    ],
+)
+def test_a_number_carries_no_text(template: str, found: list[str]) -> None:
+    assert [str(each.path[0]) for each in carried_references(template, Templates())] == found

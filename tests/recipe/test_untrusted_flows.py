@@ -183,15 +183,27 @@ def test_a_file_that_is_written_back_to_where_it_was_read_is_sent_nowhere() -> N
     assert "could send" not in path
 
 
+KIND = (
+    "- {id: kind, goal: 'Of {{ fetch.body }}', KEYoutput: {type: object, properties: "
+    "{kind: {enum: [bug, wish]}}, required: [kind]}}\n"
+)
+EACH = (
+    "- {id: each, loop: '{{ fetch.body | split }}', KEYtool: mail, params: {to: me, text: new}}\n"
+)
 QUIET = {
     "nothing reads the outside": "- {id: a, tool: own_notes}\n" + post("a"),
     "a constant call after a page was read": GET + "- {id: out, depends_on: fetch, tool: mail, "
     "params: {to: me, text: done}}\n",
-    "a condition alone": GET + "- {id: out, when: fetch.status == 200, tool: mail, "
-    "params: {to: me, text: done}}\n",
-    "a number": GET + post("fetch.body | length"),
-    "a word of a list": GET + "- {id: kind, goal: 'Of {{ fetch.body }}', output: {type: object, "
-    "properties: {kind: {enum: [bug, wish]}}, required: [kind]}}\n" + post("kind.kind"),
+    "an endorsed condition": GET + "- {id: out, when: fetch.status == 200, endorse: when, tool: "
+    "mail, params: {to: me, text: done}}\n",
+    "an endorsed word of a list": GET
+    + KIND.replace("KEY", "endorse: output.kind, ")
+    + post("kind.kind", ", when: kind.kind == 'bug'"),
+    "an endorsed comparison": GET + "- {id: len, set: {short: '{{ fetch.body | length < 9 }}'}, "
+    "endorse: output}\n" + post("len.short"),
+    "as many as an endorsed loop has": GET + EACH.replace("KEY", "endorse: loop, "),
+    "what a constant condition and a plain loop decide": GET
+    + EACH.replace("fetch.body | split", "[1, 2]").replace("KEY", "when: true, "),
     "state, which is untrusted when it is read": GET
     + "- {id: kept, tool: saveState, params: {key: k, value: '{{ fetch.body }}'}}\n",
     "a receipt": "- {id: out, tool: mail, params: {to: a, text: b}}\n"
@@ -203,6 +215,86 @@ QUIET = {
 @pytest.mark.parametrize("why", QUIET)
 def test_there_is_no_warning_for(why: str) -> None:
     assert paths(QUIET[why]) == []
+
+
+INFLUENCED = {
+    "a condition": GET + "- {id: out, when: fetch.status == 200, tool: mail, "
+    "params: {to: me, text: done}}\n",
+    "a number": GET + post("fetch.body | length"),
+    "a comparison": GET + post("fetch.status == 200"),
+    "a choice": GET + post("1 if fetch.status == 200 else 2"),
+    "a word of a list": GET + KIND.replace("KEY", "") + post("kind.kind"),
+    "whether a step ended": GET
+    + "- {id: one, when: fetch.body, set: {a: 1}}\n"
+    + post("steps.one.status"),
+    "whether a step ran": GET
+    + "- {id: one, when: fetch.body, set: {a: 1}}\n"
+    + post("one.a | default(0)"),
+    "how often a loop runs": GET + EACH.replace("KEY", ""),
+    "how often a step is repeated": GET + "- {id: out, while: 'fetch.status == loop.index', "
+    "allow_repeats: true, tool: mail, params: {to: me, text: done}}\n",
+    "another part than the endorsed one": GET
+    + KIND.replace("KEY", "endorse: output.kind, ")
+    + post("kind"),
+}
+
+
+@pytest.mark.parametrize("how", INFLUENCED)
+def test_whatever_depends_on_untrusted_text_is_untrusted_as(how: str) -> None:
+    """A-168: a value that changes with the text, and a call that is made or not."""
+    assert len(paths(INFLUENCED[how])) == 1
+
+
+def test_a_choice_in_a_graph_decides_about_what_not_every_way_passes() -> None:
+    graph = "graph: {fetch: [a, b], a: end, b: end, end: []}\n"
+    steps = (
+        GET.replace("}}\n", "}, route: '{{ fetch.body }}'KEY}\n")
+        + "- {id: a, tool: mail, params: {to: me, text: a}}\n"
+        + "- {id: b, set: {x: 1}}\n"
+        + "- {id: end, tool: mail, params: {to: you, text: done}}\n"
+    )
+    (found,) = paths(steps.replace("KEY", ""), graph + HEAD)
+    assert found.startswith("fetch (http__get) -> a (whether it runs) -> a (mail)")
+    assert paths(steps.replace("KEY", ", endorse: route"), graph + HEAD) == []
+    again = graph.replace("end: []", "end: fetch")  # each of them may come more often
+    again += "limits: {allow_repeated_steps: true, max_steps: 9}\n"
+    assert len(paths(steps.replace("KEY", ""), again + HEAD)) == 1
+
+
+def test_what_an_error_tells_is_untrusted_where_a_step_reads_it() -> None:
+    steps = (
+        "- {id: ask, goal: 'Try {{ feedback }}'}\n"
+        + GET.replace("- {", "- {depends_on: ask, ")
+        + "- {id: try, goal: 'Of {{ fetch.body }}', on_error: {goto: ask}}\n"
+        + post("ask")
+    )
+    assert paths(steps)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("endorse: output", "'output' is no closed answer"),
+        ("endorse: output.text", "'output.text' is no closed answer"),
+        ("endorse: output.number", "'output.number' is no closed answer"),
+        ("endorse: output.knd", "'output.knd' cannot be endorsed. Did you mean 'output.kind'?"),
+        ("endorse: when", "there is no 'when' to endorse"),
+        ("endorse: [output.kind, route]", "there is no 'route' to endorse"),
+        ("endorse: output.kind, loop: [1, 2]", "how many answers the loop gives"),
+    ],
+)
+def test_an_endorsement_of_anything_but_a_choice_among_few_is_refused(
+    key: str, message: str
+) -> None:
+    schema = (
+        "{type: object, properties: {kind: {enum: [a, b]}, text: {type: string}, is: {type: "
+        "boolean}, rank: {type: integer, minimum: 0, maximum: 9}, number: {type: integer}}}"
+    )
+    step = f"- {{id: kind, goal: Say, output: {schema}, KEY}}\n"
+    (fault,) = checked(step.replace("KEY", key)).errors
+    assert (fault.code, message in fault.message) == ("bad-endorsement", True), fault.message
+    for fine in ("[output.kind, output.is, output.rank]", "output.kind"):
+        assert checked(step.replace("KEY", f"endorse: {fine}")).errors == ()
 
 
 ASKED = GET + "- {id: ok, ask: 'Send {{ fetch.body }}?', form: {yes: boolean}}\n"
@@ -241,6 +333,12 @@ NOT_APPROVED = {
     + "- {id: ok, ask: 'Send it?', form: {yes: boolean}}\n"
     + post("fetch.body", ", when: ok.yes"),
     "the answer decides nothing": ASKED + post("fetch.body"),
+    "any answer will do": ASKED + post("fetch.body", ", when: 'ok.yes or not ok.yes'"),
+    "any answer but one will do": ASKED + post("fetch.body", ", when: 'ok.yes == ok.yes'"),
+    "something else will do": ASKED + post("fetch.body", ", when: 'ok.yes or fetch.status == 200'"),
+    "that it was answered will do": ASKED
+    + post("fetch.body", ", when: steps.ok.status == 'completed'"),
+    "it is only shown": ASKED + post("[fetch.body, ok.yes]"),
     "silence approves": ASKED.replace("boolean}}", "boolean}, timeout: 1m, default: {yes: true}}")
     + post("fetch.body", ", when: ok.yes"),
     "another text is sent than the person saw": ASKED
@@ -389,34 +487,18 @@ def test_strict_refuses_the_recipe_and_so_does_a_strict_operator() -> None:
             loaded.unwrap()
 
 
-LETTERS = "{type: array, items: {enum: [a, b, c]}}"
-NAMED = "{type: object, additionalProperties: false, properties: {l: LETTERS}}"
-SPELLED = {
-    "a list of letters": LETTERS,
-    "a list of numbers": "{type: array, items: {type: integer}}",
-    "a number of any size": "{type: integer}",
-    "a fraction of any size": "{type: number}",
-    "letters by name": NAMED.replace("LETTERS", LETTERS),
-}
 HARMLESS_BY_ITSELF = {
-    "a question that asks nothing": ASKED + post("fetch.body", ", when: 'ok.yes or not ok.yes'"),
     "a question": APPROVED["its condition reads the answer"],
     "an assertion": APPROVED["an assertion about the answer comes first"],
-    "a length": GET + post("fetch.body | length"),
-    "a number in a text": GET + post("fetch.body | int"),
-    **{
-        why: GET
-        + f"- {{id: read, goal: '{{{{ fetch.body }}}}', output: {schema}}}\n"
-        + post("read")
-        for why, schema in SPELLED.items()
-    },
+    "an endorsed answer": GET + KIND.replace("KEY", "endorse: output.kind, ") + post("kind.kind"),
+    "an endorsed condition": QUIET["an endorsed condition"],
 }
 IN_FULL = evolve(CATALOG, strict="full")
 
 
 @pytest.mark.parametrize("why", HARMLESS_BY_ITSELF)
 def test_what_a_recipe_says_itself_makes_no_text_harmless_under_full_strictness(why: str) -> None:
-    """Its author chose what a person is asked, and what a schema can spell."""
+    """Its author chose what a person is asked, and what is endorsed."""
     assert checked(HARMLESS_BY_ITSELF[why], catalog=evolve(CATALOG, strict=True)).errors == ()
     refused = checked(HARMLESS_BY_ITSELF[why], catalog=IN_FULL)
     assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
@@ -440,12 +522,10 @@ def test_no_recipe_declares_a_toolset_trusted_under_full_strictness(where: str) 
     assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
 
 
-def test_approvals_of_calls_single_words_and_the_operators_tools_count_under_full_strictness() -> (
-    None
-):
+def test_approvals_of_calls_and_the_operators_tools_count_under_full_strictness() -> None:
     head = HEAD.replace("true}", "true, requires_approval: [http__post]}")
     assert checked(GET + post("fetch.body"), head, IN_FULL).errors == ()
-    for why in ("nothing reads the outside", "a word of a list", "a condition alone", "a receipt"):
+    for why in ("nothing reads the outside", "a receipt"):
         assert checked(QUIET[why], catalog=IN_FULL).errors == ()
 
 

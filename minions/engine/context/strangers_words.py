@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.checks.flows import WordPaths, toolset_of
-from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source
+from minions.recipe.checks.text_edges import CONTROL, DECISION, WORK, Edge, Source
 from minions.recipe.model import StepSpec, UntrustedRule
 
 WordsOf: TypeAlias = tuple[str, ...]
@@ -81,6 +81,10 @@ class StrangersWords:
         if at is not None:
             self._read.setdefault(at, {}).update(dict.fromkeys(words))
 
+    def keep(self, step_id: str) -> None:
+        """A step failed, and others read its error after what it had worked on was taken back."""
+        self.add(step_id, self.reaching(step_id))
+
     def assume(self, step_id: str, what: str) -> None:
         """A step was given an output of which nothing is known: that of another run, or of a cache.
 
@@ -123,9 +127,16 @@ class StrangersWords:
             found[_HISTORY] = None
             if self._is_shared_in(self._paths.private):
                 self.private[_HISTORY] = ""
-        self._collect(self._paths.into.get(Edge(at, slot), ()), found)
+        self._collect(self._into(at, slot), found)
         if not is_own:
             found.update(self._read.get(at, {}))
+        return tuple(found)
+
+    def deciding(self, step_id: str) -> WordsOf:
+        """The words that may have decided that a step runs, or how often."""
+        found = dict(self._everywhere)
+        if (at := self._places.get(step_id)) is not None:
+            self._collect(self._paths.into.get(Edge(at, CONTROL), ()), found)
         return tuple(found)
 
     def given_to(self, step_id: str, inputs: Iterable[str]) -> Mapping[str, WordsOf] | None:
@@ -175,13 +186,19 @@ class StrangersWords:
                 continue
             read = self._read.get(source)
             step = self._steps[source]
-            if read is None and not self._has_ended(step.id):
-                continue
             found.update(read or {})
             is_whole = isinstance(step, StepSpec) and (
                 step.inner is not None or (step.asks_person and not step.asks_model)
             )
-            for each in () if is_whole else self._paths.into.get(Edge(source, WORK), ()):
+            # What a condition skipped holds no words of others; that it was skipped is theirs.
+            has_worked = not is_whole and (read is not None or self._has_ended(step.id))
+            for each in self._into(source, WORK if has_worked else CONTROL):
                 if each not in seen:
                     seen.add(each)
                     pending.append(each)
+
+    def _into(self, at: int, slot: str) -> Sequence[Source]:
+        """From where words come to a slot, and to what decided about the step."""
+        into = self._paths.into
+        deciding = into.get(Edge(at, CONTROL), ())
+        return deciding if slot == CONTROL else (*into.get(Edge(at, slot), ()), *deciding)

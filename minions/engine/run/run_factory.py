@@ -403,7 +403,7 @@ def _words_within(
     rule, private = UntrustedRule.ALLOW, None
     if outer.words is not None:
         given = outer.words.given_to(step_id, recipe.inputs)
-        private = outer.words.private if given is not None else None
+        everywhere, private = outer.words.deciding(step_id), outer.words.private
         if given is None:
             everywhere, rule = outer.words.reaching(step_id), outer.scope.rights.untrusted
     if built.word_paths is None and not everywhere:

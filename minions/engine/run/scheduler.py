@@ -307,6 +307,8 @@ class RecipeBackEdges(BackEdges):
         self._planned[step.id] = self._fact(feedback)
         context.step_manager.take_back_failure()
         context.run_values.give_feedback(feedback)
+        if context.words is not None:
+            context.words.keep(step.id)
         return True
 
     def _fact(self, feedback: Feedback) -> BackEdge:

@@ -1,8 +1,8 @@
 """Information flow: paths on which untrusted text can reach a tool that writes, sends or spends.
 
 Untrusted is what a tool reads that is not declared trusted, and an input that says so. It passes
-through templates, models, loops, shared conversations and nested recipes. Each sink is named once,
-with a path to it.
+through templates, models, loops, shared conversations and nested recipes, and by deciding whether
+and how often a step runs. Each sink is named once, with a path to it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from msgspec import Struct, structs
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
+from minions.data.errors import did_you_mean
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.sources import carried_by, carried_references
+from minions.recipe.checks.shapes import Shape
+from minions.recipe.checks.sources import carried_by, carried_references, is_closed
 from minions.recipe.checks.text_edges import (
+    CONTROL,
     DECISION,
+    ENDORSED_OUTPUT,
     WORK,
     Edge,
+    Follow,
     Names,
     Source,
     StepReads,
@@ -142,16 +147,21 @@ def find_flows(
     The time it takes grows with the number of steps, edges and nested recipes.
 
     Args:
-        in_full: As for `text_edges`.
+        in_full: Whether what a recipe says makes no text harmless, as in `Follow.ALL`.
     """
+    follow = _followed(in_full=in_full)
     inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
     rights = Rights.of(recipe)
-    found = _Walk(recipe, tools_of, rights, inputs, in_full=in_full).found().flows
+    found = _Walk(recipe, tools_of, rights, inputs, follow).found().flows
     if not _reads_private(recipe, tools_of):
         return found
     no_inputs = frozenset[str]()
-    private = _Walk(recipe, tools_of, rights, no_inputs, in_full=in_full, of_private=True)
+    private = _Walk(recipe, tools_of, rights, no_inputs, Follow.ALL, of_private=True)
     return (*found, *private.found().flows)
+
+
+def _followed(*, in_full: bool) -> Follow:
+    return Follow.ALL if in_full else Follow.INFLUENCE
 
 
 def _reads_private(recipe: AgentRecipe, tools_of: ToolsOf) -> bool:
@@ -177,14 +187,20 @@ class WordPaths(Struct, frozen=True):
     """The steps whose output may hold private data, by index."""
 
     @classmethod
-    def of(cls, recipe: AgentRecipe, tools_of: ToolsOf) -> WordPaths:
-        """The ways through a recipe, from its untrusted inputs and the tools that it may call."""
-        inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+    def of(cls, recipe: AgentRecipe, tools_of: ToolsOf, *, in_full: bool = False) -> WordPaths:
+        """The ways through a recipe, from its untrusted inputs and the tools that it may call.
+
+        Args:
+            in_full: As for `find_flows`.
+        """
+        inputs = frozenset(
+            name for name, spec in recipe.inputs.items() if spec.is_untrusted or spec.is_influenced
+        )
         rights = Rights.of(recipe)
-        ways = _Walk(recipe, tools_of, rights, inputs).ways()
+        ways = _Walk(recipe, tools_of, rights, inputs, _followed(in_full=in_full)).ways()
         if not _reads_private(recipe, tools_of):
             return ways
-        walk = _Walk(recipe, tools_of, rights, frozenset(), of_private=True)
+        walk = _Walk(recipe, tools_of, rights, frozenset(), Follow.ALL, of_private=True)
         return structs.replace(ways, private=walk.reached())
 
     @classmethod
@@ -208,24 +224,25 @@ class _Walk:
         tools_of: ToolsOf,
         rights: Rights,
         inputs: frozenset[str],
+        follow: Follow,
         *,
-        in_full: bool = False,
         of_private: bool = False,
     ) -> None:
         """Nothing is followed yet.
 
         Args:
+            inputs: The untrusted ones; `CONTROL` where such text decides whether the recipe runs.
             of_private: Follow private data to tools that give their arguments to others, instead of
                 untrusted text to tools with an effect.
         """
         self._recipe = recipe
-        self._in_full = in_full
+        self._follow = follow
         self._of_private = of_private
         self._tools_of = tools_of
         self._rights = rights
         self._inputs = inputs
         self._tools = tools_of(recipe)
-        self._edges = text_edges(recipe, self._tools, in_full=in_full)
+        self._edges = text_edges(recipe, self._tools, follow)
         self._arrived: list[dict[str, _Trace]] = [{} for _ in recipe.steps]
         self._out: list[_Trace | None] = [None for _ in recipe.steps]
         self._pending: deque[tuple[Source, _Trace]] = deque()
@@ -241,8 +258,11 @@ class _Walk:
     def reached(self) -> frozenset[Source]:
         """Propagate all untrusted text; the steps whose output it is in."""
         for name in sorted(self._inputs):
-            node = FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
-            self._pending.append((name, _Trace.to(node)))
+            trace = _Trace.to(_input_node(name))
+            self._pending.append((name, trace))
+            if name == CONTROL:
+                for arrived in self._arrived:
+                    arrived[CONTROL] = trace
         for at in range(len(self._recipe.steps)):
             self._update(at)
         while self._pending:
@@ -258,12 +278,17 @@ class _Walk:
         for source, edges in self._edges.items():
             for edge in edges if source in reached else ():
                 into.setdefault(edge, []).append(source)
-        output = [source for source in self._output_sources() if source in reached]
+        output = [
+            source for source in Names(self._recipe, self._follow).output() if source in reached
+        ]
         return WordPaths(reached, into, output)
 
     def _arrive(self, edge: Edge, trace: _Trace) -> None:
         slots = self._arrived[edge.reader]
         if edge.slot not in slots:
+            if edge.slot == CONTROL:
+                step = self._recipe.steps[edge.reader]
+                trace = _Trace.to(FlowNode(step.id, _WHETHER), trace)
             slots[edge.slot] = trace
             self._update(edge.reader)
 
@@ -276,9 +301,9 @@ class _Walk:
     def _output_of(self, at: int) -> _Trace | None:
         step = self._recipe.steps[at]
         if isinstance(step, StepSpec) and step.asks_person and not step.asks_model:
-            return None
+            return self._arrived[at].get(CONTROL)
         if isinstance(step, StepSpec) and step.inner is not None:
-            return self._nested_output(at, step, step.inner)
+            return self._arrived[at].get(CONTROL) or self._nested_output(at, step, step.inner)
         entering = self._entering(at)
         called = step.called_tools if isinstance(step, StepSpec) else ()
         if entering is not None and not called:
@@ -292,8 +317,11 @@ class _Walk:
         """Untrusted text that the step works on: from other steps, else from a tool that it offers
         to its model.
         """
-        arrived = self._arrived[at].get(WORK)
-        return arrived or next((trace for _, trace in self._offered_sources(at)), None)
+        return self._reaching(at) or next((trace for _, trace in self._offered_sources(at)), None)
+
+    def _reaching(self, at: int) -> _Trace | None:
+        """Untrusted text from other steps that the step works on, or that decides about it."""
+        return self._arrived[at].get(WORK) or self._arrived[at].get(CONTROL)
 
     def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
         step = self._recipe.steps[at]
@@ -319,14 +347,15 @@ class _Walk:
             for flow in self._nested_found(at, step.inner).flows:
                 yield self._around(at, step, flow)
         elif isinstance(step, StepSpec) and step.called_tools:
-            yield from self._find_reached(at, step, step.called_tools, self._arrived[at].get(WORK))
+            yield from self._find_reached(at, step, step.called_tools, self._reaching(at))
         else:
             yield from self._offered_flows(at, step)
         if isinstance(step, StepSpec) and step.carries_out_plans:
             yield from self._planned_flows(at, step)
         if isinstance(step, StepSpec) and step.decision_tool is not None:
             named = (step.decision_tool.tool,)
-            yield from self._find_reached(at, step, named, self._arrived[at].get(DECISION))
+            arrived = self._arrived[at].get(DECISION) or self._arrived[at].get(CONTROL)
+            yield from self._find_reached(at, step, named, arrived)
 
     def _find_reached(
         self, at: int, step: StepSpec, names: Sequence[str], trace: _Trace | None
@@ -341,7 +370,7 @@ class _Walk:
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
         offered = list(self._specs(_find_offered(step)))
-        arrived = self._arrived[at].get(WORK)
+        arrived = self._reaching(at)
         own = list(self._offered_sources(at))
         nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
         for tool in offered:
@@ -384,12 +413,7 @@ class _Walk:
         if key not in self._nested:
             rights = self._rights.within(inner)
             walk = _Walk(
-                inner,
-                self._tools_of,
-                rights,
-                inputs,
-                in_full=self._in_full,
-                of_private=self._of_private,
+                inner, self._tools_of, rights, inputs, self._follow, of_private=self._of_private
             )
             self._nested[key] = walk.found()
         return self._nested[key]
@@ -418,37 +442,19 @@ class _Walk:
 
     def _output(self) -> _Trace | None:
         """Untrusted text in the output of the recipe."""
-        for source in self._output_sources():
+        for source in Names(self._recipe, self._follow).output():
             if isinstance(source, int) and self._out[source] is not None:
                 return self._out[source]
             if isinstance(source, str) and source in self._inputs:
-                return _Trace.to(
-                    FlowNode(f"inputs.{source}", "untrusted input", recipe_input=source)
-                )
+                return _Trace.to(_input_node(source))
         return None
 
-    def _output_sources(self) -> Iterator[Source]:
-        """The steps and inputs of which the output of the recipe is made; where it declares none,
-        any step may be the last one that ended.
-        """
-        recipe = self._recipe
-        if recipe.output is None:
-            yield from reversed(range(len(recipe.steps)))
-            return
-        places = {step.id: at for at, step in enumerate(recipe.steps)}
-        for reference in carried_references(recipe.output, recipe.templates, in_full=self._in_full):
-            yield from _read_by(self._recipe, reference.step_name, places)
-            if reference.path[0] == "inputs" and reference.path[1:2]:
-                yield str(reference.path[1])
+
+_WHETHER: Final = "whether it runs"
 
 
-def _read_by(recipe: AgentRecipe, name: str, places: Mapping[str, int]) -> Iterator[int]:
-    if name in places:
-        yield places[name]
-        return
-    for at, step in enumerate(recipe.steps):
-        if isinstance(step, StepSpec) and step.save_as == name:
-            yield at
+def _input_node(name: str) -> FlowNode:
+    return FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
 
 
 def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
@@ -519,13 +525,22 @@ class UntrustedText:
     def __init__(self, recipe: AgentRecipe, catalog: Catalog) -> None:
         """Find them; quick for a recipe that names no untrusted tool and no untrusted input."""
         self._tools = tool_specs(recipe, catalog)
+
+        def tools_of(one: AgentRecipe) -> Mapping[str, ToolSpec]:
+            return _declared(tool_specs(one, catalog))
+
         self.paths: WordPaths | None = (
-            WordPaths.of(recipe, lambda one: _declared(tool_specs(one, catalog)))
+            WordPaths.of(recipe, tools_of, in_full=catalog.is_strict_in_full)
             if any(map(self._may_begin, recipe.steps)) or _has_untrusted_input(recipe)
             else None
         )
         """The ways of such text; None: no tool and no input is declared so."""
-        self._found = self.paths.reached if self.paths is not None else frozenset[Source]()
+        self._found = frozenset[Source]()
+        """The steps and inputs that hold its very words."""
+        if self.paths is not None:
+            inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+            walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs, Follow.WORDS)
+            self._found = walk.reached() | inputs
         self._names = Names(recipe)
 
     def __bool__(self) -> bool:
@@ -540,6 +555,11 @@ class UntrustedText:
             return True  # the message of an error may hold what a tool read
         reads = StepReads(self._names, step, self._tools)
         return any(source in self._found for source in reads.sources(references))
+
+    def influences(self, step_id: str, name: str) -> bool:
+        """Whether untrusted text may influence what a step gives its recipe under that name."""
+        at = self._names.ids[step_id]
+        return self.paths is not None and Edge(at, name) in self.paths.into
 
     def is_of(self, step_id: str) -> bool:
         """Whether the output of that step may hold untrusted text."""
@@ -557,7 +577,7 @@ _SAID = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})
 
 
 def _has_untrusted_input(recipe: AgentRecipe) -> bool:
-    return any(spec.is_untrusted for spec in recipe.inputs.values())
+    return any(spec.is_untrusted or spec.is_influenced for spec in recipe.inputs.values())
 
 
 def _declared(specs: Mapping[str, ToolSpec]) -> Mapping[str, ToolSpec]:
@@ -580,6 +600,9 @@ def check_untrusted_flows(
         recipe: The recipe that was made of the draft.
     """
     _check_system_prompt(draft, recipe, report)
+    for spec, step_draft in zip(recipe.steps, draft.steps, strict=True):
+        if isinstance(spec, StepSpec) and spec.endorse:
+            _check_endorsed(spec, step_draft, report)
     known: dict[int, Mapping[str, ToolSpec]] = {}
 
     def tools_of(inner: AgentRecipe) -> Mapping[str, ToolSpec]:
@@ -642,6 +665,57 @@ def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report
             )
 
 
+def _check_endorsed(step: StepSpec, draft: StepDraft, report: Report) -> None:
+    """Report what cannot be endorsed: what the step does not have, and an answer that is not one of
+    few.
+    """
+    schema = Shape.of(step.declared_output or {})
+    if step.declared_output is None and not step.asks_model:
+        schema = Shape(draft.output, draft.output)
+        if step.loop is not None:
+            schema = (schema if step.loop.aggregate else schema.at(("results",))).items()
+    for word in step.endorse:
+        for message, help_ in _endorsement_problems(step, word, schema):
+            place = draft.section.place_of("endorse")
+            report(place.fault("bad-endorsement", f"{draft.title}: {message}", help=help_))
+
+
+def _endorsement_problems(step: StepSpec, word: str, schema: Shape) -> Iterator[tuple[str, str]]:
+    """What is wrong with one word of a step's `endorse`, and what helps.
+
+    Args:
+        schema: Of the step's output, for one item of its loop.
+    """
+    members = schema.node.get("properties") if isinstance(schema.node, Mapping) else None
+    known = members if isinstance(members, Mapping) else {}
+    fields = [f"{ENDORSED_OUTPUT}.{each}" for each in known]
+    has = {
+        "when": step.when is not None,
+        "loop": step.loop is not None or step.repeat is not None,
+        "route": step.route is not None or step.decision_tool is not None,
+    }
+    if word in has:
+        if not has[word]:
+            yield f"there is no '{word}' to endorse", "leave the word out"
+    elif word != ENDORSED_OUTPUT and word not in fields:
+        options = (ENDORSED_OUTPUT, *fields, *has)
+        near = did_you_mean(word, options)
+        yield (
+            f"'{word:.60}' cannot be endorsed.{near}",
+            f"what can be endorsed here: {', '.join(options)}",
+        )
+    elif not is_closed(schema.at(tuple(word.split(".")[1:])).node):
+        yield (
+            f"'{word}' is no closed answer: it may be any value",
+            "give it a type of truth values, listed words (enum), or bounded whole numbers",
+        )
+    elif step.loop is not None and "loop" not in step.endorse:
+        yield (
+            "how many answers the loop gives is not endorsed",
+            "endorse 'loop', too, or endorse the answer in a nested recipe",
+        )
+
+
 def _private_names(flows: list[Flow]) -> list[str]:
     """Names of what the tools could send."""
     return list(dict.fromkeys(name for flow in flows for name in flow.private))
@@ -695,12 +769,12 @@ def _or_else(catalog: Catalog) -> str:
     """What else makes the text harmless, for people."""
     if catalog.is_strict_in_full:
         return (
-            "or leave the text out: where the operator is strict in full, no question, no schema "
-            "of numbers or lists, and no 'reads: trusted' of the recipe counts"
+            "or leave the text out: where the operator is strict in full, no question, no "
+            "'endorse' and no 'reads: trusted' of the recipe counts"
         )
     return (
-        "let an ask step show the text and 'when' read its answer, or declare the source "
-        "'reads: trusted'"
+        "let an ask step show the text and 'when' read its answer, declare the source 'reads: "
+        "trusted', or 'endorse' a closed answer"
     )
 
 

@@ -4,7 +4,7 @@ which text a template takes over from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -489,73 +489,97 @@ def _place(step: StepDraft) -> Place:
 
 
 _WITHOUT_TEXT: Final = frozenset({"integer", "number", "boolean", "null"})
-_WITHOUT_NUMBERS: Final = frozenset({"boolean", "null"})
 _DEEPEST: Final = 20
 
 
-def carried_references(
-    value: JsonValue, compiled: Templates, *, in_full: bool = False
-) -> Iterator[Reference]:
+def carried_references(value: JsonValue, compiled: Templates) -> Iterator[Reference]:
     """The references of all templates in `value` whose text ends up in the rendered value.
 
     Args:
         compiled: Compiles the texts of the recipe.
-        in_full: As for `may_hold_text`.
     """
     try:
         terms = compiled.compile(value).terms()
     except TemplateError:  # reported where the recipe was read
         return
     for term in terms:
-        yield from carried_by(term, in_full=in_full)
+        yield from carried_by(term)
 
 
-def carried_by(term: Term, *, in_full: bool = False) -> Iterator[Reference]:
+def carried_by(term: Term) -> Iterator[Reference]:
     """The references of one expression whose text ends up in its value."""
     if isinstance(term, Path):
         yield term.reference
     elif isinstance(term, Comparison | Not | DefinedTest) or (
-        isinstance(term, FilterTerm) and _gives_no_text(term, in_full=in_full)
+        isinstance(term, FilterTerm) and _gives_no_text(term)
     ):
         return
     else:
         parts = (term.yes, term.no) if isinstance(term, Choice) else term.parts()
         for part in parts:
-            yield from carried_by(part, in_full=in_full)
+            yield from carried_by(part)
 
 
-def _gives_no_text(term: FilterTerm, *, in_full: bool) -> bool:
+def _gives_no_text(term: FilterTerm) -> bool:
     if (types := term.built_in) is not None:
-        return types.gives in (_WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT)
+        return types.gives in _WITHOUT_TEXT
     return term.is_test
 
 
-def may_hold_text(schema: JsonValue, depth: int = 0, *, in_full: bool = False) -> bool:
-    """Whether a value of that schema may hold text other than what the schema lists.
-
-    Args:
-        in_full: Whether numbers and lists count as text, too: a list of letters, and a number of
-            any size, can spell one.
-    """
+def may_hold_text(schema: JsonValue, depth: int = 0) -> bool:
+    """Whether a value of that schema may hold text other than what the schema lists."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return True
     if "enum" in schema or "const" in schema:
         return False
     kind = schema.get("type")
     kinds = set(kind) if isinstance(kind, list | tuple) else {kind}
-    known = _WITHOUT_NUMBERS if in_full else _WITHOUT_TEXT | {"array"}
-    if not kinds <= known | {"object"}:
+    if not kinds <= _WITHOUT_TEXT | {"array", "object"}:
         return True
     if "array" in kinds and (
         "prefixItems" in schema or may_hold_text(schema.get("items"), depth + 1)
     ):
         return True
-    return "object" in kinds and _has_text_member(schema, depth, in_full=in_full)
+    return "object" in kinds and _has_open_member(
+        schema, lambda each: may_hold_text(each, depth + 1)
+    )
 
 
-def _has_text_member(schema: Mapping[str, JsonValue], depth: int, *, in_full: bool) -> bool:
+MOST_ENDORSED_NUMBERS: Final = 1_000_000
+"""Values of an integer that is a closed answer."""
+
+
+def is_closed(schema: JsonValue, depth: int = 0) -> bool:
+    """Whether a value of that schema is one of few that the schema lists: a truth value, null, one
+    of listed values, an integer between two bounds; or an object of these.
+    """
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        return False
+    if "enum" in schema or "const" in schema:
+        return True
+    if isinstance(parts := schema.get("anyOf"), list | tuple):
+        return bool(parts) and all(is_closed(each, depth + 1) for each in parts)
+    kind = schema.get("type")
+    kinds = set(kind) if isinstance(kind, list | tuple) else {kind}
+    if not kinds <= {"boolean", "null", "integer", "object"}:
+        return False
+    if "integer" in kinds and not _is_bounded(schema):
+        return False
+    return "object" not in kinds or not _has_open_member(
+        schema, lambda each: not is_closed(each, depth + 1)
+    )
+
+
+def _is_bounded(schema: Mapping[str, JsonValue]) -> bool:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return False
+    return high - low < MOST_ENDORSED_NUMBERS
+
+
+def _has_open_member(schema: Mapping[str, JsonValue], is_open: Callable[[JsonValue], bool]) -> bool:
     members = schema.get("properties")
     if schema.get("additionalProperties") is not False or "patternProperties" in schema:
         return True
     known = members.values() if isinstance(members, Mapping) else ()
-    return any(may_hold_text(each, depth + 1, in_full=in_full) for each in known)
+    return any(map(is_open, known))

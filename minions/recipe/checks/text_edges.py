@@ -1,5 +1,5 @@
-"""Where the text of one step can reach another one: by templates, appended outputs, a shared
-conversation, feedback.
+"""What of one step can reach another one: by templates, appended outputs, a shared conversation,
+feedback; by what decides whether and how often a step runs.
 
 A way on which a person approved what passes is not among them: an `ask` step shows the value, and
 the reader runs only by its answer.
@@ -7,21 +7,23 @@ the reader runs only by its answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from itertools import islice, pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.shapes import ANYTHING, Shape
 from minions.recipe.checks.sources import carried_references, may_hold_text
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Templates
-from minions.recipe.expressions.terms import Path
-from minions.recipe.expressions.values import Reference, TemplateError
+from minions.recipe.expressions.terms import Logic, Not, Path, Term
+from minions.recipe.expressions.values import Meter, Reference, TemplateError
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
@@ -33,6 +35,21 @@ WORK: Final = ""
 """The slot of what a step works on."""
 DECISION: Final = " decision"
 """The slot of the arguments of a `decision_tool`; no input is called so."""
+CONTROL: Final = " control"
+"""The slot of what decides whether and how often a step runs."""
+ENDORSED_OUTPUT: Final = "output"
+
+
+class Follow(Enum):
+    """What counts as coming from a text."""
+
+    WORDS = 1
+    """Its words themselves: what a prompt puts within borders."""
+    INFLUENCE = 2
+    """Whatever depends on it, also a number and a choice, apart from what the recipe endorses."""
+    ALL = 3
+    """As `INFLUENCE`; no endorsement counts, and no question of the recipe is an approval, since
+    its author chose what a person is asked and what comes of the answer."""
 
 
 class Edge(NamedTuple):
@@ -43,49 +60,102 @@ class Edge(NamedTuple):
     """What it becomes there: `WORK`, `DECISION`, or the name of a nested recipe's input."""
 
 
-class _Read(NamedTuple):
+_STATUS: Final = Shape.of({"enum": ["completed", "failed", "skipped"]})
+
+
+class Read(NamedTuple):
     """What a reference reads."""
 
     source: Source
     shape: Shape
+    is_endorsed: bool = False
 
 
 class Names:
     """The steps and inputs of a recipe by the names that templates use."""
 
-    def __init__(self, recipe: AgentRecipe) -> None:
+    def __init__(self, recipe: AgentRecipe, follow: Follow = Follow.WORDS) -> None:
         self.recipe = recipe
+        self.follow = follow
         self.ids = {step.id: at for at, step in enumerate(recipe.steps)}
         self._saved: dict[str, list[int]] = {}
+        self._going_back: list[int] = []
+        """The steps whose errors others read as `feedback`."""
         for at, step in enumerate(recipe.steps):
             if isinstance(step, StepSpec) and step.save_as is not None:
                 self._saved.setdefault(step.save_as, []).append(at)
+            if isinstance(step, StepSpec) and step.on_error.action is OnError.GOTO:
+                self._going_back.append(at)
 
-    def read(self, reference: Reference) -> Iterator[_Read]:
-        """What a reference reads, apart from `loop`; a step's status is no text."""
+    def read(self, reference: Reference) -> Iterator[Read]:
+        """What a reference reads, apart from `loop`."""
         path = reference.path
         if path[0] == "inputs":
             yield from self._inputs(path)
             return
-        is_full = path[0] == "steps"
-        if is_full and (len(path) < 3 or path[2] == "status"):
+        if path[0] == "feedback":
+            yield from (Read(at, ANYTHING) for at in self._going_back)
             return
+        is_full = path[0] == "steps"
         name, rest = reference.step_name, path[3:] if is_full else path[1:]
+        part = path[2] if is_full and len(path) > 2 else "" if is_full else "output"
         found = [self.ids[name]] if name in self.ids else self._saved.get(name, [])
         for at in found:
-            shape = ANYTHING if is_full and path[2] != "output" else self._shape(at).at(rest)
-            yield _Read(at, shape)
+            if part == "output":
+                yield Read(at, self._shape(at).at(rest), self.is_endorsed(at, rest))
+            else:
+                shape = _STATUS if part == "status" else ANYTHING
+                yield Read(at, shape, part == "status" and self.is_endorsed(at))
+
+    def is_endorsed(self, at: int, rest: Sequence[str | int] = ()) -> bool:
+        """Whether the recipe says that this part of a step's output is harmless, whatever it is
+        made of: a closed answer.
+        """
+        step = self.recipe.steps[at]
+        said = step.endorse if isinstance(step, StepSpec) else ()
+        return bool(said) and (
+            ENDORSED_OUTPUT in said or (bool(rest) and f"{ENDORSED_OUTPUT}.{rest[0]}" in said)
+        )
 
     def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
         """The steps and inputs that these references read, whatever they take from them."""
         for reference in references:
             yield from (each.source for each in self.read(reference))
 
-    def _inputs(self, path: tuple[str | int, ...]) -> Iterator[_Read]:
+    def carried(self, value: JsonValue) -> Iterable[Reference]:
+        """The references of a value's templates of which something is in the rendered one."""
+        if self.follow is Follow.WORDS:
+            return carried_references(value, self.recipe.templates)
+        try:
+            return self.recipe.templates.compile(value).references
+        except TemplateError:  # reported where the recipe was read
+            return ()
+
+    def is_harmless(self, read: Read) -> bool:
+        """Whether nothing that is followed is in what was read."""
+        if self.follow is Follow.WORDS:
+            return not may_hold_text(read.shape.node)
+        return read.is_endorsed and self.follow is not Follow.ALL
+
+    def output(self) -> Iterator[Source]:
+        """Of what the output of the recipe is made; where it declares none, any step may be the
+        last one that ended.
+        """
+        if self.recipe.output is None:
+            for at in reversed(range(len(self.recipe.steps))):
+                if not self.is_harmless(Read(at, ANYTHING, self.is_endorsed(at))):
+                    yield at
+            return
+        for reference in self.carried(self.recipe.output):
+            for read in self.read(reference):
+                if not self.is_harmless(read):
+                    yield read.source
+
+    def _inputs(self, path: tuple[str | int, ...]) -> Iterator[Read]:
         names = [str(path[1])] if len(path) > 1 else list(self.recipe.inputs)
         for name in names:
             if (spec := self.recipe.inputs.get(name)) is not None:
-                yield _Read(name, Shape.of(spec.schema).at(path[2:]))
+                yield Read(name, Shape.of(spec.schema).at(path[2:]))
 
     def _shape(self, at: int) -> Shape:
         step = self.recipe.steps[at]
@@ -95,34 +165,81 @@ class Names:
 
 
 def text_edges(
-    recipe: AgentRecipe, tools: Mapping[str, ToolSpec], *, in_full: bool = False
+    recipe: AgentRecipe, tools: Mapping[str, ToolSpec], follow: Follow
 ) -> Mapping[Source, Sequence[Edge]]:
-    """For each step and input, the steps that its text reaches directly without an approval.
+    """For each step and input, the steps that it reaches directly without an approval.
 
     Args:
         tools: The tools of the recipe, by full name.
-        in_full: Whether no question of the recipe is an approval, since its author chose what a
-            person is asked and what comes of the answer; and numbers and lists count as text.
     """
-    names = Names(recipe)
-    approvals = None if in_full else Approvals.of(recipe, names.sources)
+    names = Names(recipe, follow)
+    approvals = None if follow is Follow.ALL else Approvals.of(recipe, names.sources)
     edges: dict[Source, dict[Edge, None]] = {}
-    for source, edge in _edges(recipe, names, tools, in_full=in_full):
+    for source, edge in _edges(names, tools):
         if approvals is None or not approvals.cut(source, edge.reader):
             edges.setdefault(source, {})[edge] = None
     return {source: tuple(found) for source, found in edges.items()}
 
 
-def _edges(
-    recipe: AgentRecipe, names: Names, tools: Mapping[str, ToolSpec], *, in_full: bool
-) -> Iterator[tuple[Source, Edge]]:
+def _edges(names: Names, tools: Mapping[str, ToolSpec]) -> Iterator[tuple[Source, Edge]]:
+    recipe = names.recipe
     for at, step in enumerate(recipe.steps):
         if isinstance(step, StepSpec):
-            for source, slot in StepReads(names, step, tools, in_full).all():
+            reads = StepReads(names, step, tools)
+            for source, slot in reads.all():
                 yield source, Edge(at, slot)
             if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
                 yield at, Edge(names.ids[step.on_error.goto], WORK)
+            if names.follow is not Follow.WORDS:
+                yield from _control_edges(at, reads)
     yield from _list_shared(recipe)
+
+
+def _control_edges(at: int, reads: StepReads) -> Iterator[tuple[Source, Edge]]:
+    """What decides whether and how often a step runs, and others after it."""
+    names, step, recipe = reads.names, reads.step, reads.names.recipe
+    for source in reads.control():
+        yield source, Edge(at, CONTROL)
+    if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
+        for other in _run_again(recipe, names.ids[step.on_error.goto], at):
+            yield at, Edge(other, CONTROL)
+    if not isinstance(recipe.graph, Mapping) or len(recipe.graph.get(step.id, ())) < 2:
+        return
+    chosen = _chosen(GraphPaths.of(list(names.ids), recipe.graph), at)
+    for source in reads.route():
+        yield from ((source, Edge(other, CONTROL)) for other in chosen)
+
+
+def _run_again(recipe: AgentRecipe, target: int, failed: int) -> Iterator[int]:
+    """The steps that run once more where one fails and its `on_error` goes back to `target`."""
+    yield from range(target, failed + 1)
+    again = {recipe.steps[target].id}
+    for at, step in enumerate(recipe.steps):
+        if isinstance(step, StepSpec) and not again.isdisjoint((*step.depends_on, *step.after)):
+            again.add(step.id)
+            yield at
+
+
+def _chosen(paths: GraphPaths, at: int) -> Sequence[int]:
+    """The steps of a transition graph that a choice after one of them decides about: those that
+    some run passes after it and another one does not, or passes more often.
+    """
+    after = paths.after(at)
+    return [each for each in sorted(after) if at in after or _may_end_without(paths, at, each)]
+
+
+def _may_end_without(paths: GraphPaths, at: int, step: int) -> bool:
+    """Whether a run may end after `at` without passing `step`."""
+    found, pending = {at}, [at]
+    while pending:
+        here = pending.pop()
+        if here in paths.ends:
+            return True
+        for other in paths.following[here]:
+            if other != step and other not in found:
+                found.add(other)
+                pending.append(other)
+    return False
 
 
 def _list_shared(recipe: AgentRecipe) -> Iterator[tuple[Source, Edge]]:
@@ -150,8 +267,6 @@ class StepReads(Struct, frozen=True):
     names: Names
     step: StepSpec
     tools: Mapping[str, ToolSpec]
-    in_full: bool = False
-    """As the argument `in_full` of `text_edges`."""
 
     @property
     def _templates(self) -> Templates:
@@ -170,11 +285,56 @@ class StepReads(Struct, frozen=True):
 
     def _work(self) -> Iterator[Source]:
         yield from self._list_carried(self.step.sources)
+        if self.names.follow is not Follow.WORDS:  # whether it fails
+            yield from self.sources(self._conditions(self.step.checks))
         if not self.step.asks_model and not self._fills_in():
             return
-        control = set(self.names.sources(control_references(self.step, self._templates)))
+        control = set(self.names.sources(self._control_references()))
         shown = (self.names.ids[each] for each in self.step.declared if each in self.names.ids)
-        yield from (at for at in shown if at not in control)
+        for at in shown:
+            read = Read(at, ANYTHING, self.names.is_endorsed(at))
+            if at not in control and not self.names.is_harmless(read):
+                yield at
+
+    def control(self) -> Iterator[Source]:
+        """What decides whether and how often the step runs."""
+        yield from self.sources(self._control_references(self._endorsed))
+
+    def _control_references(self, endorsed: Sequence[str] = ()) -> Iterator[Reference]:
+        step = self.step
+        if step.when is not None and "when" not in endorsed:
+            yield from self._conditions([step.when])
+        if step.repeat is not None and "loop" not in endorsed:
+            yield from self._conditions([step.repeat.condition])
+        if step.loop is not None and "loop" not in endorsed:
+            try:
+                yield from self._templates.compile(step.loop.over).references
+            except TemplateError:  # reported where the recipe was read
+                return
+
+    def _conditions(self, conditions: Sequence[str]) -> Iterator[Reference]:
+        try:
+            for condition in conditions:
+                yield from self._templates.compile_condition(condition).references
+        except TemplateError:  # reported where the recipe was read
+            return
+
+    def route(self) -> Iterator[Source]:
+        """What decides which step comes after it in a transition graph."""
+        if "route" in self._endorsed:
+            return
+        at = self.names.ids[self.step.id]
+        route = self.step.route
+        is_value = route is not None and self._templates.compile(route).is_whole
+        read = Read(at, ANYTHING, self.names.is_endorsed(at))
+        if not is_value and not self.names.is_harmless(read):
+            yield at
+        if route is not None:
+            yield from self._list_carried(route)
+
+    @property
+    def _endorsed(self) -> Sequence[str]:
+        return self.step.endorse if self.names.follow is not Follow.ALL else ()
 
     def _fills_in(self) -> bool:
         """Whether a model that is shown outputs always fills in a parameter."""
@@ -185,43 +345,30 @@ class StepReads(Struct, frozen=True):
 
     def _list_carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
         plain = list(value) if isinstance(value, tuple) else value
-        yield from self.sources(carried_references(plain, self._templates, in_full=self.in_full))
+        yield from self.sources(self.names.carried(plain))
 
     def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
-        """Where the text comes from that these references give the step."""
+        """Where that comes from which these references give the step."""
         for reference in references:
             for read in self._read(reference):
-                if may_hold_text(read.shape.node, in_full=self.in_full):
+                if not self.names.is_harmless(read):
                     yield read.source
 
-    def _read(self, reference: Reference) -> Iterator[_Read]:
+    def _read(self, reference: Reference) -> Iterator[Read]:
         if reference.path[0] == "loop" and self.step.repeat is not None:
-            yield _Read(self.names.ids[self.step.id], ANYTHING)  # what an earlier attempt gave
+            yield Read(self.names.ids[self.step.id], ANYTHING)  # what an earlier attempt gave
         if reference.path[0] != "loop" or "loop" in self.names.ids:
             yield from self.names.read(reference)
         elif reference.path[1:2] != ("index",) and self.step.loop is not None:
             yield from self._items(self.step.loop.over, reference.path[2:])
 
-    def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[_Read]:
+    def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[Read]:
         """What an item of the step's loop is taken from."""
         is_plain = isinstance(self._templates.compile(over).term, Path)
-        for reference in carried_references(over, self._templates, in_full=self.in_full):
+        for reference in self.names.carried(over):
             for read in self.names.read(reference):
                 shape = read.shape.items().at(rest) if is_plain else ANYTHING
-                yield _Read(read.source, shape)
-
-
-def control_references(step: StepSpec, compiled: Templates) -> Iterator[Reference]:
-    """What decides whether and how often a step runs."""
-    conditions = (step.when, step.repeat.condition if step.repeat is not None else None)
-    try:
-        for condition in conditions:
-            if condition is not None:
-                yield from compiled.compile_condition(condition).references
-        if step.loop is not None:
-            yield from compiled.compile(step.loop.over).references
-    except TemplateError:  # reported where the recipe was read
-        return
+                yield Read(read.source, shape, read.is_endorsed)
 
 
 # --- approvals by a person between steps ---------------------------------------------------------
@@ -243,6 +390,8 @@ class Approvals(Struct, frozen=True):
     """By step and input: the questions that show its value."""
     needs: Sequence[int]
     """By step: the questions without whose answer it does not run."""
+    bits: Mapping[int, int] = {}
+    """By step: its own question."""
 
     @classmethod
     def of(cls, recipe: AgentRecipe, sources: _Sources) -> Approvals:
@@ -264,11 +413,16 @@ class Approvals(Struct, frozen=True):
             assert isinstance(step, StepSpec)  # noqa: S101  # as selected
             for source in sources(carried_references(list(step.sources), recipe.templates)):
                 shown[source] = shown.get(source, 0) | bits[at]
-        return cls(shown, _needs(recipe, bits, sources))
+        return cls(shown, _needs(recipe, bits, sources), bits)
 
     def cut(self, source: int | str, reader: int) -> bool:
-        """Whether somebody saw the value of `source` and decided whether `reader` runs."""
-        return bool(self.needs) and bool(self.shown.get(source, 0) & self.needs[reader])
+        """Whether somebody saw the value of `source` and decided whether `reader` runs; or the
+        source is that decision.
+        """
+        if not self.needs:
+            return False
+        own = self.bits.get(source, 0) if isinstance(source, int) else 0
+        return bool((self.shown.get(source, 0) | own) & self.needs[reader])
 
 
 def _approves_itself(step: StepSpec) -> bool:
@@ -286,7 +440,7 @@ def _is_refusal(value: JsonValue) -> bool:
 
 
 def _needs(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> list[int]:
-    own = [_own_needs(step, bits, sources, recipe.templates) for step in recipe.steps]
+    own = [_own_needs(step, bits, recipe, sources) for step in recipe.steps]
     if recipe.graph is not None:
         return _with_graph(recipe, own, bits)
     needs = own
@@ -296,28 +450,77 @@ def _needs(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> l
 
 
 def _own_needs(
-    step: object, bits: Mapping[int, int], sources: _Sources, compiled: Templates
+    step: object, bits: Mapping[int, int], recipe: AgentRecipe, sources: _Sources
 ) -> int:
-    """The questions whose answers the step itself reads."""
+    """The questions to which an answer can be that the step does not run."""
     if not isinstance(step, StepSpec):
         return 0
-    read = {each for each in sources(_references(step, compiled)) if isinstance(each, int)}
-    return sum(bits.get(at, 0) for at in read)
-
-
-def _references(step: StepSpec, compiled: Templates) -> Iterator[Reference]:
-    """Everything that the step reads, also in its conditions."""
-    repeat = step.repeat.condition if step.repeat is not None else None
-    conditions = [step.when, repeat, *step.checks]
-    values = [*step.sources, step.loop.over if step.loop is not None else None]
+    needs = 0
     try:
-        for condition in conditions:
-            if condition is not None:
-                yield from compiled.compile_condition(condition).references
-        for value in values:
-            yield from compiled.compile(value).references
+        for condition in (step.when, *step.checks):
+            compiled = recipe.templates.compile_condition(condition or "true")
+            for at in {each for each in sources(compiled.references) if isinstance(each, int)}:
+                ask = recipe.steps[at]
+                if at in bits and isinstance(ask, StepSpec) and _can_refuse(ask, compiled.term):
+                    needs |= bits[at]
     except TemplateError:  # reported where the recipe was read
+        return needs
+    return needs
+
+
+_MOST_ANSWERS: Final = 64
+"""Refusing answers that are tried."""
+
+
+def _can_refuse(ask: StepSpec, condition: Term) -> bool:
+    """Whether the condition is false for an answer that refuses, whatever else it reads."""
+    names = {name for name in (ask.id, ask.save_as) if name is not None}
+    for answer in islice(_refusals(ask.declared_output or {"type": "string"}), _MOST_ANSWERS):
+        whole: JsonValue = {"output": answer, "status": "completed"}
+        scope: dict[str, JsonValue] = dict.fromkeys(names, answer)
+        if _truth(condition, names, {**scope, "steps": {ask.id: whole}}) is False:
+            return True
+    return False
+
+
+def _refusals(schema: JsonValue) -> Iterator[JsonValue]:
+    """Answers of a form that refuse: false, zero, nothing, and words such as `no`."""
+    if not isinstance(schema, Mapping):
         return
+    listed = schema.get("enum")
+    kind = schema.get("type")
+    if isinstance(listed, list | tuple):
+        yield from [each for each in listed if _is_refusal(each)] or listed
+    elif kind == "object" or "properties" in schema:
+        members = schema.get("properties")
+        known = members if isinstance(members, Mapping) else {}
+        choices = [list(islice(_refusals(each), _MOST_ANSWERS)) for each in known.values()]
+        yield from (dict(zip(known, each, strict=True)) for each in product(*choices))
+    elif kind == "array":
+        yield []
+    elif kind in ("integer", "number"):
+        yield 0
+    elif kind == "boolean":
+        yield False
+    else:
+        yield from ("", *sorted(_REFUSALS))
+
+
+def _truth(term: Term, names: Container[str], scope: Mapping[str, JsonValue]) -> bool | None:
+    """Whether an expression is true where only these names are known; None: it depends."""
+    if isinstance(term, Not):
+        inner = _truth(term.operand, names, scope)
+        return None if inner is None else not inner
+    if isinstance(term, Logic):
+        sides = {_truth(each, names, scope) for each in term.operands}
+        deciding = not term.is_and
+        return deciding if deciding in sides else None if None in sides else term.is_and
+    if any(each.step_name not in names for each in term.references()):
+        return None
+    try:
+        return bool(term.value(scope, Meter()))
+    except MinionsError:  # then the step fails, and does nothing
+        return False
 
 
 def _after_asserts(recipe: AgentRecipe, own: Sequence[int]) -> Iterator[int]:
@@ -359,13 +562,22 @@ def _with_graph(recipe: AgentRecipe, own: list[int], bits: Mapping[int, int]) ->
     paths = GraphPaths.of([step.id for step in recipe.steps], edges)
     needs = list(own)
     for at, step in enumerate(recipe.steps):
-        mask = bits.get(at, 0) if len(paths.following[at]) > 1 else 0
+        mask = bits.get(at, 0) if _is_chosen_by_answer(recipe, step) else 0
         if isinstance(step, StepSpec) and _must_hold(step):
             mask |= own[at]
         if mask and sum(map(bool, needs)) < _MOST_IN_GRAPH:
             for other in _behind(paths, at):
                 needs[other] |= mask
     return needs
+
+
+def _is_chosen_by_answer(recipe: AgentRecipe, step: StepSpec | Step[object]) -> bool:
+    """Whether the answer to a question alone says which step comes after it."""
+    if not isinstance(step, StepSpec) or step.route is None:
+        return False
+    route = recipe.templates.compile(step.route)
+    is_own = all(each.step_name in (step.id, step.save_as) for each in route.references)
+    return route.is_whole and bool(route.references) and is_own
 
 
 def _behind(paths: GraphPaths, step: int) -> Iterator[int]:

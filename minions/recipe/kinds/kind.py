@@ -37,6 +37,7 @@ class CommonKeys(TypedDict):
     decision_tool: DecisionToolSpec | None
     save_as: str | None
     optional: bool
+    endorse: tuple[str, ...]
     timeout_s: float | None
     cache: bool
     idle_timeout_s: float | None

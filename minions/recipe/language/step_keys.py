@@ -121,6 +121,15 @@ STEP: Final = Table(
             pattern=STEP_PATTERN,
         ),
         flag_key("optional", "Whether the run continues if the step fails."),
+        Key(
+            name="endorse",
+            description="What of the step counts as free of strangers' words although they "
+            "influence it, as its author answers for: `output`, `output.FIELD`, `when`, `loop`, "
+            "`route`, or a list of these. An output is a truth value, one of listed words, or a "
+            "whole number between two bounds.",
+            types=("string", "array"),
+            shape=TEXTS,
+        ),
         text_key(
             "route",
             "Chooses among several next steps in `graph`: a template of the step's id, or a "

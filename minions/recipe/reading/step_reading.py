@@ -341,6 +341,11 @@ def _on_error(section: Section) -> OnErrorSpec:
     return OnErrorSpec(action=OnError(str(value)) if value is not None else OnError.FAIL)
 
 
+def _endorsed(section: Section) -> tuple[str, ...]:
+    value = section.plain("endorse")
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),) if value else ()
+
+
 def _seconds(section: Section, name: str) -> float | None:
     value = section.plain(name)
     return value if isinstance(value, int | float) else None
@@ -364,6 +369,7 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> CommonKeys:
         decision_tool=_decision_tool(step.decision),
         save_as=step.save_as,
         optional=section.plain("optional") is True,
+        endorse=_endorsed(section),
         timeout_s=_seconds(section, "timeout_s"),
         cache=section.plain("cache") is True,
         idle_timeout_s=_seconds(section, "idle_timeout_s"),

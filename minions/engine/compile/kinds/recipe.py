@@ -93,20 +93,28 @@ def _is_untrusted(spec: RecipeSpec, template: Template, parts: BuildParts) -> bo
     return any(parts.untrusted.is_in(spec, term) for term in template.terms())
 
 
-def _with_untrusted(recipe: AgentRecipe, names: Sequence[str]) -> AgentRecipe:
+def _with_untrusted(
+    recipe: AgentRecipe, untrusted: Sequence[str], influenced: Sequence[str]
+) -> AgentRecipe:
     """The recipe with these inputs declared untrusted, so that its prompts show them so."""
-    known = {name: recipe.inputs[name] for name in names if name in recipe.inputs}
-    if not known:
-        return recipe
-    marked = {name: evolve(spec, is_untrusted=True) for name, spec in known.items()}
-    return evolve(recipe, inputs={**recipe.inputs, **marked})
+    marked = {
+        name: evolve(
+            spec,
+            is_untrusted=spec.is_untrusted or name in untrusted,
+            is_influenced=spec.is_influenced or name in influenced,
+        )
+        for name, spec in recipe.inputs.items()
+        if name in untrusted or name in influenced
+    }
+    return evolve(recipe, inputs={**recipe.inputs, **marked}) if marked else recipe
 
 
 class _RecipeCompiler(StepCompiler[RecipeSpec]):
     def build(self, spec: RecipeSpec, parts: BuildParts) -> RecipeStep:
         given = {name: parts.templates.compile(value) for name, value in spec.given.items()}
         marked = [name for name, template in given.items() if _is_untrusted(spec, template, parts)]
-        recipe = _with_untrusted(spec.recipe, marked)
+        influenced = [name for name in given if parts.untrusted.influences(spec.id, name)]
+        recipe = _with_untrusted(spec.recipe, marked, influenced)
         made_of = {name: template.inputs_read() for name, template in given.items()}
         return RecipeStep(id=spec.id, spec=spec, given=given, recipe=recipe, made_of=made_of)
 

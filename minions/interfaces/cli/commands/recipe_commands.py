@@ -131,6 +131,7 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     yield from _section("models", [_model_words(one) for one in found.models])
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
     yield from _if_any("untrusted text", [_flow_words(one) for one in found.flows])
+    yield from _if_any("endorsed", list(found.endorsed))
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
     yield from _prompt_lines(prompts)
@@ -309,6 +310,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
             }
             for flow in found.flows
         ],
+        "endorsed": list(found.endorsed),
         "code": list(found.code),
         "models": [
             {"name": one.name, "steps": list(one.steps), "fills_in": one.fills_in}
