@@ -164,6 +164,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "recipes": [],
         "registered_steps": [],
         "untrusted_flows": [],
+        "endorsed": [],
         "code": [],
         "models": [{"name": None, "steps": [], "fills_in": {"post": ["text"]}}],
         "questions": [],

@@ -49,7 +49,7 @@ def test_a_recipe_can_ask_for_it_and_so_can_the_configuration(cli: Cli, write: W
 ASKED = RECIPE.replace(
     "  - {id: post,",
     "  - {id: ok, ask: 'Send {{ fetch.body }}?', form: {yes: boolean}}\n"
-    "  - {id: post, when: 'ok.yes or not ok.yes',",
+    "  - {id: post, when: 'ok.yes',",
 )
 
 

@@ -425,8 +425,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("recipe/test_carried_text.py",),
         places=frozenset(
             {
-                *("carried_references", "carried_by", "_gives_no_text"),
-                *("may_hold_text", "_has_text_member"),
+                *("carried_by", "_gives_no_text", "may_hold_text"),
+                *("is_closed", "_is_bounded", "_has_open_member"),
             }
         ),
     ),
@@ -508,7 +508,16 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 *("check_untrusted_flows", "_check_recorded_examples", "_check_system_prompt"),
-                *("UntrustedText", "_has_untrusted_input", "_declared"),
+                *("UntrustedText", "_has_untrusted_input", "_declared", "_endorsement_problems"),
+            }
+        ),
+    ),
+    "recipe/checks/text_edges.py": Guard(
+        tests=("recipe/test_untrusted_flows.py", "engine/test_strangers_words.py"),
+        places=frozenset(
+            {
+                *("_control_edges", "_run_again", "_chosen", "_may_end_without"),
+                *("_can_refuse", "_refusals", "_truth", "_is_chosen_by_answer"),
             }
         ),
     ),
