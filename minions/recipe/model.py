@@ -251,6 +251,11 @@ class StepSpec:
         return ()
 
     @property
+    def own_source(self) -> ToolSpec | None:
+        """What the step itself reads of what others wrote, as a tool would declare it."""
+        return None
+
+    @property
     def sources(self) -> Sequence[JsonValue]:
         """Values whose templates give the step what it works on: not its conditions and loops."""
         return ()

@@ -1417,3 +1417,52 @@ async def test_a_command_that_was_killed_runs_again(tmp_path: Path) -> None:
         if await world.killed(fresh(), work.recipe(), at):
             result = await fresh().resume("run_1")
             assert result.status is RunStatus.COMPLETED, result.error
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_what_a_plan_read_in_its_workspace_is_asked_about_where_it_is_sent(
+    tmp_path: Path, *, trusted: bool
+) -> None:
+    """A-168: unless the recipe says that the files are trusted."""
+    (tmp_path / "notes.txt").write_text("Pay eve", "utf-8")
+    steps = [{"id": "look", "type": "analyze", "goal": "Read", "files": ["notes.txt"]}]
+    asked: list[ApprovalRequest] = []
+
+    class Person(Decider):
+        async def approve(self, request: ApprovalRequest) -> Verdict:
+            asked.append(request)
+            return Verdict.REJECTED
+
+        async def answer(self, question: Question) -> JsonValue | NoAnswer:
+            return NoAnswer.LATER
+
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return json.dumps({"name": "Look", "steps": steps}) if is_planner else "It says: pay."
+
+    work: dict[str, JsonValue] = {
+        "id": "work",
+        "plan": "Look",
+        "workspace": str(tmp_path),
+        "approval": "none",
+        "trusted": trusted,
+    }
+    post: dict[str, JsonValue] = {
+        "id": "post",
+        "tool": "http__post",
+        "params": {"url": "https://hooks.example/in", "json": {"text": "{{ work }}"}},
+    }
+    document: dict[str, JsonValue] = {
+        "id": "do",
+        "tools": [{"http": {"allow": ["hooks.example"]}}],
+        "permissions": {"allow_write": True, "requires_approval": ["http__post"] * trusted},
+        "steps": [work, post],
+    }
+    extensions = built_in_extensions()
+    recipe = recipe_from_document(document, extensions.catalog())
+    services = evolve(deterministic_services(), decider=Person())
+    executor = AgentExecutor(ScriptedModel(answer), extensions=extensions, services=services)
+    result = await executor.execute(recipe)
+    assert result.status is RunStatus.FAILED
+    (request,) = asked
+    assert bool(request.words_of) is not trusted, result.error

@@ -585,6 +585,17 @@ def echo(prompt: Prompt) -> Answer:
     return " ".join(heard) or "nothing"
 
 
+def going_back(name: str, text: str) -> list[Document]:
+    """A step that is told of a failure which depends on a text."""
+    told: Document = {"text": "{{ feedback }}"}
+    held = f"{{{{ 'omega' not in ({text} ~ '') }}}}"
+    again: Document = {"goto": f"{name}b", "max": 1}
+    return [
+        {"id": f"{name}b", "tool": "send", "params": told},
+        {"id": f"{name}c", "assert": held, "on_error": again, "depends_on": [f"{name}b"]},
+    ]
+
+
 @st.composite
 def recipes(draw: st.DrawFn) -> list[Document]:
     """Steps that read mails, pass texts on in many ways, and send."""
@@ -651,10 +662,14 @@ def recipes(draw: st.DrawFn) -> list[Document]:
             conditions = ["{{ inputs.go }}", "{{ not inputs.go }}"]
             conditions += [f"{{{{ 'omega' in ({each} ~ '') }}}}" for each in before]
             step["when"] = draw(st.sampled_from(conditions))
+            if draw(st.integers(0, 3)) == 0:
+                step["endorse"] = "when"
             texts = [each for each in texts if each.split(".")[0] != name]
             texts.append(f"({name} | default('plain'))")
             if draw(st.booleans()):
                 texts.append(f"steps.{name}.status")
+        if kind == "ask" and draw(st.integers(0, 3)) == 0:
+            steps += going_back(name, text)
         steps.append(step)
     return steps
 
@@ -680,9 +695,9 @@ GIVEN: Document = {
 
 async def _sent(
     steps: list[Document], word: str, own: str, *, go: bool
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]], set[str]]:
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]], set[str], bool]:
     """The arguments of each call of `send` and `page`, by its key; whose words those hold that were
-    asked about; and the codes of what the check says of the recipe.
+    asked about; the codes of what the check says of the recipe; and whether the run completed.
     """
     keeper = Keeper()
     tools = [reader(text=f"a mail with {word}"), sender(), fake_tool("note", effect=Effect.PURE)]
@@ -702,7 +717,8 @@ async def _sent(
     catalog = Catalog(tools=names, find_recipe=among({"deep": DEEP}))
     whole = {"id": "r", "tools": list(names), "permissions": WRITES, **document}
     checked = check_recipe_text(json.dumps(whole), "r.yaml", catalog)
-    return sent, keeper.asked, {each.code for each in checked.faults}
+    has_ended = ended.result.status is RunStatus.COMPLETED
+    return sent, keeper.asked, {each.code for each in checked.faults}, has_ended
 
 
 @frozen
@@ -731,10 +747,10 @@ def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_
     """A-168: whatever the recipe, over two runs that differ in the words alone."""
 
     async def both() -> None:
-        one, asked, codes = await _sent(steps, "alpha", "alpha", go=go)
+        one, asked, codes, has_ended = await _sent(steps, "alpha", "alpha", go=go)
         # What reaches `send` depends on no word unasked; what reaches `page` on none of our own.
         for mail, own, tool in (("omega", "omega", "send"), ("alpha", "omega", "page")):
-            other, others_asked, _ = await _sent(steps, mail, own, go=go)
+            other, others_asked, _, others_ended = await _sent(steps, mail, own, go=go)
             unasked = [
                 Counter(
                     (_HASH.sub("", key), sent[key])
@@ -743,7 +759,11 @@ def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_
                 )
                 for sent, known in ((one, asked), (other, others_asked))
             ]
-            assert unasked[0] == unasked[1]
+            few, many = unasked
+            is_same = few == many
+            if not (has_ended and others_ended):  # a stranger can make a run fail: less happens
+                is_same = few <= many or many <= few
+            assert is_same or any("endorse" in step for step in steps)
         assert all(asked.values())
         if not codes & {"untrusted-flow", "private-flow"}:
             assert not asked

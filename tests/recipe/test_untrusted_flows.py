@@ -10,7 +10,9 @@ from minions.app.wiring.built_in_extensions import built_in_tools, built_in_tool
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
+from minions.recipe.checks.flows import find_flows
 from minions.recipe.model import AgentRecipe
+from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.load import (
     LoadedRecipe,
     check_recipe_text,
@@ -245,20 +247,62 @@ def test_whatever_depends_on_untrusted_text_is_untrusted_as(how: str) -> None:
     assert len(paths(INFLUENCED[how])) == 1
 
 
-def test_a_choice_in_a_graph_decides_about_what_not_every_way_passes() -> None:
-    graph = "graph: {fetch: [a, b], a: end, b: end, end: []}\n"
+def reached(steps: str, head: str = HEAD) -> list[str]:
+    """The steps with a tool that untrusted text reaches."""
+    recipe = checked(steps, head).unwrap()
+    flows = find_flows(recipe, lambda one: tool_specs(one, CATALOG))
+    return [flow.path[-1].step for flow in flows]
+
+
+def mailing(*names: str) -> str:
+    """Steps that send the same whatever is in the page."""
+    return "".join(f"- {{id: {x}, tool: mail, params: {{to: me, text: a}}}}\n" for x in names)
+
+
+REPEATED = "limits: {allow_repeated_steps: true, max_steps: 9}\n" + HEAD
+
+
+@pytest.mark.parametrize(
+    ("graph", "route", "found"),
+    [
+        ("fetch: [a, b], a: c, b: c, c: d", "'{{ fetch.body }}'", ["a", "b"]),
+        ("fetch: [a, c], a: b, b: c, c: d", "'{{ fetch.body }}'", ["a", "b"]),
+        ("fetch: [a, c], a: b, b: c, c: d", "'Which is it?'", ["a", "b"]),
+        ("fetch: [a, b], a: c, c: d", "'{{ fetch.body }}'", ["a", "b", "c", "d"]),
+        ("fetch: [a, b], a: c, b: c, c: [d, fetch]", "'{{ fetch.body }}'", ["a", "b", "c", "d"]),
+        ("fetch: [a, b], a: c, b: c, c: d", "'{{ fetch.body }}', endorse: route", []),
+        ("fetch: [a, b], a: c, b: c, c: d", "'{{ inputs.way }}'", []),
+    ],
+)
+def test_a_choice_in_a_graph_decides_about_what_not_every_way_passes(
+    graph: str, route: str, found: list[str]
+) -> None:
+    """Or passes once more."""
+    steps = GET.replace("}}\n", f"}}, route: {route}}}\n") + mailing("a", "b", "c", "d")
+    head = f"inputs: {{way: {{type: string, default: a}}}}\ngraph: {{{graph}}}\n" + REPEATED
+    assert sorted(reached(steps, head)) == found
+
+
+def test_a_failure_decides_that_what_came_after_its_target_runs_again() -> None:
     steps = (
-        GET.replace("}}\n", "}, route: '{{ fetch.body }}'KEY}\n")
-        + "- {id: a, tool: mail, params: {to: me, text: a}}\n"
-        + "- {id: b, set: {x: 1}}\n"
-        + "- {id: end, tool: mail, params: {to: you, text: done}}\n"
+        mailing("before", "target", "between", "aside")
+        + GET
+        + "- {id: try, assert: fetch.status == 200, depends_on: target, on_error: {goto: target}}\n"
+    ).replace("{id: between, ", "{id: between, depends_on: [target], ")
+    steps += mailing("needing", "after").replace(
+        "{id: needing, ", "{id: needing, depends_on: [try], "
     )
-    (found,) = paths(steps.replace("KEY", ""), graph + HEAD)
-    assert found.startswith("fetch (http__get) -> a (whether it runs) -> a (mail)")
-    assert paths(steps.replace("KEY", ", endorse: route"), graph + HEAD) == []
-    again = graph.replace("end: []", "end: fetch")  # each of them may come more often
-    again += "limits: {allow_repeated_steps: true, max_steps: 9}\n"
-    assert len(paths(steps.replace("KEY", ""), again + HEAD)) == 1
+    planned = f"execution_mode: planned\n{HEAD}"
+    assert sorted(reached(steps, planned)) == ["between", "needing", "target"]
+    in_order = steps.replace("assert: fetch.status == 200", "assert: 1 == 1")
+    assert reached(in_order, planned) == []
+
+
+def test_a_failure_in_a_graph_decides_about_all_that_follows_its_target() -> None:
+    steps = mailing("a", "b") + GET + mailing("c")
+    steps += "- {id: try, assert: fetch.status == 200, on_error: {goto: b}}\n"
+    graph = "graph: {a: b, b: fetch, fetch: c, c: try}\n"
+    assert sorted(reached(steps, graph + HEAD)) == ["b", "c"]
 
 
 def test_what_an_error_tells_is_untrusted_where_a_step_reads_it() -> None:
@@ -324,6 +368,10 @@ def test_a_choice_after_the_answer_in_a_graph_cuts_the_path() -> None:
         + "- {id: end, set: {a: 1}}\n"
     )
     assert paths(steps, graph + HEAD) == []
+    for other in ("Which?", "{{ 'post' if ok else fetch.body }}", "{{ fetch.body }}"):
+        assert len(paths(steps.replace("{{ ok }}", other.replace("'", "''")), graph + HEAD)) == 1
+    named = steps.replace("{{ ok }}'", "{{ said }}', save_as: said")
+    assert paths(named, graph + HEAD) == []
     straight = (graph + HEAD).replace("[post, end]", "post").replace("end: []", "post: end")
     assert len(paths(steps.replace(", route: '{{ ok }}'", ""), straight)) == 1
 
@@ -350,6 +398,42 @@ NOT_APPROVED = {
 @pytest.mark.parametrize("why", NOT_APPROVED)
 def test_a_question_cuts_no_path_where(why: str) -> None:
     assert len(paths(NOT_APPROVED[why])) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "condition", "approves"),
+    [
+        ("{type: string}", "ok == 'yes'", True),
+        ("{type: string}", "ok", True),
+        ("{type: string}", "ok != 'stop'", True),
+        ("{type: string}", "ok != 'maybe'", False),
+        ("{enum: [yes, no]}", "ok == 'yes'", True),
+        ("{enum: ['yes', 'no']}", "ok != 'no'", True),
+        ("{enum: ['now', 'later']}", "ok == 'now'", True),
+        ("{enum: ['now', 'later']}", "ok in ['now', 'later']", False),
+        ("{type: integer}", "ok > 0", True),
+        ("{type: number}", "ok > 0.5", True),
+        ("{type: number}", "ok >= 0", False),
+        ("{type: array, items: {type: string}}", "ok", True),
+        ("{type: array, items: {type: string}}", "'all' in ok", True),
+        ("{type: object, properties: {a: {type: boolean}, b: {type: string}}}", "ok.a", True),
+        ("{type: object, properties: {a: {type: boolean}, b: {type: string}}}", "not ok.a", False),
+        (
+            "{type: object, properties: {a: {type: boolean}, b: {type: boolean}}}",
+            "ok.a or ok.b",
+            True,
+        ),
+        ("{type: boolean}", "said and fetch.status == 200", True),
+        ("{type: boolean}", "steps.ok.output", True),
+        ("{type: boolean}", "steps.ok.output or steps.ok.status", False),
+    ],
+)
+def test_an_answer_approves_where_another_one_is_that_the_step_does_not_run(
+    form: str, condition: str, approves: bool
+) -> None:
+    ask = f"- {{id: ok, ask: 'Send {{{{ fetch.body }}}}?', form: {form}, save_as: said}}\n"
+    sending = post("fetch.body", f', when: "{condition}"')
+    assert (paths(GET + ask + sending) == []) is approves
 
 
 def test_silence_that_refuses_is_an_approval_by_whoever_answers() -> None:
@@ -554,9 +638,6 @@ def chain(count: int) -> dict[str, JsonValue]:
 
 def test_a_long_path_shows_its_start_and_its_end() -> None:
     recipe = recipe_from_document(chain(1_000), CATALOG)
-    from minions.recipe.checks.flows import find_flows
-    from minions.recipe.permissions import tool_specs
-
     flows = find_flows(recipe, lambda one: tool_specs(one, CATALOG))
     assert len(flows) == 999
     assert flows[-1].words.startswith("s0 (inbox) -> s1 (mail)")

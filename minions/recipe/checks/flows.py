@@ -168,8 +168,12 @@ def _reads_private(recipe: AgentRecipe, tools_of: ToolsOf) -> bool:
     """Whether a tool of the recipe, or of one within it, reads private data."""
     if any(tool.reads is Reads.PRIVATE for tool in tools_of(recipe).values()):
         return True
-    inner = [step.inner for step in recipe.steps if isinstance(step, StepSpec)]
-    return any(each is not None and _reads_private(each, tools_of) for each in inner)
+    specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
+    return any(
+        step.own_source is not None
+        or (step.inner is not None and _reads_private(step.inner, tools_of))
+        for step in specs
+    )
 
 
 class WordPaths(Struct, frozen=True):
@@ -311,7 +315,8 @@ class _Walk:
         for tool in self._specs(called):
             if self._is_source(tool) or entering is not None:
                 return _Trace.to(_read(step, tool), entering)
-        return None
+        own = step.own_source if isinstance(step, StepSpec) else None
+        return _Trace.to(_read(step, own)) if own is not None and self._is_source(own) else None
 
     def _entering(self, at: int) -> _Trace | None:
         """Untrusted text that the step works on: from other steps, else from a tool that it offers
@@ -570,7 +575,8 @@ class UntrustedText:
             return False
         named = (*step.called_tools, *step.offered_tools)
         found = (self._tools[name].reads for name in named if name in self._tools)
-        return step.inner is not None or any(each in _SAID for each in found)
+        is_own = step.inner is not None or step.own_source is not None
+        return is_own or any(each in _SAID for each in found)
 
 
 _SAID = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from itertools import islice, pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
@@ -122,6 +123,30 @@ class Names:
         for reference in references:
             yield from (each.source for each in self.read(reference))
 
+    @cached_property
+    def paths(self) -> GraphPaths | None:
+        """Those of a recipe with a transition graph."""
+        graph = self.recipe.graph
+        return GraphPaths.of(list(self.ids), graph) if isinstance(graph, Mapping) else None
+
+    @cached_property
+    def _dependents(self) -> Mapping[str, Sequence[int]]:
+        found: dict[str, list[int]] = {}
+        for at, step in enumerate(self.recipe.steps):
+            for name in (*step.depends_on, *step.after) if isinstance(step, StepSpec) else ():
+                found.setdefault(name, []).append(at)
+        return found
+
+    def needing(self, target: int) -> Iterator[int]:
+        """The steps that run once more where that one does."""
+        again, pending = {target}, [target]
+        while pending:
+            for at in self._dependents.get(self.recipe.steps[pending.pop()].id, ()):
+                if at not in again:
+                    again.add(at)
+                    pending.append(at)
+                    yield at
+
     def carried(self, value: JsonValue) -> Iterable[Reference]:
         """The references of a value's templates of which something is in the rendered one."""
         if self.follow is Follow.WORDS:
@@ -197,27 +222,17 @@ def _edges(names: Names, tools: Mapping[str, ToolSpec]) -> Iterator[tuple[Source
 
 def _control_edges(at: int, reads: StepReads) -> Iterator[tuple[Source, Edge]]:
     """What decides whether and how often a step runs, and others after it."""
-    names, step, recipe = reads.names, reads.step, reads.names.recipe
+    names, step, paths = reads.names, reads.step, reads.names.paths
     for source in reads.control():
         yield source, Edge(at, CONTROL)
-    if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
-        for other in _run_again(recipe, names.ids[step.on_error.goto], at):
-            yield at, Edge(other, CONTROL)
-    if not isinstance(recipe.graph, Mapping) or len(recipe.graph.get(step.id, ())) < 2:
-        return
-    chosen = _chosen(GraphPaths.of(list(names.ids), recipe.graph), at)
-    for source in reads.route():
-        yield from ((source, Edge(other, CONTROL)) for other in chosen)
-
-
-def _run_again(recipe: AgentRecipe, target: int, failed: int) -> Iterator[int]:
-    """The steps that run once more where one fails and its `on_error` goes back to `target`."""
-    yield from range(target, failed + 1)
-    again = {recipe.steps[target].id}
-    for at, step in enumerate(recipe.steps):
-        if isinstance(step, StepSpec) and not again.isdisjoint((*step.depends_on, *step.after)):
-            again.add(step.id)
-            yield at
+    target = names.ids.get(step.on_error.goto or "")
+    if target is not None:
+        again = names.needing(target) if paths is None else paths.after(target)
+        yield from ((at, Edge(other, CONTROL)) for other in {target, *again})
+    if paths is not None and len(paths.following[at]) > 1:
+        chosen = _chosen(paths, at)
+        for source in reads.route():
+            yield from ((source, Edge(other, CONTROL)) for other in chosen)
 
 
 def _chosen(paths: GraphPaths, at: int) -> Sequence[int]:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from attrs import frozen
 
-from minions.contracts.tools import Effect, ToolSpec
+from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.drafts import GoalParts, StepDraft
@@ -96,6 +96,13 @@ class PlanSpec(StepSpec):
     @property
     def offered_tools(self) -> tuple[str, ...]:
         return self.tools
+
+    @property
+    def own_source(self) -> ToolSpec | None:
+        """The files of the workspace."""
+        if self.is_trusted:
+            return None
+        return ToolSpec(name=self.kind, origin="files__read", reads=Reads.PRIVATE)
 
     @property
     def sources(self) -> Sequence[JsonValue]:
