@@ -596,6 +596,42 @@ def going_back(name: str, text: str) -> list[Document]:
     ]
 
 
+def made(draw: st.DrawFn, kind: str, name: str, text: str) -> Document:
+    """A step of that kind, which works on a text."""
+    if kind == "read":
+        return {"id": name, "tool": "mail"}
+    if kind == "own":
+        return {"id": name, "tool": "own__file"}
+    if kind == "get":
+        return {"id": name, "tool": "page", "params": {"q": f"{{{{ {text} }}}}"}}
+    if kind == "set":
+        return {"id": name, "set": {"t": f"{{{{ {text} }}}}"}}
+    if kind == "ask":
+        return {"id": name, "goal": f"Say {{{{ {text} }}}}"}
+    if kind == "send":
+        return {"id": name, "tool": "send", "params": {"text": f"{{{{ {text} }}}}"}}
+    if kind == "work":
+        tools = draw(
+            st.sampled_from([["send"], ["mail"], ["mail", "send"], ["own__file", "page"], ["page"]])
+        )
+        return {"id": name, "goal": f"Work with {{{{ {text} }}}}", "tools": list(tools)}
+    if kind == "loop":
+        return {
+            "id": name,
+            "loop": draw(
+                st.sampled_from(
+                    [
+                        f"{{{{ [{text}, 'plain'] }}}}",
+                        f"{{{{ [1, 2] if 'omega' in ({text} ~ '') else [1] }}}}",
+                    ]
+                )
+            ),
+            "tool": draw(st.sampled_from(["send", "note"])),
+            "params": {"text": "{{ loop.item }}"},
+        }
+    return {"id": name, "recipe": "deep", "with": {"word": f"{{{{ {text} }}}}"}}
+
+
 @st.composite
 def recipes(draw: st.DrawFn) -> list[Document]:
     """Steps that read mails, pass texts on in many ways, and send."""
@@ -619,43 +655,9 @@ def recipes(draw: st.DrawFn) -> list[Document]:
             )
         kinds = ["read", "own", "set", "ask", "send", "get", "work", "loop", "deep"]
         kind = draw(st.sampled_from(kinds))
-        step: Document
-        if kind == "read":
-            step = {"id": name, "tool": "mail"}
-        elif kind == "own":
-            step = {"id": name, "tool": "own__file"}
-        elif kind == "get":
-            step = {"id": name, "tool": "page", "params": {"q": f"{{{{ {text} }}}}"}}
-        elif kind == "set":
-            step = {"id": name, "set": {"t": f"{{{{ {text} }}}}"}}
+        step = made(draw, kind, name, text)
+        if kind == "set":
             texts.append(f"{name}.t")
-        elif kind == "ask":
-            step = {"id": name, "goal": f"Say {{{{ {text} }}}}"}
-        elif kind == "send":
-            step = {"id": name, "tool": "send", "params": {"text": f"{{{{ {text} }}}}"}}
-        elif kind == "work":
-            tools = draw(
-                st.sampled_from(
-                    [["send"], ["mail"], ["mail", "send"], ["own__file", "page"], ["page"]]
-                )
-            )
-            step = {"id": name, "goal": f"Work with {{{{ {text} }}}}", "tools": list(tools)}
-        elif kind == "loop":
-            step = {
-                "id": name,
-                "loop": draw(
-                    st.sampled_from(
-                        [
-                            f"{{{{ [{text}, 'plain'] }}}}",
-                            f"{{{{ [1, 2] if 'omega' in ({text} ~ '') else [1] }}}}",
-                        ]
-                    )
-                ),
-                "tool": draw(st.sampled_from(["send", "note"])),
-                "params": {"text": "{{ loop.item }}"},
-            }
-        else:
-            step = {"id": name, "recipe": "deep", "with": {"word": f"{{{{ {text} }}}}"}}
         if kind not in ("set", "send", "loop"):
             texts.append(name)
         if draw(st.integers(0, 4)) == 0 and kind != "set":

@@ -516,8 +516,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("recipe/test_untrusted_flows.py", "engine/test_strangers_words.py"),
         places=frozenset(
             {
-                *("_control_edges", "_run_again", "_chosen", "_may_end_without"),
-                *("_can_refuse", "_refusals", "_truth", "_is_chosen_by_answer"),
+                *("_chosen", "_may_end_without", "_can_refuse", "_truth"),
             }
         ),
     ),
@@ -770,15 +769,15 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "return step.inner is not None or any(each in _SAID for each in found)",
-        "return (step.inner is None) or any(each in _SAID for each in found)",
+        "is_own = step.inner is not None or step.own_source is not None",
+        "is_own = (step.inner is None) or step.own_source is not None",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "return step.inner is not None or any(each in _SAID for each in found)",
-        "return step.inner is not None or all(each in _SAID for each in found)",
+        "return is_own or any(each in _SAID for each in found)",
+        "return is_own or all(each in _SAID for each in found)",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(

@@ -424,6 +424,8 @@ def test_a_question_cuts_no_path_where(why: str) -> None:
             True,
         ),
         ("{type: boolean}", "said and fetch.status == 200", True),
+        ("{type: boolean}", "not (fetch.status == 200)", False),
+        ("{type: boolean}", "ok == (fetch.status == 200)", False),
         ("{type: boolean}", "steps.ok.output", True),
         ("{type: boolean}", "steps.ok.output or steps.ok.status", False),
     ],

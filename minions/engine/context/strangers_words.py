@@ -132,6 +132,20 @@ class StrangersWords:
             found.update(self._read.get(at, {}))
         return tuple(found)
 
+    def making(self, step_id: str) -> tuple[WordsOf, Sequence[str]]:
+        """The words that may be in a recipe which a step made or named, and the tools that the step
+        lends it.
+
+        A plan is made of what reached its step, before the files of its workspace were read.
+        """
+        at = self._places.get(step_id)
+        step = self._steps[at] if at is not None else None
+        if at is None or not isinstance(step, StepSpec) or not step.carries_out_plans:
+            return self.reaching(step_id), ()
+        found = dict(self._everywhere)
+        self._collect(self._into(at, WORK), found)
+        return tuple(found), step.offered_tools
+
     def deciding(self, step_id: str) -> WordsOf:
         """The words that may have decided that a step runs, or how often."""
         found = dict(self._everywhere)

@@ -25,7 +25,12 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, RunPart, choose_steps, with_pins
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
-from minions.engine.context.strangers_words import NO_PATHS, StrangersWords, WordsOf
+from minions.engine.context.strangers_words import (
+    NO_PATHS,
+    StrangersWords,
+    WordsOf,
+    may_bring_words,
+)
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -405,7 +410,12 @@ def _words_within(
         given = outer.words.given_to(step_id, recipe.inputs)
         everywhere, private = outer.words.deciding(step_id), outer.words.private
         if given is None:
-            everywhere, rule = outer.words.reaching(step_id), outer.scope.rights.untrusted
+            everywhere, offered = outer.words.making(step_id)
+            brings = any(
+                may_bring_words(each.spec) for each in map(outer.tools.find, offered) if each
+            )
+            if everywhere or brings:  # what a plan reads in its workspace, it may write there
+                rule = outer.scope.rights.untrusted
     if built.word_paths is None and not everywhere:
         return None
     return StrangersWords(
