@@ -28,15 +28,19 @@ def test_every_promise_names_a_test_and_each_test_exists() -> None:
 def test_the_page_says_what_was_counted_of_injections() -> None:
     """A-167: `make agent-dojo` counts again; no pair may be let through."""
     page = (ROOT / "benchmarks" / "agent_dojo.md").read_text("utf-8")
-    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][1:]
+    played, _, adaptive = page.partition("## An attacker")
+    rows = [line.split("|")[1:-1] for line in played.splitlines() if line.startswith("| ")][1:]
     pairs = {
         policies: sum(int(row[2]) for row in rows if row[1].strip() == policies)
-        for policies in ("none", "as in the file")
+        for policies in ("none", "where", "each word")
     }
-    unasked = [int(row[6].strip().removesuffix("%")) for row in rows if row[1].strip() != "none"]
-    assert len(rows) == 8
-    assert pairs["none"] == pairs["as in the file"]
-    assert [int(row[3]) for row in rows] == [0] * 8
+    unasked = [int(row[6].strip().removesuffix("%")) for row in rows if row[1].strip() == "where"]
+    assert (len(rows), len({*pairs.values()})) == (12, 1)
+    assert [int(row[3]) for row in rows] == [0] * 12
+    assert all(row[8:9] == row[9:10] for row in rows), "who hands the decision over is asked"
+    known = [line.split("|")[1:-1] for line in adaptive.splitlines() if line.startswith("| ")][1:]
+    assert [int(row[3]) for row in known if row[1].strip() != "where"] == [0] * 8
     text = (ROOT / "docs" / "security.md").read_text("utf-8").replace("\n", " ")
     assert f"of {pairs['none']} pairs of a task and an injection none is let through" in text
-    assert f"{min(unasked)} to {max(unasked)} % of the tasks of a suite ask nobody" in text
+    shares = f"{min(unasked)} to {max(unasked)} % of the tasks of a suite"
+    assert f"{shares} that say themselves what to do ask nobody" in text
