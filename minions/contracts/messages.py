@@ -262,12 +262,15 @@ class Conversation(tuple[Message, ...]):  # noqa: SLOT001  # a tuple has no room
         if isinstance(messages, cls):
             return messages
         counted = cls(messages)
-        texts = sum([len(message.content or "") for message in counted])
-        counted.texts = texts
-        counted.characters = texts + sum(
-            [calls_length(message) for message in counted if message.tool_calls]
-        )
-        counted.attached = sum([len(message.attachments) for message in counted])
+        texts = calls = attached = 0
+        for message in counted:
+            if message.content:
+                texts += len(message.content)
+            if message.tool_calls:
+                calls += calls_length(message)
+            if message.attachments:
+                attached += len(message.attachments)
+        counted.texts, counted.characters, counted.attached = texts, texts + calls, attached
         return counted
 
 

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -29,15 +30,10 @@ class Clock(ABC):
 
 
 class SystemClock(Clock):
-    """The machine's clock."""
+    """The machine's clock: `datetime.now(UTC)` and `time.monotonic()`, with nothing in between."""
 
-    def now(self) -> datetime:
-        """The present time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """`time.monotonic()`, in seconds."""
-        return time.monotonic()
+    now = staticmethod(partial(datetime.now, UTC))
+    monotonic = staticmethod(time.monotonic)
 
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]

@@ -91,7 +91,7 @@ def _work(arguments: list[str], log: str) -> None:
 def _set_clock(ahead_s: float) -> None:
     """Let the process's clock be ahead of the server's, or behind."""
     now, seconds = SystemClock.now, time.time
-    SystemClock.now = lambda clock: now(clock) + timedelta(seconds=ahead_s)  # type: ignore[method-assign,assignment]  # of this process
+    SystemClock.now = lambda _: now() + timedelta(seconds=ahead_s)  # type: ignore[assignment]  # of this process
     time.time = lambda: seconds() + ahead_s
 
 

@@ -45,6 +45,10 @@ class NoAnswerError(Exception):
     """The server could not be reached, or closed the connection before it answered; says why."""
 
 
+class ExchangeTimeoutError(Exception):
+    """The answer was not complete within the time of its exchange."""
+
+
 class HttpResponse:
     """A response whose body is read as it arrives. The caller closes it."""
 
@@ -53,18 +57,13 @@ class HttpResponse:
         self.status = head.status
         self.headers = head.headers
         """Header values by lower-case name."""
+        self.read = connection.read
+        """Awaited, it gives the next bytes of the body, as soon as any arrive; empty at its end. It
+        raises as `HttpConnection.read`."""
         self._pool = pool
         self._connection = connection
         self._head = head
         self._is_closed = False
-
-    async def read(self) -> bytes:
-        """The next bytes of the body, as soon as any arrive; empty at its end.
-
-        Raises:
-            BrokenBodyError: The connection ended before the body did, or it cannot be decoded.
-        """
-        return await self._connection.read()
 
     @property
     def is_at_end(self) -> bool:
@@ -169,23 +168,33 @@ class HttpPool:
                 connection.abort()
 
     async def post(
-        self, content: bytes, url: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        content: bytes,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        within_s: float | None = None,
     ) -> HttpResponse:
         """Post the content; returns the response with its body unread. The caller closes it.
 
         Args:
             url: Another one of the same server; None: the pool's.
             headers: Of this request, beside those of every request.
+            within_s: Seconds for the whole exchange, up to the last byte of the body that is read;
+                None: unlimited.
         Raises:
             NoAnswerError: No response came, or a header is invalid.
+            ExchangeTimeoutError: No response came in time; reading its body may raise it, too.
         """
         more = b"" if headers is None else _lines(headers)
-        connection = self._take_idle() or await self._connect()
+        now = self._loop.time()
+        until = None if within_s is None else now + within_s
+        connection = self._take_idle(now) or await self._connect(until)
         try:
             begin = self._head if url is None else self._head_for(url)
             if content or self._method != "GET":
                 begin += b"Content-Length: %d\r\n" % len(content)
-            head = await connection.ask(begin + more + b"\r\n", content)
+            head = await connection.ask(begin + more + b"\r\n", content, until=until)
         except BaseException as error:
             connection.abort()
             if isinstance(error, BadResponseError):
@@ -217,8 +226,8 @@ class HttpPool:
 
     # --- connections that are kept ---------------------------------------------------------------
 
-    def _take_idle(self) -> HttpConnection | None:
-        soonest = self._loop.time() - _KEPT_S
+    def _take_idle(self, now: float) -> HttpConnection | None:
+        soonest = now - _KEPT_S
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and connection.idle_since >= soonest:
@@ -245,14 +254,18 @@ class HttpPool:
 
     # --- new connections -------------------------------------------------------------------------
 
-    async def _connect(self) -> HttpConnection:
-        limit = asyncio.timeout(self._connect_s)
+    async def _connect(self, until: float | None) -> HttpConnection:
+        soonest = self._loop.time() + self._connect_s
+        is_late = until is not None and until < soonest
+        limit = asyncio.timeout_at(until if is_late else soonest)
         try:
             async with limit:
                 if self._proxy is None:
                     return await self._open(self._target)
                 return await self._through(self._proxy)
         except TimeoutError as error:  # also an OSError of the system
+            if limit.expired() and is_late:
+                raise ExchangeTimeoutError from error
             if limit.expired():
                 why = f"no connection within {self._connect_s:g} s"
                 raise NoAnswerError(why) from error
@@ -582,6 +595,12 @@ class HttpConnection(asyncio.Protocol):
         self._is_asked = False
         """Whether a request was sent whose response has not ended."""
         self._waiter: asyncio.Future[None] | None = None
+        self._until: float | None = None
+        """Time of the event loop at which the exchange has to be over; None: unlimited."""
+        self._alarm: asyncio.TimerHandle | None = None
+        """Goes off at the end of an exchange, or before; it serves those that follow as well."""
+        self._alarm_at = 0.0
+        self._is_late = False
         self._error: BadResponseError | None = None
         self._is_lost = False
         self._why_lost: Exception | None = None
@@ -613,6 +632,9 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake the reader, which raises."""
         self._is_lost, self._why_lost = True, exc
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         if exc is None:
             self._reader.feed_end()
         self._wake()
@@ -624,15 +646,22 @@ class HttpConnection(asyncio.Protocol):
         """Whether it can still be written to."""
         return not self._transport.is_closing()
 
-    async def ask(self, head: bytes, content: bytes, *, has_body: bool = True) -> ResponseHead:
+    async def ask(
+        self, head: bytes, content: bytes, *, has_body: bool = True, until: float | None = None
+    ) -> ResponseHead:
         """Send a request; returns the head of its response.
 
+        Args:
+            until: Time of the event loop at which its whole body has to be read; None: unlimited.
         Raises:
             DisconnectedError: The server closed the connection instead.
             BadResponseError: The answer is not HTTP.
+            ExchangeTimeoutError: The time is over.
         """
         self._reader = reader = ResponseReader(has_body=has_body)
-        self._is_asked = True
+        self._is_asked, self._until, self._is_late = True, until, False
+        if until is not None and (self._alarm is None or until < self._alarm_at):
+            self._set_alarm(until)
         if len(content) <= _JOINED_BYTES:
             self._transport.write(head + content)
         else:
@@ -644,6 +673,8 @@ class HttpConnection(asyncio.Protocol):
             if self._is_lost:
                 why = self._why_lost or "server disconnected"
                 raise DisconnectedError(str(why)) from self._why_lost
+            if self._is_late:
+                raise ExchangeTimeoutError
             await self._news()
         return reader.head
 
@@ -657,6 +688,7 @@ class HttpConnection(asyncio.Protocol):
 
         Raises:
             BrokenBodyError: The connection ended before the body did, or it cannot be decoded.
+            ExchangeTimeoutError: The time of the exchange is over.
         """
         while not (data := self._reader.take()):
             if self._reader.is_complete:
@@ -666,6 +698,8 @@ class HttpConnection(asyncio.Protocol):
             if self._is_lost:
                 why = f" ({self._why_lost})" if self._why_lost else ""
                 raise BrokenBodyError(f"the connection was closed before its end{why}")
+            if self._is_late:
+                raise ExchangeTimeoutError
             self._resume()
             await self._news()
         return data
@@ -705,6 +739,23 @@ class HttpConnection(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(at, self._check_time)
+
+    def _check_time(self) -> None:
+        """End an exchange that is late; the alarm may be that of an earlier one."""
+        self._alarm = None
+        if not self._is_asked or self._until is None:
+            return
+        if self._loop.time() < self._until:
+            self._set_alarm(self._until)
+            return
+        self._is_late = True
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

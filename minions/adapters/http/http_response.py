@@ -164,7 +164,7 @@ class ResponseReader:
         """A header; trailers are ignored."""
         if self.head is not None:
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
+        key, text = str(name.lower(), "latin-1"), str(value.strip(b" \t"), "latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:

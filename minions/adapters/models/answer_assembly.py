@@ -13,7 +13,13 @@ from attrs import define, field
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece, as_reasoning
+from minions.adapters.models.chat_shapes import (
+    MOST_TOKENS,
+    ChosenCall,
+    Completion,
+    Piece,
+    as_reasoning,
+)
 from minions.adapters.models.chat_shapes import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
@@ -40,13 +46,13 @@ def usual_response(completion: Completion, peer: ChatPeer) -> ModelCallResponse 
     if text is None and not calls:
         return None
     reasoning = message.reasoning_content or message.reasoning
-    requests = tuple(
+    requests = [
         ToolCallRequest(id=call.id, name=call.function.name, arguments=call.function.arguments)
         for call in calls
-    )
+    ]
     return ModelCallResponse(
-        message=assistant(text, tool_calls=requests, reasoning=as_reasoning(reasoning)),
-        usage=read_usage(completion.usage) if completion.usage else TokenUsage(),
+        message=assistant(text, tool_calls=tuple(requests), reasoning=as_reasoning(reasoning)),
+        usage=completion.usage.as_usage() if completion.usage is not None else TokenUsage(),
         finish_reason=reason,
         model_name=completion.model or None,
         provider=peer.provider,
@@ -402,14 +408,9 @@ def read_usage(usage: Mapping[str, object]) -> TokenUsage:
     )
 
 
-_MOST_TOKENS: Final = 10**9
-"""A count above this is none: no model reads or writes as much, and one such number would use up
-any budget."""
-
-
 def _count(usage: Mapping[str, object], *names: str) -> int:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int) and value is not True and 0 <= value <= _MOST_TOKENS:
+        if isinstance(value, int) and value is not True and 0 <= value <= MOST_TOKENS:
             return int(value)
     return 0

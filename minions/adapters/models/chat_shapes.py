@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 from attrs import define, field
-from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType
 from msgspec.json import Decoder
+
+from minions.contracts.messages import TokenUsage
 
 
 class _Function(Struct, gc=False):
@@ -40,12 +42,51 @@ class _Choice(Struct, gc=False):
     finish_reason: str | None = None
 
 
+MOST_TOKENS: Final = 10**9
+"""A count above this is none: no model reads or writes as much, and one such number would use up
+any budget."""
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_TOKENS)] | None
+
+
+class _CountDetails(Struct, gc=False):
+    cached_tokens: _Count = None
+
+
+class UsageCounts(Struct, gc=False):
+    """The tokens of an answer, under either provider's names."""
+
+    prompt_tokens: _Count = None
+    input_tokens: _Count = None
+    completion_tokens: _Count = None
+    output_tokens: _Count = None
+    prompt_tokens_details: _CountDetails | None = None
+    input_tokens_details: _CountDetails | None = None
+    prompt_cache_hit_tokens: _Count = None
+    cache_read_input_tokens: _Count = None
+
+    def as_usage(self) -> TokenUsage:
+        """The counts under our names."""
+        asked = self.input_tokens if self.prompt_tokens is None else self.prompt_tokens
+        wrote = self.output_tokens if self.completion_tokens is None else self.completion_tokens
+        details = self.prompt_tokens_details or self.input_tokens_details
+        hits = self.prompt_cache_hit_tokens
+        cached = (details.cached_tokens if details is not None else None) or (
+            self.cache_read_input_tokens if hits is None else hits
+        )
+        asked, cached = asked or 0, cached or 0
+        return TokenUsage(
+            input_tokens=asked,
+            output_tokens=wrote or 0,
+            cached_tokens=min(asked, cached),
+        )
+
+
 class Completion(Struct, gc=False):
     """A plain answer."""
 
     choices: list[_Choice]
     model: str | None = None
-    usage: dict[str, object] | None = None
+    usage: UsageCounts | None = None
     error: object = None
 
 

@@ -21,6 +21,7 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.http.http_pool import (
+    ExchangeTimeoutError,
     HttpPool,
     HttpResponse,
     NoAnswerError,
@@ -210,11 +211,24 @@ class HttpModel(PeerModel):
                 self._tell_of_waiting()
                 await places.wait()
             try:
-                return await self._exchange(pool, content, prompt, on_delta)
+                options = prompt.options
+                seconds = min(options.timeout_s, self._route.most_s)
+                url = None if on_delta is None else self._stream_url
+                joined = None if self._trace_headers is None else self._trace_headers()
+                started = self._clock()
+                response = await pool.post(content, url, joined, within_s=seconds)
+                try:
+                    return await self._answer(response, started, prompt, on_delta)
+                finally:
+                    response.close()
             finally:
                 places.give_back()
         except NoAnswerError as error:
             return Failure(self._peer.unreachable(str(error)))
+        except ExchangeTimeoutError:
+            what = "did not complete its answer within"
+            option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
+            return Failure(self._peer.timed_out(what, seconds, option))
 
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""
@@ -288,29 +302,6 @@ class HttpModel(PeerModel):
         from urllib.request import getproxies
 
         return proxy_for(self._peer.base_url, getproxies())
-
-    async def _exchange(
-        self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """The answer to one request, or that it did not come in time."""
-        options = prompt.options
-        seconds = min(options.timeout_s, self._route.most_s)
-        limit = asyncio.timeout(seconds)
-        url = None if on_delta is None else self._stream_url
-        try:
-            async with limit:
-                started = self._clock()
-                joined = None if self._trace_headers is None else self._trace_headers()
-                response = await pool.post(content, url, joined)
-                try:
-                    return await self._answer(response, started, prompt, on_delta)
-                finally:
-                    response.close()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
-        return Failure(self._peer.timed_out("did not complete its answer within", seconds, option))
 
     def _tell_of_waiting(self) -> None:
         if not self._is_told:

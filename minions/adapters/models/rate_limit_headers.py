@@ -39,6 +39,8 @@ _TOKENS: Final = (
         "anthropic-ratelimit-input-tokens-limit",
     ),
 )
+_LEFT: Final = frozenset(names[0] for names in (*_REQUESTS, *_TOKENS))
+"""The headers of which at least one is there where anything is said."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
@@ -55,6 +57,8 @@ def rate_limits_of(headers: Mapping[str, str], now: Callable[[], datetime]) -> R
         headers: Values by lower-case name.
         now: The time of day, for servers that say one.
     """
+    if _LEFT.isdisjoint(headers):
+        return None
     requests = _first(headers, _REQUESTS, now)
     tokens = _first(headers, _TOKENS, now)
     if requests is None and tokens is None:

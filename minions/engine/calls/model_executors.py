@@ -16,7 +16,6 @@ from minions.contracts.calls import (
     ChatModel,
     ModelCall,
     ModelCallResponse,
-    ModelCapabilities,
     ModelFailure,
     ModelOptions,
     OutputParser,
@@ -99,13 +98,6 @@ def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
 def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
     """The model that is asked; None where an application carries out calls in its own way."""
     return factory.model if isinstance(factory, ModelCallExecutors) else None
-
-
-def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
-    """The capabilities of the factory's model; of an unknown factory, plain text only."""
-    if isinstance(factory, ModelCallExecutors):
-        return factory.model.capabilities
-    return ModelCapabilities(output_mode=None)
 
 
 class DefaultModelCallExecutor(ModelCallExecutor):

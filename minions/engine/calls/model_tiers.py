@@ -17,7 +17,7 @@ from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
 from minions.data.errors import FailureInfo
-from minions.engine.calls.model_executors import ModelCallExecutors, capabilities_of, model_of
+from minions.engine.calls.model_executors import ModelCallExecutors, model_of
 from minions.engine.services.services import Services
 
 _FEATURES: Final = {
@@ -253,20 +253,20 @@ class Replacement(Struct, frozen=True, kw_only=True):
 
 
 def _tier(
-    factory: ModelCallExecutorFactory,
-    options: ModelOptions,
-    capabilities: ModelCapabilities,
-    services: Services,
+    factory: ModelCallExecutorFactory, options: ModelOptions, services: Services
 ) -> ModelTier:
-    known = factory if isinstance(factory, ModelCallExecutors) else None
-    model = known.model if known is not None else None
-    cooldown_s = known.cooldown_s if known is not None else None
+    if not isinstance(factory, ModelCallExecutors):
+        capabilities = ModelCapabilities(output_mode=None)  # not known: plain text only
+        modes = OutputModes(None, capabilities, services.profiles, services.clock)
+        return ModelTier(factory=factory, options=options, capabilities=capabilities, modes=modes)
+    model, cooldown_s = factory.model, factory.cooldown_s
+    capabilities = model.capabilities
     return ModelTier(
         factory=factory,
         options=options,
         capabilities=capabilities,
         modes=OutputModes(model, capabilities, services.profiles, services.clock),
-        is_fallback=known is not None and known.is_fallback,
+        is_fallback=factory.is_fallback,
         cooldown_s=COOLDOWN_S if cooldown_s is None else cooldown_s,
     )
 
@@ -274,33 +274,26 @@ def _tier(
 class ModelTiers:
     """Which model a step asks now. It moves to a later one and never back, so it has an end."""
 
-    def __init__(self, tiers: Sequence[ModelTier], services: Services) -> None:
-        """Begin with the first model that did not fail a short time ago; else with the first."""
-        self._tiers = tuple(tiers)
+    def __init__(
+        self, factory: ModelCallExecutorFactory, options: ModelOptions, services: Services
+    ) -> None:
+        """Begin with the first model that did not fail a short time ago; else with the first.
+
+        Args:
+            factory: Of the first model, with its fallbacks and tiers.
+            options: Of all calls of a model that has none of its own.
+        """
+        tiers = [_tier(factory, options, services)]
+        if isinstance(factory, ModelCallExecutors) and factory.tiers:
+            tiers += [_tier(each, each.options or options, services) for each in factory.tiers]
+        self._tiers = tiers
         self._services = services
-        self.current = self._tiers[0]
+        self.current = tiers[0]
         """The model that is asked."""
         self.index = 0
         """The number of the model that is asked, from 0, in the order of all of them."""
-        if len(self._tiers) > 1:
+        if len(tiers) > 1:
             self.move_to(next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0))
-
-    @classmethod
-    def of(
-        cls,
-        factory: ModelCallExecutorFactory,
-        options: ModelOptions,
-        capabilities: ModelCapabilities,
-        services: Services,
-    ) -> ModelTiers:
-        """The factory's model with its fallbacks and tiers."""
-        tiers = [_tier(factory, options, capabilities, services)]
-        if isinstance(factory, ModelCallExecutors) and factory.tiers:
-            tiers += [
-                _tier(each, each.options or options, capabilities_of(each), services)
-                for each in factory.tiers
-            ]
-        return cls(tiers, services)
 
     def move_to(self, number: int) -> None:
         """Ask the model of that number."""

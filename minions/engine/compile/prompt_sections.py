@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -72,7 +72,9 @@ def section_tokens(parts: Iterable[PromptPart]) -> dict[str, int]:
 
 def apportioned(total: int, weights: Mapping[str, int]) -> dict[str, int]:
     """The total divided by the weights into whole numbers that add up to it."""
-    whole = sum(weights.values())
+    whole = 0
+    for name in weights:
+        whole += weights[name]
     if not whole:
         return {}
     parts: dict[str, int] = {}
@@ -111,7 +113,7 @@ def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
         if at >= layout.opening:
             yield PromptPart(PromptSection.HISTORY, message_text(message))
         else:
-            yield from _parts_before(message, layout, described)
+            yield from _parts_before(message, layout.history, described)
     yield from _bound_parts(prompt)
     yield from tool_parts(prompt.tools)
 
@@ -129,15 +131,26 @@ def tokens_of_call(call: ModelCall) -> dict[str, int]:
     """
     prompt, layout = call.prompt, call.layout
     messages = prompt.messages
-    opening = messages[: layout.opening]
-    counted = _remembered(layout, "opening", opening, lambda: _opening_weights(prompt, layout))
-    tools: Mapping[str, int] = {}
+    opening, memo = messages[: layout.opening], layout.memo
+    # Equal parts are those of the prompt before as a rule.
+    if "opening" not in memo or memo["opening"][0] != opening:
+        described = _descriptions(prompt.instructions) if prompt.instructions is not None else ()
+        parts = list[PromptPart]()
+        for message in opening:
+            parts += _parts_before(message, layout.history, described)
+        memo["opening"] = (opening, _weights(parts))
+    counted, tools, bound = memo["opening"][1], _NO_WEIGHTS, _NO_WEIGHTS
     if prompt.tools:
-        sent = prompt.tools
-        tools = _remembered(layout, "tools", sent, lambda: _weights(tool_parts(sent)))
-    bound = _weights(_bound_parts(prompt)) if prompt.output_request is not None else {}
-    said = messages.characters - sum(counted.values())
+        if "tools" not in memo or memo["tools"][0] != prompt.tools:
+            memo["tools"] = (prompt.tools, _weights(tool_parts(prompt.tools)))
+        tools = memo["tools"][1]
+    if prompt.output_request is not None:
+        bound = _weights(_bound_parts(prompt))
+    said = messages.characters
+    for section in counted:
+        said -= counted[section]
     weights: dict[str, int] = {}
+    whole = 0
     for section in _SECTIONS:
         count = said if section == _HISTORY else 0
         for each in (counted, tools, bound):
@@ -145,36 +158,19 @@ def tokens_of_call(call: ModelCall) -> dict[str, int]:
                 count += each[section]
         if count:
             weights[section] = count
-    return apportioned(-(-sum(weights.values()) // CHARACTERS_PER_TOKEN), weights)
+            whole += count
+    return apportioned(-(-whole // CHARACTERS_PER_TOKEN), weights)
 
 
-def _remembered(
-    layout: PromptLayout,
-    name: str,
-    counted_of: tuple[object, ...],
-    count: Callable[[], Mapping[str, int]],
-) -> Mapping[str, int]:
-    """The characters of equal parts, which are those of the prompt before as a rule."""
-    known = layout.memo.get(name)
-    if known is None or known[0] != counted_of:
-        known = layout.memo[name] = (counted_of, count())
-    return known[1]
+_NO_WEIGHTS: Final[Mapping[str, int]] = {}
 
 
-def _opening_weights(prompt: Prompt, layout: PromptLayout) -> Mapping[str, int]:
-    described = _descriptions(prompt.instructions)
-    return _weights(
-        part
-        for message in prompt.messages[: layout.opening]
-        for part in _parts_before(message, layout, described)
-    )
-
-
-def _weights(parts: Iterable[PromptPart]) -> dict[str, int]:
+def _weights(parts: Iterable[PromptPart]) -> Mapping[str, int]:
     weights: dict[str, int] = {}
     for part in parts:
         section = _SECTION_NAMES[part.section]
-        weights[section] = weights.get(section, 0) + len(part.text)
+        length = len(part.text)
+        weights[section] = weights[section] + length if section in weights else length
     return weights
 
 
@@ -221,29 +217,23 @@ def _schema_text(output: OutputInstructions[object]) -> str:
 
 
 def _parts_before(
-    message: Message, layout: PromptLayout, described: tuple[str, ...]
-) -> Iterator[PromptPart]:
-    if layout.history and message in layout.history and not is_border_words(message):
-        yield PromptPart(PromptSection.HISTORY, message_text(message))
-    else:
-        yield from _opening_parts(message, described)
-
-
-def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[PromptPart]:
-    text = message_text(message)
-    if is_border_words(message):
-        yield PromptPart(PromptSection.OUTPUTS, text)
-    elif message.role is MessageRole.SYSTEM:
+    message: Message, history: frozenset[Message], described: tuple[str, ...]
+) -> list[PromptPart]:
+    text = (message.content or "") if not message.tool_calls else message_text(message)
+    if message.role is MessageRole.SYSTEM and is_border_words(message):
+        return [PromptPart(PromptSection.OUTPUTS, text)]
+    if history and message in history:
+        return [PromptPart(PromptSection.HISTORY, text)]
+    if message.role is MessageRole.SYSTEM:
         section = PromptSection.SCHEMA if text in described else PromptSection.SYSTEM
-        yield PromptPart(section, text)
-    elif message.is_example:
-        yield PromptPart(PromptSection.EXAMPLES, text)
-    else:
-        data = _data_in(text)
-        if data is not None:
-            yield PromptPart(PromptSection.OUTPUTS, text[data])
-            text = text[: data.start] + text[data.stop :]
-        yield PromptPart(PromptSection.GOAL, text)
+        return [PromptPart(section, text)]
+    if message.is_example:
+        return [PromptPart(PromptSection.EXAMPLES, text)]
+    data = _data_in(text) if "\n</data-" in text else None
+    if data is None:
+        return [PromptPart(PromptSection.GOAL, text)]
+    rest = text[: data.start] + text[data.stop :]
+    return [PromptPart(PromptSection.OUTPUTS, text[data]), PromptPart(PromptSection.GOAL, rest)]
 
 
 def _data_in(text: str) -> slice | None:

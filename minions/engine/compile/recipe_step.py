@@ -6,6 +6,7 @@ Also what a step of code may offer: a fingerprint of what it would do, or knowin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Final
@@ -139,11 +140,18 @@ def bounded(text: str) -> str:
     return f"{text[:_MOST_SHOWN]}\n… ({left_out} more characters left out)"
 
 
+def feedback_in(values: Mapping[str, JsonValue]) -> JsonValue:
+    """The failure that led back to a step, among the values of a run; None: there is none."""
+    if type(values) is ChainMap:  # of a loop's item, over those of the run
+        values = values.maps[-1]
+    return values.get("feedback")
+
+
 def feedback_of(view: RunContext, step: WrittenStep[object]) -> Mapping[str, JsonValue] | None:
     """The failure that led back to this step; None: there is none, or a template of the step reads
     `feedback`.
     """
-    feedback = view.values.get("feedback")
+    feedback = feedback_in(view.values)
     if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
         return None
     references = (each for part in step.templates for each in part.references)

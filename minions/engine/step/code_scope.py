@@ -31,7 +31,6 @@ from minions.data.errors import (
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.schema import JsonSchema
-from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
@@ -43,7 +42,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import scope_of
 from minions.engine.services.event_loop import beside
 from minions.engine.step.model_loop import ModelLoop
-from minions.engine.step.work import open_conversation, opening_messages
+from minions.engine.step.work import WorkParts, open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -105,18 +104,16 @@ class JournalledScope(EngineScope):
         step: DefaultStep[object] = DefaultStep(
             id=view.step_id, completion_criteria=CompletionCriteria(mode=CompletionMode.TEXT)
         )
-        loop = ModelLoop(
-            step=step,
+        parts = WorkParts(
             view=view,
             trace=self._trace.aside(view.key),
+            recorded=None,
             output=output,
-            options=self._options or ModelOptions(),
-            capabilities=capabilities_of(self._models),
-            model_call_executor_factory=self._models,
-            tool_call_executor_factory=self._tools,
-            layout=PromptLayout(opening=len(opening)),
+            options=self._options,
+            models=self._models,
+            tools=self._tools,
         )
-        ending = await loop.run()
+        ending = await ModelLoop(step, parts, layout=PromptLayout(opening=len(opening))).run()
         if ending.error is not None:
             raise StepFailedError(ending.error)
         return self._disarmed(ending.output, output)

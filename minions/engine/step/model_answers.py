@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, evolve, field, frozen
+from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec import field as struct_field
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ModelCall,
     ModelCallResponse,
-    ModelCapabilities,
     ModelOptions,
     Prompt,
     PromptLayout,
@@ -42,6 +40,7 @@ from minions.engine.history.memory import READ_RESULT, piece_of
 
 if TYPE_CHECKING:
     from minions.engine.step.conversation_window import ConversationWindow
+    from minions.engine.step.work import WorkParts
 
 
 class StepConversation(Struct, frozen=True, kw_only=True):
@@ -152,28 +151,33 @@ class _LostCall(Struct, frozen=True, kw_only=True):
     """Whether it failed in an earlier execution of the run."""
 
 
-@frozen(kw_only=True, eq=False, repr=False)
 class ModelAnswers:
     """Asks the models of one step, in turn where one of them fails."""
 
-    step: Step[object]
-    view: StepView
-    trace: StepTrace
-    conversation: StepConversation
-    output: OutputInstructions[object] | None
-    options: ModelOptions
-    capabilities: ModelCapabilities
-    factory: ModelCallExecutorFactory
-    layout: PromptLayout
-    window: ConversationWindow | None
-    tiers: ModelTiers = field(
-        init=False, default=Factory(lambda self: self._open_tiers(), takes_self=True)
-    )
-    """Which of its models is asked, and how."""
+    def __init__(
+        self,
+        step: Step[object],
+        parts: WorkParts,
+        conversation: StepConversation,
+        layout: PromptLayout,
+        window: ConversationWindow | None,
+    ) -> None:
+        """Begin with the first model that did not fail a short time ago.
 
-    def _open_tiers(self) -> ModelTiers:
-        services = self.view.context.scope.services
-        return ModelTiers.of(self.factory, self.options, self.capabilities, services)
+        Args:
+            layout: What the prompts of the conversation begin with.
+            window: Cuts each prompt to the bound of the step; None: there is no bound.
+        """
+        self.step = step
+        self.view = view = parts.view
+        self.trace = parts.trace
+        self.conversation = conversation
+        self.output = parts.output
+        self.layout = layout
+        self.window = window
+        options = parts.options or ModelOptions()
+        self.tiers = ModelTiers(parts.models, options, view.context.scope.services)
+        """Which of its models is asked, and how."""
 
     @property
     def modes(self) -> OutputModes:

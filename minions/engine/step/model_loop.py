@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from attrs import Factory, evolve, field, frozen
+from attrs import evolve
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ModelCallResponse,
-    ModelCapabilities,
-    ModelOptions,
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
@@ -38,13 +35,12 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_executors import model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder
-from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
 from minions.engine.services.pricing import with_cost
 from minions.engine.step.model_answers import ModelAnswers, StepConversation
-from minions.engine.step.work import Ending
+from minions.engine.step.work import Ending, WorkParts
 
 if TYPE_CHECKING:
     from minions.engine.calls.tool_batch import ToolBatch
@@ -65,45 +61,31 @@ _ADVICE: Final = (
 INVALID_OUTPUT: Final = "invalid-output"
 
 
-@frozen(kw_only=True, eq=False, repr=False)
 class ModelLoop:
     """One step's conversation with its model."""
 
-    step: Step[object]
-    view: StepView
-    trace: StepTrace
-    output: OutputInstructions[object] | None
-    options: ModelOptions
-    capabilities: ModelCapabilities
-    model_call_executor_factory: ModelCallExecutorFactory
-    tool_call_executor_factory: ToolCallExecutorFactory
-    layout: PromptLayout = field(factory=PromptLayout)
-    """What the prompts of the conversation begin with."""
-    window: ConversationWindow | None = None
-    """Cuts each prompt to the bound of the step; None: there is no bound."""
-    conversation: StepConversation = field(
-        init=False,
-        default=Factory(
-            lambda self: StepConversation(view=self.view, trace=self.trace), takes_self=True
-        ),
-    )
-    answers: ModelAnswers = field(
-        init=False, default=Factory(lambda self: self._model_answers(), takes_self=True)
-    )
+    def __init__(
+        self,
+        step: Step[object],
+        parts: WorkParts,
+        *,
+        layout: PromptLayout,
+        window: ConversationWindow | None = None,
+    ) -> None:
+        """Nothing is asked yet.
 
-    def _model_answers(self) -> ModelAnswers:
-        return ModelAnswers(
-            step=self.step,
-            view=self.view,
-            trace=self.trace,
-            conversation=self.conversation,
-            output=self.output,
-            options=self.options,
-            capabilities=self.capabilities,
-            factory=self.model_call_executor_factory,
-            layout=self.layout,
-            window=self.window,
-        )
+        Args:
+            layout: What the prompts of the conversation begin with.
+            window: Cuts each prompt to the bound of the step; None: there is no bound.
+        """
+        self.step = step
+        self.view = parts.view
+        self.trace = parts.trace
+        self.output = parts.output
+        self.model_call_executor_factory = parts.models
+        self.tool_call_executor_factory = parts.tools
+        self.conversation = StepConversation(view=parts.view, trace=parts.trace)
+        self.answers = ModelAnswers(step, parts, self.conversation, layout, window)
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""

@@ -17,7 +17,6 @@ from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox
 from minions.data.errors import MinionsError
-from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import Fingerprint, WrittenStep
 from minions.engine.context.agent_context import AgentContext
@@ -92,19 +91,7 @@ class ModelWork(StepWork):
         await record_start(opening)
         view.memory.save_prompt(view.conversation_id, opening.messages)
         window = None if self._step.history is None else self._window(opening, begin.said)
-        parts = self._parts
-        loop = ModelLoop(
-            step=self._step,
-            view=view,
-            trace=parts.trace,
-            output=parts.output,
-            options=parts.options or ModelOptions(),
-            capabilities=capabilities_of(parts.models),
-            model_call_executor_factory=parts.models,
-            tool_call_executor_factory=parts.tools,
-            layout=begin.layout,
-            window=window,
-        )
+        loop = ModelLoop(self._step, self._parts, layout=begin.layout, window=window)
         return await loop.run()
 
     def _begin(self) -> _Beginning:

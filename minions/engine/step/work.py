@@ -201,7 +201,7 @@ def opening_messages(
     agents = agent.recipe.messages.messages
     head = [system(agent.system_prompt)] if agent.system_prompt else []
     body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
-    borders = [message for message in said if is_border_words(message)] if said else []
+    borders = list(filter(is_border_words, said)) if said else []
     for message in agents:
         if message.role is MessageRole.SYSTEM:
             head.append(message)
@@ -211,8 +211,8 @@ def opening_messages(
         body += [message for message in said if message.role is not MessageRole.SYSTEM]
     for message in own:
         (head if message.role is MessageRole.SYSTEM else body).append(message)
-    if any(is_border_words(message) for message in head) or borders:
-        borders += [message for message in head if is_border_words(message)]
+    if borders or (head and any(map(is_border_words, head))):
+        borders += filter(is_border_words, head)
         head = [message for message in head if message not in borders]
     if has_prompt:
         head = []
@@ -220,7 +220,8 @@ def opening_messages(
         head.append(system(describe(output)))
     if mode is CompletionMode.SIGNAL:
         head.append(system(SIGNAL_WORDS))
-    head += dict.fromkeys(borders)  # last: they differ from run to run, and end a cached start
+    if borders:  # last: they differ from run to run, and end a cached start
+        head += dict.fromkeys(borders)
     return (*head, *body)
 
 

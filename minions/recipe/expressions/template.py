@@ -16,6 +16,7 @@ from minions.data.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
 from minions.recipe.expressions.terms import Path, Term
 from minions.recipe.expressions.values import (
+    MAX_TEXT,
     Meter,
     Reference,
     Scope,
@@ -74,9 +75,14 @@ class _Text(_Part, frozen=True):
         texts = []
         size = 0
         for piece in self.pieces:
-            text = piece if isinstance(piece, str) else as_text(piece.value(scope, meter), meter)
+            if type(piece) is str:
+                text = piece
+            else:
+                value = piece.value(scope, meter)  # type: ignore[union-attr]  # a term
+                text = value if type(value) is str else as_text(value, meter)
             size += len(text)
-            check_size(size)
+            if size > MAX_TEXT:
+                check_size(size)
             texts.append(text)
         return "".join(texts)
 
@@ -175,7 +181,8 @@ class Template(Struct, frozen=True, gc=False):
         if not self.makes_values:
             return self.root.render(scope, _UNUSED)
         value = self.root.render(scope, meter := meter or Meter())
-        check_weight(value, meter)
+        if type(value) is not str:
+            check_weight(value, meter)
         return value
 
 

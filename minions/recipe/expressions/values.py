@@ -6,6 +6,7 @@ Parsing and operators are in other modules.
 from __future__ import annotations
 
 import enum
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from math import isfinite
@@ -260,6 +261,11 @@ def resolve(path: tuple[PathPart, ...], scope: JsonValue) -> JsonValue:
         MissingValueError: The path does not exist.
     """
     value = scope
+    if type(value) is ChainMap:  # the values of a loop's item, over those of the run
+        for each in value.maps:
+            value = each
+            if path[0] in each:
+                break
     try:
         for part in path:
             if type(value) is not dict:  # the usual case, four times as fast as the general one

@@ -42,6 +42,7 @@ from minions.engine.compile.recipe_step import (
     as_text,
     bounded,
     example_parts,
+    feedback_in,
     feedback_messages,
     step_named,
     with_examples,
@@ -84,6 +85,13 @@ class GoalStep(WrittenStep[object], Step[object]):
         default=Factory(lambda self: self._fixed(), takes_self=True),
     )
     """The messages where no value of a run is in them; None: there are some."""
+    is_plain: bool = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(lambda self: self._is_plain(), takes_self=True),
+    )
+    """Whether the messages are the texts, with trusted values in them, and nothing else."""
     openings: dict[tuple[str | None, str | None], object] = field(
         factory=dict, init=False, eq=False, repr=False
     )
@@ -94,6 +102,16 @@ class GoalStep(WrittenStep[object], Step[object]):
         if has_values or any(True for _, template in self.texts for _ in template.terms()):
             return None
         return tuple(with_examples(self.spec, plain_texts(self.texts, {}), ()))
+
+    def _is_plain(self) -> bool:
+        spec = self.spec
+        if self.shown or any(self.files) or spec.examples or spec.recorded_examples is not None:
+            return False
+        is_system = [role is MessageRole.SYSTEM for role, _ in self.texts]
+        terms = [term for _, template in self.texts for term in template.terms()]
+        return is_system == sorted(is_system, reverse=True) and not any(
+            map(self.is_untrusted, terms)
+        )
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -129,8 +147,8 @@ class GoalStep(WrittenStep[object], Step[object]):
             MissingValueError: A template reads a value that does not exist.
             StepFailedError: An image cannot be shown.
         """
-        if self.fixed is not None and view.values.get("feedback") is None:
-            return self.fixed
+        if (self.fixed is not None or self.is_plain) and feedback_in(view.values) is None:
+            return self.fixed if self.fixed is not None else plain_texts(self.texts, view.values)
         shown = _shown(self.shown, view)
         told = feedback_data(view, self) if self.marks_feedback else []
         data = [*shown.values(), *told]
