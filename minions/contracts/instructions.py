@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 from attrs.validators import ge
 
 from minions.contracts.messages import Message
@@ -138,10 +138,16 @@ class OutputRequest:
     unbounded: Mapping[str, JsonValue] | None = None
     """The body without bounds that the declared schema does not have; None: there are none."""
 
-    @property
-    def is_strict(self) -> bool:
-        """Whether `strict` is sent beside the schema."""
-        return any(part.get("strict") is True for part in _strict_parts(self.body))
+    is_strict: bool = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(
+            lambda self: any(part.get("strict") is True for part in _strict_parts(self.body)),
+            takes_self=True,
+        ),
+    )
+    """Whether `strict` is sent beside the schema."""
 
     def without_strict(self) -> OutputRequest:
         """The same request without `strict`, for servers that refuse it."""

@@ -130,7 +130,7 @@ class Message:
         model alone (`reasoning`, `provider_data`); a GOAL becomes a user message.
         """
         role = MessageRole.USER if self.role is MessageRole.GOAL else self.role
-        result: dict[str, JsonValue] = {"role": role.value}
+        result: dict[str, JsonValue] = {"role": role._value_}
         if self.content is not None:
             result["content"] = self.content
         if self.tool_calls:

@@ -172,6 +172,10 @@ class ModelProfile:
     """Whether only runs tell it: no probe measured the server."""
     lessons: Mapping[Feature, Lesson] = field(factory=dict, hash=False)
     """What runs of one project told; `at` joins it with what was measured."""
+    _applied: list[tuple[ModelCapabilities, ModelCapabilities]] = field(
+        factory=list, init=False, eq=False, hash=False, repr=False
+    )
+    """The capabilities that were asked for last, and what became of them."""
 
     def at(self, now: datetime) -> ModelProfile:
         """The profile in which what runs told counts, as far as it does at that time."""
@@ -228,6 +232,11 @@ class ModelProfile:
 
     def applied(self, declared: ModelCapabilities) -> ModelCapabilities:
         """The capabilities with what is measured, where the operator has not said it."""
+        if not self._applied or self._applied[0][0] is not declared:
+            self._applied[:] = [(declared, self._joined(declared))]
+        return self._applied[0][1]
+
+    def _joined(self, declared: ModelCapabilities) -> ModelCapabilities:
         modes = declared.modes
         if not declared.is_mode_declared and declared.output_mode is not None:
             modes = self.modes(declared.output_mode)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
+from msgspec import Struct
+
 from minions.data.json_values import JsonValue
 
 Fits: TypeAlias = Callable[[object], bool]
@@ -47,9 +49,24 @@ class _UnknownWordError(Exception):
 def quick_check(schema: _Schema) -> Fits | None:
     """The check of the schema; None: it says more than a quick check knows."""
     try:
-        return _Compiler(schema).check(schema, 0)
+        return _Compiler(schema).check(schema, 0).holds
     except (_UnknownWordError, TypeError):
         return None
+
+
+class _Check(Struct, frozen=True):
+    """What a value has to be. Most values have to be of a type alone, which takes no call."""
+
+    kinds: frozenset[type[object]] | None = None
+    """The exact classes; None: any."""
+    more: Fits | None = None
+    """What else has to hold; None: nothing."""
+
+    def holds(self, value: object) -> bool:
+        """Whether it is that."""
+        if self.kinds is not None and type(value) not in self.kinds:
+            return False
+        return self.more is None or self.more(value)
 
 
 class _Compiler:
@@ -59,25 +76,21 @@ class _Compiler:
         self._root = root
         self._parts = 0
 
-    def check(self, schema: JsonValue, depth: int) -> Fits:
+    def check(self, schema: JsonValue, depth: int) -> _Check:
         self._parts += 1
         if not isinstance(schema, Mapping) or depth > _DEEPEST or self._parts > _MOST_PARTS:
             raise _UnknownWordError
         words = {word: item for word, item in schema.items() if word not in _SAYS_NOTHING}
+        kinds = _kinds_of(words.pop("type")) if "type" in words else None
         checks: list[Fits] = []
-        if "type" in words:
-            checks.append(_of_types(words.pop("type")))
         if {"properties", "required", "additionalProperties"} & set(words):
             named = words.pop("properties", {})
             required, others = words.pop("required", []), words.pop("additionalProperties", True)
             checks.append(self._object(named, required, others, depth))
         checks += [self._word(word, item, depth) for word, item in words.items()]
-        if len(checks) == 1:
-            return checks[0]
-        if len(checks) == 2:
-            first, second = checks
-            return lambda value: first(value) and second(value)
-        return lambda value: all(fits(value) for fits in checks)
+        if len(checks) <= 1:
+            return _Check(kinds, checks[0] if checks else None)
+        return _Check(kinds, lambda value: all(fits(value) for fits in checks))
 
     def _object(self, named: JsonValue, required: JsonValue, others: JsonValue, depth: int) -> Fits:
         if not isinstance(named, Mapping) or not isinstance(required, list | tuple):
@@ -88,14 +101,19 @@ class _Compiler:
         needed = frozenset(required)
 
         def fits(value: object) -> bool:
-            if type(value) is not dict or not needed <= value.keys():
+            if type(value) is not dict:
                 return False
-            for name, item in value.items():
-                check = checks.get(name)
-                if check is None:
-                    if not others:
+            for name in needed:
+                if name not in value:
+                    return False
+            for name in value:
+                if name in checks:
+                    check, item = checks[name], value[name]
+                    if check.kinds is not None and type(item) not in check.kinds:
                         return False
-                elif not check(item):
+                    if check.more is not None and not check.more(item):
+                        return False
+                elif not others:
                     return False
             return True
 
@@ -103,8 +121,7 @@ class _Compiler:
 
     def _word(self, word: str, item: JsonValue, depth: int) -> Fits:
         if word == "items":
-            each = self.check(item, depth + 1)
-            return lambda value: type(value) is list and all(each(one) for one in value)
+            return _of_items(self.check(item, depth + 1))
         if word == "enum" and isinstance(item, list | tuple):
             return _of_texts(item)
         if word == "const":
@@ -113,9 +130,9 @@ class _Compiler:
             if sum(not _is_leaf(one) for one in item) > 1:  # each level would double the work
                 raise _UnknownWordError
             checks = [self.check(one, depth + 1) for one in item]
-            return lambda value: any(fits(value) for fits in checks)
+            return lambda value: any(check.holds(value) for check in checks)
         if word == "$ref" and isinstance(item, str):
-            return self.check(self._definition(item), depth + 1)
+            return self.check(self._definition(item), depth + 1).holds
         if word in _BOUNDS and type(item) in (int, float):
             return _of_bound(word, cast("float", item))
         raise _UnknownWordError
@@ -138,7 +155,23 @@ def _is_leaf(schema: JsonValue) -> bool:
     return words <= {"type", "enum", "const"}
 
 
-def _of_types(names: JsonValue) -> Fits:
+def _of_items(check: _Check) -> Fits:
+    kinds, more = check.kinds, check.more
+
+    def fits(value: object) -> bool:
+        if type(value) is not list:
+            return False
+        for one in value:
+            if kinds is not None and type(one) not in kinds:
+                return False
+            if more is not None and not more(one):
+                return False
+        return True
+
+    return fits
+
+
+def _kinds_of(names: JsonValue) -> frozenset[type[object]]:
     """By the exact class: a bool is no integer, and whether 1.0 is one the full check says."""
     kinds: set[type[object]] = set()
     for name in names if isinstance(names, list | tuple) else [names]:
@@ -146,7 +179,7 @@ def _of_types(names: JsonValue) -> Fits:
         if kind is None:
             raise _UnknownWordError
         kinds.update(kind if isinstance(kind, tuple) else (kind,))
-    return lambda value: type(value) in kinds
+    return frozenset(kinds)
 
 
 def _of_texts(choices: list[JsonValue] | tuple[JsonValue, ...]) -> Fits:

@@ -4,7 +4,7 @@ through their steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from attrs import frozen
@@ -88,6 +88,15 @@ def steps_within(recipe: AgentRecipe, prefix: str = "") -> Iterator[StepWithin]:
         yield StepWithin(path, recipe, step)
         if isinstance(step, StepSpec) and step.inner is not None:
             yield from steps_within(step.inner, f"{path}/")
+
+
+def all_steps(recipe: AgentRecipe) -> Sequence[StepSpec | Step[object]]:
+    """The same steps without their places, those of nested recipes last."""
+    steps = list(recipe.steps)
+    for step in steps:  # which grows
+        if isinstance(step, StepSpec) and (inner := step.inner) is not None:
+            steps += inner.steps
+    return steps
 
 
 def recipes_within(recipe: AgentRecipe) -> Iterator[AgentRecipe]:

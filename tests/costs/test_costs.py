@@ -48,17 +48,12 @@ one shows here, and its commit says why.
 TAIL: Final = """
 ## What is above its goal
 
-- **SQLite, statements.** Seven for a call: the lease, the look at the recipe's blob, start with the
-  first step, the answer, the ends of step and run, the lease again, and one that looks who owns it.
-  An answer is durable before anything acts on it, and a lease before anything is done: what could
-  still be joined are statements of different tables, by a trigger, which is a statement, too.
-- **Structured call.** Some 500 calls are the class (cattrs) and two looks at the schema: of what
-  the model answered, and of the value that later steps read.
-- **Turn of a tool loop.** 480 of it are the model call, of which 190 are asyncio's and the parser
-  of HTTP; the tool call has a deadline, a scope and a record of its begin, which makes a crash
-  between begin and end visible.
-- **Resumed and prepared steps.** A replayed step is made as a new one is, so that one way decides
-  what is unchanged. A recipe is prepared once, and kept.
+- **SQLite, statements.** Five for a call: the lease, start with the first step, the answer, the
+  ends of step and run, the lease again. An answer is durable before anything acts on it, and a
+  lease before anything is done. The end of the run could give the lease back only by a trigger,
+  which is a statement, too; else all who ask for leases would look for ends among the entries.
+- **Resumed step.** A replayed step is made as a new one is, so that one way decides what is
+  unchanged: its fingerprint, its borders, what it reads.
 - **Modules and frames.** `minions run` reads settings, trust, prices and project files before it
   runs anything. Each frame left holds a decision: time, attempts, admission, record.
 """

@@ -62,13 +62,14 @@ class HttpResponse:
         raises as `HttpConnection.read`."""
         self._pool = pool
         self._connection = connection
+        self._body = connection.body
         self._head = head
         self._is_closed = False
 
     @property
     def is_at_end(self) -> bool:
         """Whether the whole body was read."""
-        return self._connection.is_at_end
+        return self._body.is_at_end
 
     def close(self) -> None:
         """Return the connection to the pool, or close it if the body was not read to its end."""
@@ -591,7 +592,8 @@ class HttpConnection(asyncio.Protocol):
         """Time of the event loop at which the pool got it back."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport  # from `connection_made` on
-        self._reader = ResponseReader()
+        self.body = ResponseReader()
+        """What came of the present response."""
         self._is_asked = False
         """Whether a request was sent whose response has not ended."""
         self._waiter: asyncio.Future[None] | None = None
@@ -622,7 +624,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()  # without a request no response is expected
             return
         try:
-            self._reader.feed(data)
+            self.body.feed(data)
         except BadResponseError as error:
             self._error = error
             self.abort()
@@ -636,7 +638,7 @@ class HttpConnection(asyncio.Protocol):
             self._alarm.cancel()
             self._alarm = None
         if exc is None:
-            self._reader.feed_end()
+            self.body.feed_end()
         self._wake()
 
     # --- one exchange ----------------------------------------------------------------------------
@@ -658,7 +660,7 @@ class HttpConnection(asyncio.Protocol):
             BadResponseError: The answer is not HTTP.
             ExchangeTimeoutError: The time is over.
         """
-        self._reader = reader = ResponseReader(has_body=has_body)
+        self.body = reader = ResponseReader(has_body=has_body)
         self._is_asked, self._until, self._is_late = True, until, False
         if until is not None and (self._alarm is None or until < self._alarm_at):
             self._set_alarm(until)
@@ -678,11 +680,6 @@ class HttpConnection(asyncio.Protocol):
             await self._news()
         return reader.head
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the whole body was read."""
-        return self._reader.is_at_end
-
     async def read(self) -> bytes:
         """The next bytes of the body, as soon as any arrive; empty at its end.
 
@@ -690,8 +687,8 @@ class HttpConnection(asyncio.Protocol):
             BrokenBodyError: The connection ended before the body did, or it cannot be decoded.
             ExchangeTimeoutError: The time of the exchange is over.
         """
-        while not (data := self._reader.take()):
-            if self._reader.is_complete:
+        while not (data := self.body.take()):
+            if self.body.is_complete:
                 return b""
             if self._error is not None:
                 raise BrokenBodyError(str(self._error))
@@ -708,8 +705,8 @@ class HttpConnection(asyncio.Protocol):
         """End the exchange; returns whether the connection is reusable, else it is closed."""
         self._is_asked = False
         is_reusable = (
-            self._reader.is_at_end
-            and not self._reader.has_leftover
+            self.body.is_at_end
+            and not self.body.has_leftover
             and head.keeps_connection
             and self._transport.get_write_buffer_size() == 0
             and self.is_open
@@ -762,7 +759,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _pause_if_full(self) -> None:
-        is_full = self._reader.buffered > _MOST_BUFFERED and not self._reader.is_complete
+        is_full = self.body.buffered > _MOST_BUFFERED and not self.body.is_complete
         if is_full and not self._is_paused and self.is_open:
             self._transport.pause_reading()
             self._is_paused = True

@@ -46,8 +46,9 @@ def _closes_in_silence(headers: Mapping[str, str]) -> bool:
 
     llama.cpp does after each stream, while the next request may be on its way.
     """
-    is_stream = headers.get("content-type", "").startswith("text/event-stream")
-    return is_stream and headers.get("server", "").startswith("llama.cpp")
+    if "server" not in headers or not headers["server"].startswith("llama.cpp"):
+        return False
+    return headers.get("content-type", "").startswith("text/event-stream")
 
 
 class ResponseReader:
@@ -158,7 +159,7 @@ class ResponseReader:
 
     def on_status(self, reason: bytes) -> None:
         """The reason phrase of the status line."""
-        self._reason += reason.decode("latin-1")
+        self._reason += str(reason, "latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; trailers are ignored."""
@@ -181,10 +182,11 @@ class ResponseReader:
         if coding is not None and coding.lower() != "chunked":
             self._refuse("its transfer encoding was not asked for")
         self._ends_with_connection = coding is None and "content-length" not in self._headers
-        try:
-            self._inflater = _inflater(self._headers.get("content-encoding", ""))
-        except BadResponseError as error:
-            self._problem = self._problem or error
+        if "content-encoding" in self._headers:
+            try:
+                self._inflater = _inflater(self._headers["content-encoding"])
+            except BadResponseError as error:
+                self._problem = self._problem or error
         self._idle_bytes = 0
         if self._problem is None:  # else nobody takes what came with it for an answer
             self.is_complete = not self._has_body

@@ -9,12 +9,11 @@ import json
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final, Generic, TypeVar, cast
 
 from attrs import define, field
-from msgspec import Struct
-from msgspec.json import Encoder
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder, Encoder
 
 from minions.contracts.calls import ModelOptions, Prompt
 from minions.contracts.instructions import OutputRequest
@@ -84,9 +83,12 @@ class RequestWriter:
             body.update(_STREAM)
         if request is not None:
             body.update(self._requests.of(request))
-        members = chain.from_iterable((b",", key, b":", value) for key, value in body.items())
-        next(members)  # no comma before the first
-        return b"".join((b"{", *members, b"}"))
+        members = list[bytes]()
+        for key, value in body.items():
+            members += (b",", key, b":", value)
+        members[0] = b"{"  # in place of the first comma
+        members.append(b"}")
+        return b"".join(members)
 
     def forget(self) -> None:
         """Clear the cache."""
@@ -246,6 +248,9 @@ def _option_dict(options: ModelOptions, provider: str) -> dict[str, JsonValue]:
 # --- the messages ------------------------------------------------------------------------------
 
 
+_USER: Final = MessageRole.USER.value
+
+
 @define(eq=False, repr=False)
 class _Messages:
     """The messages of a prompt in encoded form; more can be appended."""
@@ -285,7 +290,7 @@ class _Messages:
     def _add(self, message: dict[str, JsonValue]) -> None:
         """Append a message, or its text to the last one if both are the same user's."""
         last = self._last
-        is_user = message["role"] == MessageRole.USER.value
+        is_user = message["role"] == _USER
         if last is not None and is_user and message.get("name") == last.get("name"):
             self._last = {**last, "content": _joined(last["content"], message["content"])}
             return
@@ -364,7 +369,16 @@ def _sendable(call: ToolCallRequest) -> ToolCallRequest:
     end a conversation in which the model was about to correct its call.
     """
     try:
+        _OBJECTS.decode(call.arguments)
+    except (MsgspecError, ValueError, RecursionError):
+        pass  # or it is JSON in the wider sense of Python, such as `NaN`
+    else:
+        return call
+    try:
         is_object = isinstance(cast("object", json.loads(call.arguments)), dict)
     except (ValueError, RecursionError):
         is_object = False
     return call if is_object else ToolCallRequest(id=call.id, name=call.name, arguments="{}")
+
+
+_OBJECTS: Final = Decoder(dict[str, Raw])

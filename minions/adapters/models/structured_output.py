@@ -65,7 +65,10 @@ class InstructorParser(OutputParser):
         Raises:
             SchemaError: The instructions hold no valid schema.
         """
-        return self._plan(instructions, mode).request
+        kept = self._kept_for(instructions)
+        if mode not in kept.plans:
+            kept.plans[mode] = _new_plan(kept, mode)
+        return kept.plans[mode].request
 
     def parse(
         self,
@@ -75,20 +78,15 @@ class InstructorParser(OutputParser):
     ) -> Result[T, OutputFailure]:
         """The answer as the declared type. Only cancellation raises."""
         try:
+            kept = self._kept_for(instructions)
             if mode is None:
-                validator = self._kept_for(instructions).validator()
-                return parse_text(instructions, validator, response.text or "")
-            kept, plan = self._kept_for(instructions), self._plan(instructions, mode)
-            return _parse(kept, plan, response)
+                return parse_text(instructions, kept.validator(), response.text or "")
+            if mode not in kept.plans:
+                kept.plans[mode] = _new_plan(kept, mode)
+            return _parse(kept, kept.plans[mode], response)
         except Exception as error:  # noqa: BLE001  # whatever breaks, the answer is not the output
             text = f"{type(error).__name__}: {error}"
             return Failure(OutputFailure(message=f"The answer could not be read: {text}"))
-
-    def _plan(self, instructions: OutputInstructions[T], mode: OutputMode) -> _Plan:
-        kept = self._kept_for(instructions)
-        if mode not in kept.plans:
-            kept.plans[mode] = _new_plan(kept, mode)
-        return kept.plans[mode]
 
     def _kept_for(self, instructions: OutputInstructions[T]) -> _RequestParts[T]:
         """The cache entry of the instructions. By identity: they hold a

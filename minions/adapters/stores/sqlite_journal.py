@@ -85,6 +85,11 @@ _LARGE_BLOB: Final = 262_144
 _LOOK_EVERY_S: Final = 0.03
 """While somebody waits for facts of other processes; a look costs some 10 µs."""
 
+_FRESH_MICROS: Final = 60_000_000
+"""Microseconds for which a blob that was put need not be made young again: far less than new ones
+are spared."""
+_MOST_FRESH: Final = 256
+
 T = TypeVar("T")
 
 _LANDMARKS: Final = ("run", "step")
@@ -130,6 +135,8 @@ class SqliteJournal(RowLookups):
         self._waiting = EntryWaiters(self._watch)
         self._pending_rows = PendingRows()
         self._heads: Heads = {}
+        self._fresh: dict[str, tuple[int, int]] = {}
+        """Blobs that this object put a short time ago: the opening of the file, and when."""
 
     async def acquire(
         self,
@@ -307,18 +314,29 @@ class SqliteJournal(RowLookups):
         return [as_text(session_id) for (session_id,) in rows]
 
     async def put_blob(self, data: bytes) -> str:
-        """Stored compressed."""
+        """Stored compressed. One that was put within the last minute keeps its time: a recipe is
+        put at the start of each of its runs.
+        """
         digest = hashlib.sha256(data).hexdigest()
-        now = as_micros(self._clock.now())
-        if await self._file.run(lambda db: touch_blob(db, digest, now), is_landmark=True):
+        now, fresh = as_micros(self._clock.now()), self._fresh
+        opening, put_at = fresh[digest] if digest in fresh else (-1, 0)  # noqa: SIM401  # a call less
+        if opening == self._file.openings and 0 <= now - put_at < _FRESH_MICROS:
             return digest
+        await self._put_blob(data, digest, now)
+        if len(fresh) >= _MOST_FRESH:
+            fresh.clear()
+        fresh[digest] = (self._file.openings, now)
+        return digest
+
+    async def _put_blob(self, data: bytes, digest: str, now: int) -> None:
+        if await self._file.run(lambda db: touch_blob(db, digest, now), is_landmark=True):
+            return
         is_small = len(data) <= _LARGE_BLOB
         stored = packed(data) if is_small else await self._file.compute(lambda: packed(data))
         if len(stored) > _LARGE_BLOB:
             await self._file.beside(lambda db: put_blob(db, digest, stored, now))
         else:
             await self._file.run(lambda db: put_blob(db, digest, stored, now), is_landmark=True)
-        return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
@@ -334,6 +352,7 @@ class SqliteJournal(RowLookups):
 
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """All bodies are read; nobody is kept from writing meanwhile."""
+        self._fresh.clear()
         latest = as_micros(self._clock.now() - timedelta(seconds=spare_s))
         useless = await self._file.run(lambda db: useless_blobs(db, latest), is_landmark=True)
         if not dry_run:
@@ -347,6 +366,7 @@ class SqliteJournal(RowLookups):
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
         await self._waiting.aclose()
+        self._fresh.clear()
         self._file.close()
 
     async def _watch(self) -> None:

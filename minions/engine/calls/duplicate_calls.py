@@ -58,13 +58,15 @@ def repeated_in_vain(request: ToolCallRequest, calls: Sequence[ToolCall]) -> Too
         calls: The calls of the step so far, oldest first.
     """
     last = calls[-_MOST_REPEATS:]
-    if len(last) < _MOST_REPEATS or any(call.request.name != request.name for call in last):
-        return None
-    wanted = _identity(request)
-    if any(_identity(call.request) != wanted for call in last):
+    if len(last) < _MOST_REPEATS:
         return None
     results = {call.response.content if call.response is not None else None for call in last}
     if len(results) > 1 and not _was_refused(last[-1]):
+        return None
+    if any(call.request.name != request.name for call in last):
+        return None
+    wanted = _identity(request)
+    if any(_identity(call.request) != wanted for call in last):
         return None
     return ToolFailure(
         code="duplicate-call",

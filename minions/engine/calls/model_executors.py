@@ -117,7 +117,7 @@ class DefaultModelCallExecutor(ModelCallExecutor):
             return outcome.lash(lambda failure: Failure(_of_forced_call(call.prompt, failure)))
         response = outcome.unwrap()
         text = response.message.content
-        if response.completion_instruction is None and text and text.lstrip().startswith("{"):
+        if response.completion_instruction is None and text and may_instruct(text):
             instruction = instruction_in(text, besides=_declared(call.prompt))
             if instruction is not None:
                 return Success(evolve(response, completion_instruction=instruction))
@@ -164,6 +164,12 @@ _FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
 _TEXTS = ("next_step_id", "failure_reason")
 
 
+def may_instruct(text: str) -> bool:
+    """Whether the text may be an object with a flag."""
+    has_flag = "omplete" in text or "ecoverable" in text or "eeded" in text
+    return has_flag and text.lstrip().startswith("{")
+
+
 def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletionInstruction | None:
     """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
 
@@ -173,13 +179,10 @@ def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletio
     Args:
         besides: Keys that mean something else here.
     """
-    stripped = text.strip()
-    if not stripped.startswith("{") or (
-        "omplete" not in stripped and "ecoverable" not in stripped and "eeded" not in stripped
-    ):
+    if not may_instruct(text):
         return None
     try:
-        parsed = json.loads(stripped)
+        parsed = json.loads(text.strip())
     except (ValueError, RecursionError):
         return None
     if not isinstance(parsed, dict):

@@ -21,7 +21,14 @@ from minions.contracts.instructions import (
     OutputMode,
     OutputRung,
 )
-from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
+from minions.contracts.messages import (
+    CUT_AT_LIMIT,
+    Message,
+    TokenUsage,
+    assistant,
+    calls_length,
+    user,
+)
 from minions.contracts.output import checked_output
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.sessions import MemorySnapshot
@@ -95,8 +102,8 @@ Warn: TypeAlias = Callable[[str], Awaitable[None]]
 Tell: TypeAlias = Callable[[str, Answer, OutputFailure | None], None]
 """Tells what a rung gave: its name, the answer, and why that is not the output."""
 
-_LONG: Final = 256
-"""Values, or as many times 64 characters, of an answer that is read at once."""
+_LONG: Final = 16_384
+"""Characters of an answer that is read at once."""
 _RUNGS: dict[OutputMode | None, str] = {
     None: "answer",
     OutputMode.JSON_SCHEMA: "constrained",
@@ -135,6 +142,8 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
         read = await self._taken(answer)
+        if isinstance(read, Success):
+            return Success(read.unwrap())
         takes_text = self.instructions.takes_text
         if _is_unfit(read) and answer.mode is None and self.constrains and not takes_text:
             failure = cast("OutputFailure", read.failure())
@@ -173,7 +182,9 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
             return _as_mended(await self._read(answer, wanted))
         is_at_limit = answer.raw.finish_reason == CUT_AT_LIMIT
         read = None if is_at_limit else await self._read(answer, wanted)
-        if read is not None and (is_successful(read) or not await self._is_cut(answer)):
+        if isinstance(read, Success):
+            return Success(read.unwrap())
+        if read is not None and not await self._is_cut(answer):
             return _as_mended(read)
         closed = await self._closed(answer, wanted, is_told=read is not None)
         if closed is not None:
@@ -213,7 +224,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         """
         from minions.engine.calls.cut_answers import closed_answer, merged_parts
 
-        is_long = is_large(answer.raw.message, _LONG)
+        is_long = _is_long(answer)
         closed = await beside(self.threads, is_long, lambda: closed_answer(answer.raw))
         if closed is None:
             return None
@@ -384,14 +395,14 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
     ) -> Result[object, OutputFailure]:
         from minions.engine.calls.cut_answers import is_at_bound
 
-        wanted, is_long = form or self.instructions, is_large(answer.raw.message, _LONG)
+        wanted, is_long = form or self.instructions, _is_long(answer)
         read = await beside(
             self.threads,
             is_long,
             lambda: self.parser.parse(wanted, answer.raw, answer.mode),
             matches=True,
         )
-        failure = None if is_successful(read) else read.failure()
+        failure = None if isinstance(read, Success) else read.failure()
         if failure is None:
             self.modes.note_held(answer.mode, is_strict=answer.is_strict)
         if failure is None and answer.is_bounded and is_at_bound(answer.raw):
@@ -404,8 +415,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         return read
 
     async def _is_cut(self, answer: Answer) -> bool:
-        is_long = is_large(answer.raw.message, _LONG)
-        return await beside(self.threads, is_long, lambda: _is_cut(answer))
+        return await beside(self.threads, _is_long(answer), lambda: _is_cut(answer))
 
     def _note(self, answer: Answer, failure: OutputFailure) -> None:
         """Learn from an answer that no server gives that holds it to the form."""
@@ -419,6 +429,15 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
 
 _Mended: TypeAlias = Result[object, FailureInfo | OutputFailure]
 """The output; why the step fails; or why the answer is not the output, and the next rung is due."""
+
+
+def _is_long(answer: Answer) -> bool:
+    """Whether reading the answer would hold the event loop."""
+    message = answer.raw.message
+    length = len(message.content or "")
+    if message.tool_calls:
+        length += calls_length(message)
+    return length > _LONG
 
 
 def _is_unfit(read: _Mended) -> bool:

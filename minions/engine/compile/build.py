@@ -16,7 +16,7 @@ from minions.data.errors import (
 )
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.kinds.compiler import BuildParts, compiler_of
+from minions.engine.compile.kinds.compiler import BuildParts, StepCompiler, compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
 from minions.recipe.checks.flows import UntrustedText, WordPaths
@@ -28,7 +28,7 @@ from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.nested_recipes import bundle_of, steps_within
+from minions.recipe.nested_recipes import all_steps, bundle_of
 
 
 class LoopControl(Struct, frozen=True, kw_only=True):
@@ -139,7 +139,8 @@ class BuiltRecipe:
 
     def control(self, step_id: str) -> StepControl:
         """What the engine decides about that step from outside."""
-        return self.controls.get(step_id, _NO_CONTROL)
+        controls = self.controls
+        return controls[step_id] if step_id in controls else _NO_CONTROL  # noqa: SIM401  # a call less
 
 
 def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
@@ -150,7 +151,11 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         UsageError: A template, link or tool name is wrong.
     """
     built = _built(recipe, tools, extensions)
-    within = [step for _, _, step in steps_within(recipe)]
+    has_code = has_pinned_examples = False
+    for step in all_steps(recipe):
+        has_code = has_code or isinstance(step, CodeSpec)
+        if isinstance(step, ExampleStepSpec) and step.recorded_examples is not None:
+            has_pinned_examples = True
     output = recipe.templates.compile(recipe.output) if recipe.output is not None else None
     return evolve(
         built,
@@ -161,11 +166,8 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         document=dumps(recipe.document).encode() if recipe.document is not None else None,
         recipes_within=dumps(bundle).encode() if (bundle := bundle_of(recipe)) else None,
         asking=_asking(built, recipe.model, built.graph.steps),
-        has_code=any(isinstance(step, CodeSpec) for step in within),
-        has_pinned_examples=any(
-            isinstance(step, ExampleStepSpec) and step.recorded_examples is not None
-            for step in within
-        ),
+        has_code=has_code,
+        has_pinned_examples=has_pinned_examples,
         has_conversation=_share_conversation(built.graph.steps),
     )
 
@@ -207,7 +209,7 @@ def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltReci
 
 
 def _share_conversation(steps: Iterable[Step[object]]) -> bool:
-    return any(not isinstance(step, PythonStep) and step.shares_conversation for step in steps)
+    return any(not step.is_code and step.shares_conversation for step in steps)
 
 
 def _asking(
@@ -215,12 +217,16 @@ def _asking(
 ) -> tuple[tuple[str, ModelConfig], ...]:
     """Each model configuration that the steps use, with the first step that uses it."""
     asking: dict[ModelConfig, str] = {}
-    for step in steps:
-        makes_calls = isinstance(step, WrittenStep) and step.asks_model
-        is_code = isinstance(step, PythonStep) and not makes_calls
-        if not is_code or built.control(step.id).asks_where_to_go:
+    if not built.controls:  # steps by code
+        for each in steps:
+            if not each.is_code:
+                asking.setdefault(base, each.id)
+        steps = ()
+    for step in cast("Iterable[WrittenStep[object]]", steps):
+        is_asking = not step.is_code or step.asks_model
+        if is_asking or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
-        inner = step.spec.inner if isinstance(step, WrittenStep) else None
+        inner = step.spec.inner
         for config in asking_within(inner, base) if inner is not None else ():
             asking.setdefault(config, step.id)
     return tuple((step_id, config) for config, step_id in asking.items())
@@ -267,8 +273,14 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     controls = {spec.id: _control(spec, recipe.templates) for spec in specs}
     untrusted = UntrustedText(recipe, extensions.catalog())
     steps: list[WrittenStep[object]] = []
+    compilers: dict[tuple[str, type[StepSpec]], StepCompiler[StepSpec]] = {}
     for spec in specs:
-        read_by_control = _read_by(controls[spec.id], saved)
+        control, kind = controls[spec.id], (spec.kind, type(spec))
+        read_by_control = frozenset[str]()
+        if control is not _NO_CONTROL:
+            read_by_control = _read_by(control, saved)
+        if kind not in compilers:
+            compilers[kind] = compiler_of(spec)
         parts = BuildParts(
             saved=saved,
             tools=tools,
@@ -278,7 +290,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
             templates=recipe.templates,
             directory=recipe.directory,
         )
-        steps.append(compiler_of(spec).build(spec, parts))
+        steps.append(compilers[kind].build(spec, parts))
     if recipe.graph is not None:
         graph_of_ids = DefaultStepGraph(steps, recipe.graph)
         return BuiltRecipe(graph=graph_of_ids, controls=controls, word_paths=untrusted.paths)
@@ -293,10 +305,14 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
 
 def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str, StepControl]:
     """The controls, with those marked whose step's artifacts a template reads."""
+    if not built.controls:
+        return built.controls  # steps by code have no templates
     references = list(output.references if output is not None else ())
-    for step in built.graph.steps:
-        references += step.references if isinstance(step, WrittenStep) else ()
+    for step in cast("Iterable[WrittenStep[object]]", built.graph.steps):
+        references += step.references
     for control in built.controls.values():
+        if control is _NO_CONTROL:
+            continue
         references += (*control.references, *(control.route.references if control.route else ()))
     read = {
         str(path[1])
@@ -358,6 +374,8 @@ def _steps_read(
     step: WrittenStep[object], control: StepControl, saved: Mapping[str, str]
 ) -> Sequence[str]:
     """The dependencies whose output a template of the step reads without a default."""
+    if not step.spec.depends_on:
+        return ()
     references = (*step.references, *control.references)
     named = {
         step_named(reference, saved)

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from minions.contracts.context import Limits
 from minions.contracts.secrets import Secrets
-from minions.contracts.steps import PythonStep, Step
+from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.data.errors import EnvironmentRefusedError, SchemaError
 from minions.data.hint_schemas import schema_of
@@ -20,7 +20,7 @@ from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.nested_recipes import steps_within
+from minions.recipe.nested_recipes import all_steps
 
 _MOST_COMPILED: Final = 64
 """How many compiled recipes are kept, so that an application that makes recipes needs no more."""
@@ -50,7 +50,7 @@ class Preparation:
         such steps.
         """
         planner = self._extensions.planner
-        steps = (step for _, _, step in steps_within(recipe))
+        steps = all_steps(recipe)
         makes_recipes = any(isinstance(step, StepSpec) and step.makes_recipe for step in steps)
         return planner.effects if planner is not None and makes_recipes else {}
 
@@ -73,7 +73,7 @@ class Preparation:
             if known[1].has_code:
                 self._refuse_code(recipe, runs)
             return known[1]
-        if any(isinstance(step, CodeSpec) for _, _, step in steps_within(recipe)):
+        if any(isinstance(step, CodeSpec) for step in all_steps(recipe)):
             self._refuse_code(recipe, runs)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))
@@ -159,5 +159,5 @@ def _check_steps(built: BuiltRecipe, base: Limits) -> None:
     """Check limits and declared outputs of every step, before the first one starts."""
     for step in built.graph.steps:
         Limits.of_step(step.metadata, base=base)
-        if not isinstance(step, PythonStep) and not built.controls:
+        if not built.controls and not step.is_code:
             _check_output(step)  # a loaded recipe's schemas are checked already

@@ -67,8 +67,11 @@ class _CheckedSteps(StepGraph):
 def _check_id(step_id: object, position: int) -> None:
     if not isinstance(step_id, str) or not step_id.strip():
         raise GraphError(f"Step {position + 1} has the id {step_id!r}; a non-empty text is needed.")
-    if bad := next((sign for sign in RESERVED_SIGNS if sign in step_id), None):
-        raise GraphError(f"The step id '{step_id}' holds a '{bad}', which separates keys of a run.")
+    for sign in RESERVED_SIGNS:
+        if sign in step_id:
+            raise GraphError(
+                f"The step id '{step_id}' holds a '{sign}', which separates keys of a run."
+            )
 
 
 class DefaultStepGraph(_CheckedSteps):
@@ -96,12 +99,14 @@ class DefaultStepGraph(_CheckedSteps):
             self._check_known(source, "The start of an edge,")
             for target in targets:
                 self._check_known(target, f"The edge from '{source}' leads nowhere:")
-        self._edges = {source: tuple(targets) for source, targets in edges.items()}
+        self._next = {
+            source: tuple([self._steps[self._index[target]] for target in targets])
+            for source, targets in edges.items()
+        }
 
     def possible_next_steps(self, step: Step[object]) -> tuple[Step[object], ...]:
         """The successors of a step, in the order of its edges."""
-        targets = self._edges.get(step.id, ())
-        return tuple(self._steps[self._index[target]] for target in targets)
+        return self._next.get(step.id, ())
 
 
 _NONE: Final[frozenset[int]] = frozenset()
@@ -134,12 +139,14 @@ class DependencyStepGraph(_CheckedSteps):
         self._waits: list[tuple[int, ...]] = []
         self._reads: list[frozenset[int]] = []
         dependents: list[list[int]] = [[] for _ in self._steps]
+        after, reads = after or {}, reads or {}
         for position, step in enumerate(self._steps):
-            needs = self._indices(step.id, depends_on.get(step.id, ()))
-            later = self._indices(step.id, (after or {}).get(step.id, ()))
-            waits = tuple(dict.fromkeys((*needs, *later)))
+            step_id = step.id
+            needs = self._indices(step_id, depends_on.get(step_id))
+            later = self._indices(step_id, after.get(step_id))
+            read = self._indices(step_id, reads.get(step_id))
+            waits = tuple(dict.fromkeys((*needs, *later))) if later else needs
             self._needs.append(needs)
-            read = self._indices(step.id, (reads or {}).get(step.id, ()))
             self._reads.append(frozenset(read) if read else _NONE)
             self._waits.append(waits)
             for other in waits:
@@ -164,7 +171,7 @@ class DependencyStepGraph(_CheckedSteps):
             reads=ids({step.id: sorted(self._reads[at]) for at, step in enumerate(self._steps)}),
         )
 
-    def _indices(self, step_id: str, others: Sequence[str]) -> tuple[int, ...]:
+    def _indices(self, step_id: str, others: Sequence[str] | None) -> tuple[int, ...]:
         if not others:
             return ()
         for other in others:

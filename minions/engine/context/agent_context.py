@@ -97,6 +97,7 @@ class RunValues:
         error: FailureInfo | None = None,
         *,
         with_artifacts: bool = False,
+        has_large: bool | None = None,
     ) -> None:
         """Let later steps read how a step ended.
 
@@ -105,11 +106,13 @@ class RunValues:
             save_as: A further name of the output; it may hide any other name.
             error: Why it FAILED.
             with_artifacts: Whether templates read the artifacts in the output.
+            has_large: Whether the output is large; None: it is looked at.
         """
         if status is StepStatus.SKIPPED or (status is not StepStatus.COMPLETED and output is None):
             self._publish_status(step.id, status, error)
             return
-        self.has_large = self.has_large or is_large(output)
+        if not self.has_large:
+            self.has_large = is_large(output) if has_large is None else has_large
         if self._has_secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
         failure = dict(error.to_document()) if error is not None else None

@@ -297,6 +297,7 @@ class RunSteps:
         if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
             output = None
         values = self._context.run_values
+        has_large = output is not None and is_large(output)
         publish = partial(
             values.publish,
             step,
@@ -305,8 +306,9 @@ class RunSteps:
             control.save_as,
             execution.error,
             with_artifacts=control.gives_artifacts,
+            has_large=has_large,
         )
-        if output is not None and is_large(output):
+        if has_large:
             await self._context.scope.services.beside.run(publish)
         else:
             publish()

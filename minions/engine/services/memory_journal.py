@@ -144,12 +144,16 @@ class MemoryJournal(Journal):
             self._forget(self._ended.pop(run_id))
 
     def _forget(self, session_id: str) -> None:
-        session = self._sessions.pop(session_id, _Session())
+        session = self._sessions.pop(session_id, None)
         self._rows.mark_changed(session_id)
-        for entry in session.entries:
-            self._positions.pop(_name(entry), None)
-            self._generations.pop(entry.run_id, None)
-            for digest in _blobs_of(entry.fact) if isinstance(entry.fact, RunBeginning) else ():
+        for entry in session.entries if session is not None else ():
+            fact = entry.fact
+            del self._positions[entry.run_id, entry.generation, entry.key, fact.kind, fact.state]
+            if entry.run_id in self._generations:
+                del self._generations[entry.run_id]
+            if fact.kind not in LISTED or not isinstance(fact, RunBeginning):
+                continue
+            for digest in _blobs_of(fact):
                 self._runs_of_blob[digest] -= 1
                 if self._runs_of_blob[digest]:
                     continue
@@ -409,7 +413,7 @@ def _is_over(session: _Session, run_id: str) -> bool:
     first, last = session.entries[0], session.entries[-1]
     beginning, end = first.fact, last.fact
     return (
-        (first.run_id, first.kind, last.run_id) == (run_id, "run", run_id)
+        (first.run_id, beginning.kind, last.run_id) == (run_id, "run", run_id)
         and not (isinstance(beginning, RunBeginning) and beginning.thread is not None)
         and isinstance(end, RunFinished)
         and end.status != RunStatus.NEEDS_DECISION
@@ -424,7 +428,8 @@ def _blobs_of(fact: RunBeginning) -> Sequence[str]:
 
 
 def _name(entry: JournalEntry) -> _EntryName:
-    return (entry.run_id, entry.generation, entry.key, entry.kind, entry.state)
+    fact = entry.fact
+    return (entry.run_id, entry.generation, entry.key, fact.kind, fact.state)
 
 
 def _refuse_if_active(

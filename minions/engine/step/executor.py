@@ -458,7 +458,7 @@ class CodeWork(StepWork):
     is_code = True
 
     def __init__(self, step: Step[object], parts: WorkParts) -> None:
-        self._step = cast("PythonStep[object]", step)
+        self._step: PythonStep[object] = step  # type: ignore[assignment]  # as `is_code` says
         self._parts = parts
 
     @property

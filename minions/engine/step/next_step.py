@@ -258,7 +258,7 @@ class StepManager(StepProgress):
 
         Called by `AgentExecutor`, once per step.
         """
-        current = self.current_step
+        current = self._current
         if current is None:
             return None
         candidates = self.graph.possible_next_steps(current)
@@ -266,5 +266,5 @@ class StepManager(StepProgress):
         chosen = await self._chain.select(
             current, candidates, execution, context, tool_call_executor_factory
         )
-        self.set_current_step(chosen)
+        self._current = chosen
         return chosen

@@ -30,6 +30,7 @@ MAX_DEPTH: Final = 100
 _UNUSED: Final = Meter()
 """For constants and paths, which take no operations."""
 _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
+_ATOMS: Final = frozenset((bool, int, float, type(None)))
 
 
 class _Part(Struct, frozen=True, gc=False):
@@ -236,7 +237,7 @@ class Templates:
             TemplateError: For the first string that is not a template.
         """
         root = self._compiled(value, 0)
-        if isinstance(root, _Constant):
+        if type(root) is _Constant:
             return Template(root, (), is_constant=True, makes_values=False)
         terms = list(root.terms())
         is_path = isinstance(root, _Native) and isinstance(root.term, Path)
@@ -274,27 +275,35 @@ class Templates:
         )
 
     def _compiled(self, value: JsonValue, depth: int) -> _Part:
-        if isinstance(value, str):
+        if type(value) is str or isinstance(value, str):
             if _MARK.search(value) is None:
                 return _Constant(value)
             part = self._parts.get(value)
             if part is None:
                 part = self._parts[value] = _compiled_text(value)
             return part
-        if value is None or isinstance(value, bool | int | float):
+        if type(value) in _ATOMS:
             return _Constant(value)
         if depth > MAX_DEPTH:
             raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
-        if isinstance(value, Mapping):
-            entries = tuple((key, self._compiled(item, depth + 1)) for key, item in value.items())
-            if all(isinstance(part, _Constant) for _, part in entries):
-                return _Constant(value)
-            return _Mapping(entries)
+        if type(value) is dict or isinstance(value, Mapping):
+            entries = [
+                (key, _Constant(item) if type(item) in _ATOMS else self._compiled(item, depth + 1))
+                for key, item in value.items()
+            ]
+            for _, part in entries:
+                if type(part) is not _Constant:
+                    return _Mapping(tuple(entries))
+            return _Constant(value)
         if isinstance(value, list | tuple):
-            items = tuple(self._compiled(item, depth + 1) for item in value)
-            if all(isinstance(part, _Constant) for part in items):
-                return _Constant(value)
-            return _List(items)
+            items = [
+                _Constant(item) if type(item) in _ATOMS else self._compiled(item, depth + 1)
+                for item in value
+            ]
+            for part in items:
+                if type(part) is not _Constant:
+                    return _List(tuple(items))
+            return _Constant(value)
         return _Constant(value)
 
 
