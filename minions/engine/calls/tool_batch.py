@@ -138,8 +138,9 @@ class ToolBatch:
                 self.trace.add_agent_executions(self._agents.pop(call.key, ()))
             self.trace.add_tool_calls(done)
             if words is not None:
-                for call in done:
-                    self.view.read_words(words, call.name, self._brought.get(call.key))
+                self.view.read_words(
+                    words, ((each.request.name, self._brought.get(each.key)) for each in done)
+                )
         if waiting:
             decisions = [each for each in waiting if each.failure.code == NEEDS_DECISION]
             if decisions:
@@ -333,22 +334,24 @@ class ToolBatch:
         """Find out which calls somebody has to be asked about, before any of them gives anything:
         what one reads is in no argument of another one.
         """
-        rights = self.view.context.scope.rights
-        if stricter(rights.untrusted, words.rule) is UntrustedRule.ALLOW:
-            return
-        live = self.view.live_conversation
+        rights, outer = self.view.context.scope.rights, words.rule
+        live, own_id = self.view.live_conversation, ""
         has_history = live is not None and bool(live.history)
         for call in calls:
             tool = self.view.tools.find(call.request.name)
             takes_effect = tool is not None and rights.takes_effect(tool.spec)
             if tool is not None and (takes_effect or tool.spec.is_asking_others):
-                found = words.reaching(self.view.own_id, call.request.name, has_history=has_history)
+                if not own_id:
+                    own_id = self.view.own_id
+                    if rights.untrusted is outer is UntrustedRule.ALLOW:
+                        return
+                found = words.reaching(own_id, call.request.name, has_history=has_history)
                 if not takes_effect:  # it changes nothing, but others read its arguments
                     found = words.private_among(found, tool.spec)
                 if not found:
                     continue
                 said = rights.untrusted_call(tool.spec, call.request.arguments)
-                rule = stricter(said, words.rule)
+                rule = said if outer is UntrustedRule.ALLOW else stricter(said, outer)
                 if rule is not UntrustedRule.ALLOW:
                     self._words[call.key] = found
                 if rule is UntrustedRule.REFUSE:

@@ -184,19 +184,24 @@ class StepView(RunContext):
         return self.step_id.removeprefix(self.context.scope.path)
 
     def read_words(
-        self, words: StrangersWords, tool: str, brought: Iterable[str] | None = None
+        self, words: StrangersWords, calls: Iterable[tuple[str, Iterable[str] | None]]
     ) -> None:
-        """Note that the result of a call gave the step strangers' words, if it did.
+        """Note which results of calls gave the step strangers' words.
 
         Args:
-            brought: Those in the results of agents that it ran; None: the tool says what it reads.
+            calls: Each tool, with the words in the results of agents that the call ran; None: the
+                tool says what it reads.
         """
-        if brought is not None:
-            words.add(self.own_id, brought)
-            return
-        found = self.context.tools.find(tool)
-        if found is not None and may_bring_words(found.spec):
-            words.read(self.own_id, found.spec)
+        own_id, find = "", self.context.tools.find
+        for name, brought in calls:
+            tool = find(name) if brought is None else None
+            if brought is None and (tool is None or not may_bring_words(tool.spec)):
+                continue
+            own_id = own_id or self.own_id
+            if tool is not None:
+                words.read(own_id, tool.spec)
+            else:
+                words.add(own_id, brought or ())
 
     def with_older_borders(self) -> StepView:
         """The same step, with the prompts of earlier versions."""

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.checks.flows import WordPaths, toolset_of
-from minions.recipe.checks.text_edges import CONTROL, DECISION, WORK, Edge, Source
+from minions.recipe.checks.text_edges import CONTROL, DECISION, WORK, Source
 from minions.recipe.model import StepSpec, UntrustedRule
 
 WordsOf: TypeAlias = tuple[str, ...]
@@ -127,7 +127,7 @@ class StrangersWords:
             found[_HISTORY] = None
             if self._is_shared_in(self._paths.private):
                 self.private[_HISTORY] = ""
-        self._collect(self._into(at, slot), found)
+        self._collect(self._paths.into.get((at, slot), ()), found)
         if not is_own:
             found.update(self._read.get(at, {}))
         return tuple(found)
@@ -143,14 +143,14 @@ class StrangersWords:
         if at is None or not isinstance(step, StepSpec) or not step.carries_out_plans:
             return self.reaching(step_id), ()
         found = dict(self._everywhere)
-        self._collect(self._into(at, WORK), found)
+        self._collect(self._paths.into.get((at, WORK), ()), found)
         return tuple(found), step.offered_tools
 
     def deciding(self, step_id: str) -> WordsOf:
         """The words that may have decided that a step runs, or how often."""
         found = dict(self._everywhere)
         if (at := self._places.get(step_id)) is not None:
-            self._collect(self._paths.into.get(Edge(at, CONTROL), ()), found)
+            self._collect(self._paths.into.get((at, CONTROL), ()), found)
         return tuple(found)
 
     def given_to(self, step_id: str, inputs: Iterable[str]) -> Mapping[str, WordsOf] | None:
@@ -164,7 +164,7 @@ class StrangersWords:
         given: dict[str, WordsOf] = {}
         for name in inputs:
             found = dict(self._everywhere)
-            self._collect(self._paths.into.get(Edge(at, name), ()), found)
+            self._collect(self._paths.into.get((at, name), ()), found)
             spec = step.inner.inputs.get(name)
             if spec is not None and spec.is_untrusted:
                 found[f"input {name} (step {self._path}{step_id})"] = None
@@ -190,7 +190,7 @@ class StrangersWords:
 
     def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
         """Follow the words from where they arrive to where they were read."""
-        pending, seen = list(sources), set(sources)
+        into, pending, seen = self._paths.into, list(sources), set(sources)
         while pending:
             source = pending.pop()
             if isinstance(source, str):
@@ -199,20 +199,11 @@ class StrangersWords:
                 found.update(dict.fromkeys(words))
                 continue
             read = self._read.get(source)
-            step = self._steps[source]
-            found.update(read or {})
-            is_whole = isinstance(step, StepSpec) and (
-                step.inner is not None or (step.asks_person and not step.asks_model)
-            )
+            if read is not None:
+                found.update(read)
             # What a condition skipped holds no words of others; that it was skipped is theirs.
-            has_worked = not is_whole and (read is not None or self._has_ended(step.id))
-            for each in self._into(source, WORK if has_worked else CONTROL):
+            has_worked = read is not None or self._has_ended(self._steps[source].id)
+            for each in into.get((source, WORK if has_worked else CONTROL), ()):
                 if each not in seen:
                     seen.add(each)
                     pending.append(each)
-
-    def _into(self, at: int, slot: str) -> Sequence[Source]:
-        """From where words come to a slot, and to what decided about the step."""
-        into = self._paths.into
-        deciding = into.get(Edge(at, CONTROL), ())
-        return deciding if slot == CONTROL else (*into.get(Edge(at, slot), ()), *deciding)

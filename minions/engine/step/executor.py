@@ -240,9 +240,9 @@ class StepExecutor(Generic[T]):
             self.context.progress.budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
         if (words := self.context.words) is not None:
-            for entry in self._recorded.until_end:
-                if isinstance(entry.fact, ToolCallOutcome):
-                    self._view.read_words(words, entry.fact.tool, entry.fact.words_of)
+            facts = (entry.fact for entry in self._recorded.until_end)
+            ends = (each for each in facts if isinstance(each, ToolCallOutcome))
+            self._view.read_words(words, ((each.tool, each.words_of) for each in ends))
             if self._recorded.cache_key is not None or isinstance(self.step, RecordedInParts):
                 words.assume(self.step.id, "a recorded output")
         if self._item is None:

@@ -183,8 +183,10 @@ class WordPaths(Struct, frozen=True):
 
     reached: frozenset[Source]
     """The steps whose output may hold such words, by index, and such inputs, by name."""
-    into: Mapping[Edge, Sequence[Source]]
-    """Those of them from which words come, by the step and slot that they reach."""
+    into: Mapping[tuple[int, str], Sequence[Source]]
+    """Those of them from which words come, by the step and slot that they reach. What decides about
+    a step reaches its work and its decision, too; of a question and of a recipe only that does.
+    """
     output: Sequence[Source]
     """Those whose words the output of the recipe may hold."""
     private: frozenset[Source] = frozenset()
@@ -215,7 +217,7 @@ class WordPaths(Struct, frozen=True):
         if not any(tool.reads in _SAID for tool in tools):
             return None
         places = range(steps)
-        into = {Edge(at, WORK): [each for each in places if each != at] for at in places}
+        into = {(at, WORK): [each for each in places if each != at] for at in places}
         return cls(frozenset(places), into, tuple(places), frozenset(places))
 
 
@@ -278,10 +280,17 @@ class _Walk:
     def ways(self) -> WordPaths:
         """The edges that untrusted text can pass, by where they lead."""
         reached = self.reached() | self._inputs
-        into: dict[Edge, list[Source]] = {}
+        into: dict[tuple[int, str], list[Source]] = {}
         for source, edges in self._edges.items():
             for edge in edges if source in reached else ():
                 into.setdefault(edge, []).append(source)
+        for at, step in enumerate(self._recipe.steps):
+            deciding = into.get((at, CONTROL), [])
+            if isinstance(step, StepSpec) and (step.inner is not None or _is_question(step)):
+                into[at, WORK] = deciding
+            elif deciding:
+                for slot in (WORK, DECISION):
+                    into[at, slot] = [*into.get((at, slot), ()), *deciding]
         output = [
             source for source in Names(self._recipe, self._follow).output() if source in reached
         ]
@@ -304,7 +313,7 @@ class _Walk:
 
     def _output_of(self, at: int) -> _Trace | None:
         step = self._recipe.steps[at]
-        if isinstance(step, StepSpec) and step.asks_person and not step.asks_model:
+        if isinstance(step, StepSpec) and _is_question(step):
             return self._arrived[at].get(CONTROL)
         if isinstance(step, StepSpec) and step.inner is not None:
             return self._arrived[at].get(CONTROL) or self._nested_output(at, step, step.inner)
@@ -455,6 +464,10 @@ class _Walk:
         return None
 
 
+def _is_question(step: StepSpec) -> bool:
+    return step.asks_person and not step.asks_model
+
+
 _WHETHER: Final = "whether it runs"
 
 
@@ -564,7 +577,7 @@ class UntrustedText:
     def influences(self, step_id: str, name: str) -> bool:
         """Whether untrusted text may influence what a step gives its recipe under that name."""
         at = self._names.ids[step_id]
-        return self.paths is not None and Edge(at, name) in self.paths.into
+        return self.paths is not None and (at, name) in self.paths.into
 
     def is_of(self, step_id: str) -> bool:
         """Whether the output of that step may hold untrusted text."""
