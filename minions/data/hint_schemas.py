@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 from minions.data.errors import SchemaError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 
 _PLAIN: Final[Mapping[object, Mapping[str, JsonValue]]] = {
     str: {"type": "string"},
@@ -49,7 +49,7 @@ def schema_of(hint: object) -> dict[str, JsonValue]:
 def _whole(hint: object, definitions: _Definitions) -> dict[str, JsonValue]:
     schema = _of(hint, definitions)
     if (name := _sole_reference(schema)) is not None:
-        body = typing.cast("dict[str, JsonValue]", definitions[name])
+        body = as_object(definitions[name])
         if f"#/$defs/{name}" not in str(definitions):
             del definitions[name]
         schema = dict(body)

@@ -268,7 +268,7 @@ def as_object(value: object) -> Mapping[str, JsonValue]:
 
 def as_objects(value: object) -> Sequence[Mapping[str, JsonValue]]:
     """The value, which is an array of objects; as with `as_object`."""
-    return [as_object(each) for each in _as_array(value)]
+    return [as_object(each) for each in as_array(value)]
 
 
 def as_object_of_objects(value: object) -> Mapping[str, Mapping[str, JsonValue]]:
@@ -290,7 +290,7 @@ def as_text(value: object) -> str:
 
 def as_texts(value: object) -> Sequence[str]:
     """The value, which is an array of strings; as with `as_object`."""
-    return [as_text(each) for each in _as_array(value)]
+    return [as_text(each) for each in as_array(value)]
 
 
 def as_count(value: object) -> int:
@@ -300,7 +300,8 @@ def as_count(value: object) -> int:
     raise _wrong_shape(value, "a number")
 
 
-def _as_array(value: object) -> Sequence[JsonValue]:
+def as_array(value: object) -> Sequence[JsonValue]:
+    """The value, which is an array; as with `as_object`."""
     if isinstance(value, (list, tuple)):
         return value
     raise _wrong_shape(value, "an array")

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value fits for sure."""
@@ -142,9 +142,8 @@ class _Compiler:
         found = _PLAIN_REFERENCE.fullmatch(reference)
         if found is None:
             raise _UnknownWordError
-        places = cast("Mapping[str, Mapping[str, JsonValue]]", self._root)
         try:
-            return places[found[1]][found[2]]
+            return as_object(as_object(self._root)[found[1]])[found[2]]
         except KeyError:
             raise _UnknownWordError from None
 

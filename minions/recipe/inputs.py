@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import UsageError, did_you_mean, near_names
-from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.json_values import JsonValue, as_text, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.model import AgentRecipe, InputSpec
 
@@ -183,7 +183,7 @@ def _secret(name: str, value: InputValue) -> _Outcome:
 def _find_smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
     """Markers in inputs that are not secret: only the recipe decides where a secret is used."""
     names = [name for name in values if recipe.inputs[name].is_secret]
-    markers = [cast("str", values[name]) for name in names]
+    markers = [as_text(values[name]) for name in names]
     for name, value in values.items():
         if name not in names and any(
             marker in text for text in _texts(value) for marker in markers

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from minions.data.bounded_files import open_regular, read_regular
 from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.data.json_values import as_text
 from minions.data.texts import parse_toml
 from minions.recipe.text.key_types import NAME_PATTERN
 
@@ -231,7 +232,7 @@ def project_root(folder: Path) -> Path | None:
     try:
         file = project_file(folder)
     except UsageError as error:  # unreadable, but maybe the project's own: search no further
-        file = Path(cast("str", error.where))
+        file = Path(as_text(error.where))
     if file is not None:
         return file.parent
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)

@@ -23,7 +23,7 @@ from minions.adapters.models.chat_shapes import (
 from minions.adapters.models.chat_shapes import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_count, dumps
 
 
 class MalformedAnswerError(ValueError):
@@ -277,7 +277,7 @@ class AnswerAssembly:
         Some servers send whole calls and give all of them index 0, or none.
         """
         if _is_index(index):
-            slot = self._by_index.get(cast("int", index))
+            slot = self._by_index.get(as_count(index))
         elif call_id:
             slot = next((slot for slot in self._slots if slot.id == call_id), None)
         else:
@@ -292,10 +292,10 @@ class AnswerAssembly:
             raise MalformedAnswerError(f"it requests more than {_MOST_CALLS} tool calls")
         taken = {slot.index for slot in self._slots}
         own = index if _is_index(index) and index not in taken else max(taken, default=-1) + 1
-        slot = _Slot(index=cast("int", own))
+        slot = _Slot(index=as_count(own))
         slot.take(call_id, name, arguments)
         self._slots.append(slot)
-        self._by_index[cast("int", index) if _is_index(index) else slot.index] = slot
+        self._by_index[as_count(index) if _is_index(index) else slot.index] = slot
         return slot
 
     def _tool_calls(self) -> tuple[ToolCallRequest, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_count, dumps
 
 _MOST_TOKENS: Final = 10**9
 """A count above this is none."""
@@ -25,7 +25,7 @@ def count_in(document: Mapping[str, object], name: str) -> int:
     """The count under that name; 0 where there is none that can be one."""
     value = document.get(name)
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-    return cast("int", value) if is_count else 0
+    return as_count(value) if is_count else 0
 
 
 def mapping_in(document: Mapping[str, object], name: str) -> Mapping[str, object]:

@@ -31,7 +31,7 @@ from minions.contracts.messages import TokenUsage, message_to_json
 from minions.data.bounded_files import read_regular
 from minions.data.codec import decode, encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 
 _FORM: Final = 1
 """The version of the form of cassettes."""
@@ -171,7 +171,7 @@ class _Reader:
 
 
 def _call(line: CassetteLine, model: str, number: int, recording: int) -> CassetteCall:
-    request = cast("Mapping[str, JsonValue]", line.request)
+    request = as_object(line.request)
     if not isinstance(request.get("messages"), list):
         raise ValueError("`request` is no object with a list of `messages`")
     return CassetteCall(

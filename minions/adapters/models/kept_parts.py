@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import cast
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
 from minions.contracts.messages import Message, ProviderData
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 
 
 class KeptPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,4 +77,4 @@ def _is_known(data: Mapping[str, object], members: Mapping[str, Collection[str]]
 
 def data_of(part: KeptPart) -> Mapping[str, JsonValue]:
     """What goes back with the part; empty: nothing."""
-    return cast("Mapping[str, JsonValue]", part.data or {})
+    return as_object(part.data or {})

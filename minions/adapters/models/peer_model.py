@@ -26,7 +26,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.messages import ToolCallRequest, attachments_of
 from minions.contracts.model_endpoints import ModelEndpoint
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_text, dumps
 
 MASK: Final = "***"
 _FEWEST: Final = 8
@@ -84,9 +84,9 @@ class SentSecrets:
     def _response(self, response: ModelCallResponse) -> ModelCallResponse:
         message, calls = response.message, tuple(map(self._call, response.tool_calls))
         if self.are_in(message.content):
-            message = evolve(message, content=self.masked(cast("str", message.content)))
+            message = evolve(message, content=self.masked(as_text(message.content)))
         if self.are_in(message.reasoning):
-            message = evolve(message, reasoning=self.masked(cast("str", message.reasoning)))
+            message = evolve(message, reasoning=self.masked(as_text(message.reasoning)))
         if (kept := message.provider_data) is not None and self.are_in(kept.content):
             message = evolve(message, provider_data=None)  # masked, it would be refused
         if any(new is not old for new, old in zip(calls, response.tool_calls, strict=True)):

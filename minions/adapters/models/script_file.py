@@ -20,7 +20,7 @@ from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError, did_you_mean
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, as_objects, as_text, dumps
 
 _MOST_BYTES: Final = 1_048_576
 
@@ -215,7 +215,7 @@ def _item(raw: object) -> ScriptItem:
     """The item of a valid entry."""
     if isinstance(raw, str):
         return ScriptItem(answer=raw)
-    item = cast("Mapping[str, JsonValue]", raw)
+    item = as_object(raw)
     return ScriptItem(answer=_answer(item), match=cast("str | None", item.get("match")))
 
 
@@ -224,7 +224,7 @@ def _answer(item: Mapping[str, JsonValue]) -> Answer:
     if "fail" in item:
         return _failure(item, usage)
     text = dumps(item["json"]) if "json" in item else cast("str | None", item.get("text"))
-    raw_calls = cast("list[Mapping[str, JsonValue]]", item.get("tool_calls", []))
+    raw_calls = as_objects(item.get("tool_calls", []))
     message = assistant(text, tool_calls=[_call(call) for call in raw_calls])
     if usage == TokenUsage():
         return message
@@ -233,14 +233,14 @@ def _answer(item: Mapping[str, JsonValue]) -> Answer:
 
 def _call(call: Mapping[str, JsonValue]) -> ToolCallRequest:
     arguments = cast("Mapping[str, JsonValue] | str | None", call.get("arguments"))
-    return tool_request(cast("str", call["name"]), arguments, id=cast("str | None", call.get("id")))
+    return tool_request(as_text(call["name"]), arguments, id=cast("str | None", call.get("id")))
 
 
 def _failure(item: Mapping[str, JsonValue], usage: TokenUsage) -> ModelFailure:
-    code, wait_s = cast("str", item["fail"]), cast("float | None", item.get("retry_after_s"))
+    code, wait_s = as_text(item["fail"]), cast("float | None", item.get("retry_after_s"))
     return ModelFailure(
         code=code,
-        message=cast("str", item.get("message", f"The script says: {code}.")),
+        message=as_text(item.get("message", f"The script says: {code}.")),
         is_retryable=bool(item.get("retryable", False)),
         retry_after_s=None if wait_s is None else float(wait_s),
         usage=usage,

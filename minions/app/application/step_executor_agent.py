@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import Attribute, field, frozen
 
@@ -17,7 +17,7 @@ from minions.contracts.plans import Plan
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
 from minions.data.errors import UsageError, did_you_mean
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_array, as_object, as_objects
 from minions.engine.services.services import Services
 from minions.planning.plan_json import Sharing, read_plan
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
@@ -206,14 +206,14 @@ def _report(result: AgentResult[JsonValue]) -> ExecutionResult:
         AgentExecutionError: It failed.
     """
     output = result.unwrap()
-    steps = cast("list[Mapping[str, JsonValue]]", cast("Mapping[str, JsonValue]", output)["steps"])
+    steps = as_objects(as_object(output)["steps"])
     lines = [f"{each['id']} ({each['type']}): {each['status']}" for each in steps]
     [execution] = result.executions
     return ExecutionResult(
         success=True,
         message="\n".join(lines),
         artifacts={
-            str(each["id"]): tuple(map(str, cast("list[JsonValue]", each.get("artifacts") or [])))
+            str(each["id"]): tuple(map(str, as_array(each.get("artifacts") or [])))
             for each in steps
         },
         token_usage=result.usage,
@@ -240,8 +240,8 @@ class PlanGenerator(_PlanSettings):
             EnvironmentRefusedError: No model is configured.
         """
         result = await self._run(requirements, is_run=False)
-        made = cast("Mapping[str, JsonValue]", result.unwrap())["plan"]
-        return Plan.from_json(cast("Mapping[str, JsonValue]", made))
+        made = as_object(result.unwrap())["plan"]
+        return Plan.from_json(as_object(made))
 
     @staticmethod
     def read(answer: JsonValue, name: str = "plan") -> Plan:

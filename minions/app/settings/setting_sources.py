@@ -28,7 +28,7 @@ from minions.app.settings.user_folders import user_config_folder
 from minions.contracts.tool_servers import Grant
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError, did_you_mean, near_names
-from minions.data.json_values import JsonValue
+from minions.data.json_values import as_object
 from minions.recipe.recipe_files import project_file, read_bytes, toml_tables
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
         *mcp_faults(content),
     ]
     try:
-        decoded = decode(cast("dict[str, JsonValue]", content), Settings)
+        decoded = decode(as_object(content), Settings)
     except ValueError as error:
         faults += faults_of(decoding_faults(error, content, Settings))
         raise bad_configuration(str(path), faults) from error

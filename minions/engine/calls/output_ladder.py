@@ -34,7 +34,7 @@ from minions.contracts.runtime import BlockingCalls
 from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.data.json_parts import is_large
-from minions.data.json_values import JsonValue, dumps, is_unfinished_json
+from minions.data.json_values import JsonValue, as_object, dumps, is_unfinished_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
 from minions.engine.calls.model_tiers import OutputModes
@@ -259,11 +259,11 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         if not is_successful(rest):
             why = rest.failure().message
             return Failure(_truncated(f"what was missing was asked for alone. {why}"))
-        merged = merged_parts(value, cast("Mapping[str, JsonValue]", rest.unwrap()))
+        merged = merged_parts(value, as_object(rest.unwrap()))
         whole = await self._checked(form, merged)
         if not is_successful(whole):
             return Failure(_truncated(f"its whole items are kept. {whole.failure().message}"))
-        fields = ", ".join(cast("Mapping[str, JsonValue]", schema["properties"]))
+        fields = ", ".join(as_object(schema["properties"]))
         await self.warn(f"{closed.words}, and {fields} asked for alone")
         # Who continues the conversation reads one answer.
         await self.take_back(answer.mark)
@@ -374,7 +374,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
             read = await self._taken(asked.unwrap(), form)
             if not is_successful(read):
                 return Failure(read.failure())
-            found |= cast("dict[str, JsonValue]", read.unwrap())
+            found |= as_object(read.unwrap())
         whole = await self._checked(self.instructions, parts.merged(found))
         return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
@@ -33,6 +33,7 @@ from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
 from minions.data.json_values import (
     JsonValue,
+    as_object,
     dumps,
     dumps_in_parts,
     json_type,
@@ -148,7 +149,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
 
 def _revealed(written: Mapping[str, JsonValue], secrets: Secrets) -> Mapping[str, JsonValue]:
     """The arguments with the secrets that a step put there."""
-    return cast("Mapping[str, JsonValue]", secrets.reveal(written))
+    return as_object(secrets.reveal(written))
 
 
 def _errors(validator: SchemaValidator, values: JsonValue, written: JsonValue) -> Sequence[str]:

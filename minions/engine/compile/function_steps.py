@@ -22,7 +22,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.codec import decode, encode
 from minions.data.errors import FailureInfo, SchemaError, StepFailedError, UsageError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.schema import SchemaValidator
 from minions.recipe.expressions.template import Template, compile_template
 
@@ -74,7 +74,7 @@ class _Definition:
         Raises:
             StepFailedError: `bad-step-arguments`; lists each one that is missing or does not fit.
         """
-        inputs = cast("Mapping[str, JsonValue]", values.get("inputs") or {})
+        inputs = as_object(values.get("inputs") or {})
         found: dict[str, object] = dict(given)
         faults: list[str] = []
         for parameter in self.visible:

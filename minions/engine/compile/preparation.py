@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Mapping
-from typing import Final, cast
+from typing import Final
 
 from minions.contracts.context import Limits
 from minions.contracts.secrets import Secrets
@@ -12,7 +12,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.data.errors import EnvironmentRefusedError, SchemaError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.schema import SchemaValidator, check_schema
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
@@ -107,7 +107,7 @@ class Preparation:
                 opens what was not offered (`input-refused`).
         """
         if rights is not None:
-            rights.check_recipe(recipe, cast("Mapping[str, JsonValue]", known["inputs"]))
+            rights.check_recipe(recipe, as_object(known["inputs"]))
         opened: list[Tool] = []
         for use in recipe.tools:
             toolset = self._extensions.toolsets.get(use.name)
@@ -115,10 +115,10 @@ class Preparation:
                 self._extensions.tools.get(use.name)  # registered, or a clear error
                 continue
             written = recipe.templates.compile(use.options)
-            options = cast("Mapping[str, JsonValue]", written.render(known))
+            options = as_object(written.render(known))
             if rights is not None:
                 options = rights.checked(recipe, use, toolset, options)
-            checked = cast("Mapping[str, JsonValue]", secrets.reveal(options))
+            checked = as_object(secrets.reveal(options))
             with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
                 opened += _opened(toolset, use.prefix, checked, are_called=are_called)
         for tool in opened if secrets else ():

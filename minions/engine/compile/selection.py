@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
@@ -21,7 +21,7 @@ from minions.data.errors import (
     near_hint,
     near_names,
 )
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.words import shell_word
 from minions.engine.history.keys import RESERVED_SIGNS
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -302,7 +302,7 @@ class ChosenSteps:
             runs=frozenset(part.runs),
             passed_over=frozenset(part.passed_over),
             pinned_from=part.pinned_from,
-            pinned=cast("Mapping[str, JsonValue]", pinned),
+            pinned=as_object(pinned),
             item=ChildItem(index=item.index, value=item.value) if item is not None else None,
             pinned_blob=part.pinned,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -13,7 +13,7 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation
@@ -127,7 +127,7 @@ class RunWiring:
         if chosen is not None and chosen.item is not None:
             for step_id, record in chosen.pinned.items():
                 saved = opened.built.control(step_id).save_as
-                context.run_values.restore(step_id, cast("Mapping[str, JsonValue]", record), saved)
+                context.run_values.restore(step_id, as_object(record), saved)
         if built.word_paths is not None:
             context.words = words = StrangersWords(
                 recipe.steps or built.graph.steps, built.word_paths, context.run_values.gives

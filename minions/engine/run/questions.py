@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from attrs import frozen
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.steps import PythonStep, StepScope
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.schema import JsonSchema
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.run.agent_executor import AgentExecutor
@@ -45,7 +44,7 @@ async def extract_params(
     )
     recipe = AgentRecipe(id="extract_params", steps=[step])
     result = await AgentExecutor(model, services=services).execute(recipe)
-    return cast("dict[str, JsonValue]", result.unwrap())
+    return {**as_object(result.unwrap())}
 
 
 async def analyze_data(
@@ -74,7 +73,7 @@ async def analyze_data(
     anything = {name: InputSpec(schema={}) for name in inputs}
     recipe = AgentRecipe(id="analyze_data", steps=[spec], inputs=anything)
     result = await AgentExecutor(model, services=services).execute(recipe, inputs)
-    return cast("dict[str, JsonValue]", result.unwrap())
+    return {**as_object(result.unwrap())}
 
 
 @frozen(kw_only=True)

@@ -11,7 +11,7 @@ import attrs
 
 from minions.contracts.steps import PythonStep, Step
 from minions.data.errors import NotFoundError, UsageError, near_names
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_array, as_object
 from minions.engine.history.replay import Replay
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -98,7 +98,7 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
 
 def work_of_item(recipe: AgentRecipe, spec: StepSpec) -> JsonValue:
     """What a distributed step does with each of its items, as plain data."""
-    work = cast("dict[str, JsonValue]", _work_of(spec))
+    work = as_object(_work_of(spec))
     own = {key: value for key, value in work.items() if key not in ("loop", "on_error")}
     uses_tools = bool(spec.called_tools or spec.offered_tools)
     config = recipe.model.overlaid(spec.own_model) if spec.own_model else recipe.model
@@ -117,7 +117,7 @@ def _first_choice(config: ModelConfig) -> ModelConfig:
 
 def _work_of(spec: StepSpec) -> JsonValue:
     """The step's work as plain data, without what says when it runs."""
-    told = cast("dict[str, JsonValue]", _plain(spec))
+    told = {**as_object(_plain(spec))}
     if spec.own_model is not None and "model" in told:
         told["model"] = _plain(_first_choice(spec.own_model))
     if (inner := spec.inner) is not None:
@@ -148,8 +148,8 @@ def changed_documents(before: Mapping[str, JsonValue], after: AgentRecipe) -> fr
     ids = [step.id for step in after.steps]
     if not is_same_json(_shared(before), _shared(document)):
         return frozenset(ids)
-    known = {_text(step) for step in cast("Sequence[JsonValue]", before.get("steps") or ())}
-    now = cast("Sequence[JsonValue]", document.get("steps") or [None] * len(ids))
+    known = {_text(step) for step in as_array(before.get("steps") or ())}
+    now = as_array(document.get("steps") or [None] * len(ids))
     return frozenset(
         step_id for step_id, step in zip(ids, now, strict=True) if _text(step) not in known
     )

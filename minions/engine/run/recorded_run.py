@@ -17,7 +17,7 @@ from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.run.recipe_changes import (
@@ -229,7 +229,7 @@ async def load_recorded_run(
         entries=entries,
         start=start,
         document=cast("Mapping[str, JsonValue] | None", document),
-        bundle=cast("Mapping[str, JsonValue]", bundle or {}),
+        bundle=as_object(bundle or {}),
         chosen=await ChosenSteps.load(start.part, journal),
     )
 

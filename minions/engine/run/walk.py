@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
 from msgspec import Struct
@@ -30,7 +30,7 @@ from minions.data.errors import (
     did_you_mean,
     near_names,
 )
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object_of_objects, as_object_of_texts, dumps
 from minions.data.schema import JsonSchema
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.build import BuiltRecipe
@@ -364,7 +364,7 @@ class Routes:
                 )
                 await context.scope.recorder.record(key, failed)
             raise StepFailedError(failure) from error
-        said = cast("Mapping[str, str]", answer)
+        said = as_object_of_texts(answer)
         chosen = RouteFinished(
             step_id=context.scope.path_of(step.id), output=said["next"], reason=said["reason"]
         )
@@ -409,7 +409,7 @@ class Routes:
         )
 
     def _output(self, execution: StepExecution[object]) -> JsonValue:
-        values = cast("Mapping[str, Mapping[str, JsonValue]]", self._context.values["steps"])
+        values = as_object_of_objects(self._context.values["steps"])
         known = values.get(execution.step_id, {})
         return known["output"] if "output" in known else encode(execution.output)
 

@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from minions.contracts.secrets import SecretRef, Secrets, SecretSource
 from minions.contracts.tools import Tool
 from minions.data.bounded_files import read_regular
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_text
 from minions.recipe.model import AgentRecipe
 
 _LARGEST_FILE: Final = 65_536
@@ -35,7 +35,7 @@ def declared_secrets(
     if not any(spec.is_secret for spec in recipe.inputs.values()):
         return NO_SECRETS
     names = [name for name, spec in recipe.inputs.items() if spec.is_secret and name in inputs]
-    return Secrets.resolve([SecretRef.parse(cast("str", inputs[name])) for name in names], source)
+    return Secrets.resolve([SecretRef.parse(as_text(inputs[name])) for name in names], source)
 
 
 def environment_and_files(ref: SecretRef) -> str:

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 from attrs import frozen
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.engine.views.run_detail import RunDetail, StepSummary
 from minions.engine.views.run_summary import RunSummary
 
@@ -45,7 +45,7 @@ class StepSide:
             reason=step.reason,
             output=step.output,
             error=step.facts.get("error"),
-            usage=cast("Mapping[str, JsonValue]", step.facts.get("usage") or {}),
+            usage=as_object(step.facts.get("usage") or {}),
             duration_ms=cast("float | None", step.facts.get("duration_ms")),
         )
 

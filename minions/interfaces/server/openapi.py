@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 import attrs
 from litestar import Litestar
@@ -71,7 +71,7 @@ def _document() -> _Json:
     document["tags"] = [{"name": name, "description": about} for name, about in TAGS.items()]
     document["components"]["schemas"] = dict(sorted(schemas.found.items()))
     moved = json.dumps(document).replace('"#/$defs/', '"#/components/schemas/')
-    return cast("_Json", json.loads(moved))
+    return {**as_object(json.loads(moved))}
 
 
 def _described(

@@ -15,7 +15,7 @@ from attrs import define, field
 from minions.contracts.tool_servers import ToolServer
 from minions.contracts.tools import DECLINED, ToolQuestions
 from minions.data.errors import ToolError, words_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, check_schema
 from minions.data.texts import one_line, printable_text
@@ -204,7 +204,7 @@ async def elicited(call: CallInFlight, params: ElicitRequestParams) -> ElicitRes
     if not isinstance(value, dict):
         return ElicitResult(action="decline")
     # What the person leaves out is what the form proposes.
-    content = cast("_Content", {**_defaults(form), **cast("dict[str, JsonValue]", value)})
+    content = cast("_Content", {**_defaults(form), **as_object(value)})
     return ElicitResult(action="accept", content=content)
 
 

@@ -14,7 +14,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import FailureInfo, StepFailedError, UsageError
 from minions.data.failure_categories import FailureCategory
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_array, as_object
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf
@@ -273,7 +273,7 @@ class _Planning:
         )
         if outcome.error is not None:
             raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))
-        return cast("Mapping[str, JsonValue]", outcome.output)
+        return as_object(outcome.output)
 
     def _keep(
         self,
@@ -335,7 +335,7 @@ def _right(plan: Mapping[str, JsonValue], *, is_given: bool) -> Mapping[str, Jso
 def _proposal(plan: Mapping[str, JsonValue], diff: PlanDiff | None) -> PlanProposal:
     return PlanProposal(
         text=str(plan["text"]),
-        notes=tuple(map(str, cast("Sequence[JsonValue]", plan["notes"]))),
+        notes=tuple(map(str, as_array(plan["notes"]))),
         faults=() if plan["ok"] is True else _listed_faults(plan),
         diff=diff,
     )
@@ -356,7 +356,7 @@ def _faults_of(plan: Mapping[str, JsonValue]) -> str:
 
 
 def _listed_faults(plan: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    return tuple(map(str, cast("Sequence[JsonValue]", plan["faults"])))
+    return tuple(map(str, as_array(plan["faults"])))
 
 
 def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:

@@ -20,7 +20,7 @@ from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.errors import UNFIT_RESULT, FailureInfo, StepFailedError
-from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.json_values import JsonValue, as_object_of_objects, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
 from minions.engine.compile.engine_scope import EngineScope, render_beside
@@ -80,7 +80,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
                 scope, shown, lambda: self._question(scope.context, missing)
             )
             answer = await scope.ask_model(messages, output)
-            found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
+            found = as_object_of_objects(answer)["params"]
             filled = tuple(name for name in found if name not in arguments)
             arguments = {**found, **arguments}  # what is known wins
         if filled:
