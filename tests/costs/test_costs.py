@@ -48,10 +48,13 @@ one shows here, and its commit says why.
 TAIL: Final = """
 ## What is above its goal
 
-- **SQLite, statements.** Five for a call: the lease, start with the first step, the answer, the
-  ends of step and run, the lease again. An answer is durable before anything acts on it, and a
-  lease before anything is done. The end of the run could give the lease back only by a trigger,
-  which is a statement, too; else all who ask for leases would look for ends among the entries.
+- **SQLite, statements.** The lease, start, first step, the answer, the ends of step and run, the
+  lease again; later runs of an executor have start and first step in one. An answer is durable
+  before anything acts on it, and a lease before anything is done. The first run waits once while
+  its model is loaded, also where nothing is: without it a run would come to its first call before
+  anybody could follow or cancel it. The end of the run could give the lease back only by a
+  trigger, which is a statement, too; else all who ask for leases would look for ends among the
+  entries.
 - **Resumed step.** A replayed step is made as a new one is, so that one way decides what is
   unchanged: its fingerprint, its borders, what it reads.
 - **Modules and frames.** `minions run` reads settings, trust, prices and project files before it

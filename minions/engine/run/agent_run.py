@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
@@ -45,7 +45,7 @@ from minions.engine.services.event_loop import leading_error
 from minions.recipe.model import MESSAGE_INPUT
 
 if TYPE_CHECKING:
-    from minions.contracts.tracing import RunSubject
+    from minions.contracts.tracing import RunSubject, Tracer
     from minions.engine.calls.pending_decisions import PendingDecision
     from minions.engine.history.open_calls import OpenCall
     from minions.engine.history.replay import Replay
@@ -165,7 +165,7 @@ class AgentRun(Generic[T_co]):
 
     # --- the run ----------------------------------------------------------------------------
 
-    async def execute(self) -> AgentResult[T_co]:
+    def execute(self) -> Coroutine[object, object, AgentResult[T_co]]:
         """Run to the end. Once begun, every end is a result, never an exception.
 
         Raises:
@@ -173,13 +173,11 @@ class AgentRun(Generic[T_co]):
             UsageError: `no-event-loop`; it is awaited by something else than asyncio.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError as error:
-            raise _no_event_loop() from error
         tracer = self.context.scope.services.tracer
-        if tracer is None:
-            return await self._executed()
+        return self._executed() if tracer is None else self._traced(tracer)
+
+    async def _traced(self, tracer: Tracer) -> AgentResult[T_co]:
+        _refuse_other_loops()
         with tracer.run(self._subject) as span:
             result = await self._executed()
             span.end(result.status, result.error)
@@ -252,6 +250,7 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _executed(self) -> AgentResult[T_co]:
+        _refuse_other_loops()
         recorder, services = self.context.scope.recorder, self.context.scope.services
         if not self._start.is_over:
             await recorder.open()
@@ -530,10 +529,13 @@ def _raised(error: BaseException) -> FailureInfo:
     return FailureInfo(code=code, message=text)
 
 
-def _no_event_loop() -> UsageError:
-    return UsageError(
-        "There is no running event loop of asyncio, on which runs are executed (uvloop is one, "
-        "too). Under trio or another library run it in a thread, such as "
-        "`await trio.to_thread.run_sync(lambda: minions.run(recipe, inputs))`.",
-        code="no-event-loop",
-    )
+def _refuse_other_loops() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise UsageError(
+            "There is no running event loop of asyncio, on which runs are executed (uvloop is one, "
+            "too). Under trio or another library run it in a thread, such as "
+            "`await trio.to_thread.run_sync(lambda: minions.run(recipe, inputs))`.",
+            code="no-event-loop",
+        ) from error

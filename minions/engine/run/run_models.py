@@ -155,34 +155,18 @@ class RunModels:
         if not isinstance(factory, ModelCallExecutors):
             return factory
         model = factory.model
-        if (id(model), constrains) not in self._loaded:
-            await self._load_once(factory, constrains=constrains)
-            self._loaded[id(model), constrains] = model
+        if (id(model), constrains) in self._loaded:
+            return factory
+        loading = self._warm.get((id(factory), constrains))
+        if loading is None:
+            # In a task also where nothing is loaded: others have a turn before the first call, such
+            # as whoever follows the run and leaves it.
+            parser = self._context.scope.services.parser
+            loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
+            self._warm[id(factory), constrains] = loading
+        await asyncio.shield(loading)  # parallel steps wait for the same loading
+        self._loaded[id(model), constrains] = model
         return factory
-
-    async def _load_once(self, factory: ModelCallExecutors, *, constrains: bool) -> None:
-        """Parallel steps wait for the same loading; where its step is cut off, another one loads.
-
-        It has no task: most models have nothing to load, and nobody waits for them.
-        """
-        place = (id(factory), constrains)
-        while (loading := self._warm.get(place)) is not None:
-            await asyncio.wait([loading])
-            if not loading.cancelled():
-                loading.result()  # raises what the loading raised
-                return
-        self._warm[place] = loading = asyncio.get_running_loop().create_future()
-        try:
-            await self._load(factory, self._context.scope.services.parser, constrains=constrains)
-        except asyncio.CancelledError:
-            del self._warm[place]
-            loading.cancel()
-            raise
-        except BaseException as error:
-            loading.set_exception(error)
-            loading.exception()  # it is raised here, also where nobody else waits
-            raise
-        loading.set_result(None)
 
     async def _load(
         self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool

@@ -110,11 +110,24 @@ class DependencyWalk:
 
     async def walk(self) -> None:
         """Until every step has ended or was passed over."""
+        running, steps = self._running, self._steps
         try:
-            while self._ready or self._running or self._returns:
-                if not self._returns:
-                    await self._start_what_is_ready()
-                if self._running:
+            while self._ready or running or self._returns:
+                ready = self._ready
+                while ready and len(running) < self._max_parallel and not self._returns:
+                    position = heapq.heappop(ready)
+                    skip = self._skip_for(position)
+                    if skip is not None:
+                        await self._skip(steps[position], skip)
+                        self._settle(position, StepStatus.SKIPPED)
+                    elif self._is_brief(steps[position]) or (
+                        not running and (self._max_parallel == 1 or not ready)
+                    ):
+                        # No task: it takes no time, or nothing else could become ready meanwhile.
+                        self._settle_or_leave(position, await self._run(steps[position]))
+                    else:
+                        await self._start(position)
+                if running:
                     await self._wait_for_one()
                 elif self._returns:
                     await self._go_back()
@@ -122,29 +135,16 @@ class DependencyWalk:
             await self._stop_the_others()
             raise
 
-    async def _start_what_is_ready(self) -> None:
-        ready, running, steps = self._ready, self._running, self._steps
-        while ready and len(running) < self._max_parallel and not self._returns:
-            position = heapq.heappop(ready)
-            skip = self._skip_for(position)
-            if skip is not None:
-                await self._skip(steps[position], skip)
-                self._settle(position, StepStatus.SKIPPED)
-            elif self._is_brief(steps[position]) or (
-                not running and (self._max_parallel == 1 or not ready)
-            ):
-                # No task: it takes no time, or nothing else could become ready meanwhile.
-                self._settle_or_leave(position, await self._run(steps[position]))
-            else:
-                run = self._run(steps[position])
-                task = asyncio.ensure_future(run)
-                if self._ended is None:
-                    self._ended = asyncio.Queue()
-                task.add_done_callback(self._ended.put_nowait)
-                self._running[task] = position
-                if self._room is not None and len(self._running) % STARTED_TOGETHER == 0:
-                    await asyncio.sleep(0)  # what has begun can join the line of its server
-                    await self._room()
+    async def _start(self, position: int) -> None:
+        """Run the step in a task of its own."""
+        task = asyncio.ensure_future(self._run(self._steps[position]))
+        if self._ended is None:
+            self._ended = asyncio.Queue()
+        task.add_done_callback(self._ended.put_nowait)
+        self._running[task] = position
+        if self._room is not None and len(self._running) % STARTED_TOGETHER == 0:
+            await asyncio.sleep(0)  # what has begun can join the line of its server
+            await self._room()
 
     async def _wait_for_one(self) -> None:
         ended = self._ended

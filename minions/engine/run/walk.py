@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -92,7 +92,7 @@ class RecipeWalk:
         self._has_returned = False
         """Whether a failure led back: then steps run again, boundedly."""
 
-    async def walk(self) -> None:
+    def walk(self) -> Awaitable[None]:
         """Run steps until no further one may start.
 
         Raises:
@@ -100,8 +100,7 @@ class RecipeWalk:
         """
         graph = self._built.graph
         if not isinstance(graph, DependencyStepGraph):
-            await self._walk_transitions()
-            return
+            return self._walk_transitions()
         recipe = self._context.recipe
         is_parallel = recipe.execution_mode is ExecutionMode.PARALLEL
         walk = DependencyWalk(
@@ -114,7 +113,7 @@ class RecipeWalk:
             max_parallel=recipe.max_parallel if is_parallel else 1,
             room=partial(room_for_more, self._context.scope.services),
         )
-        await walk.walk()
+        return walk.walk()
 
     async def _walk_transitions(self) -> None:
         manager, limits, slices = self._manager, self._context.limits, WorkSlices(_STEPS)

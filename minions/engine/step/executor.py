@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from attrs import evolve
@@ -59,6 +60,7 @@ from minions.engine.step.work import (
 )
 
 if TYPE_CHECKING:
+    from minions.contracts.tracing import Tracer
     from minions.engine.history.step_rows import StepRows
     from minions.engine.step.cache import StepCaching
 
@@ -249,7 +251,7 @@ class StepExecutor(Generic[T]):
             self.context.step_manager.record(execution)
         return cast("StepExecution[T]", execution)
 
-    async def execute(self) -> StepExecution[T]:
+    def execute(self) -> Coroutine[object, object, StepExecution[T]]:
         """Run it: COMPLETED with its output, or FAILED with the error. Never raises for the step.
 
         A step that an earlier execution of the run left unfinished is continued.
@@ -259,8 +261,9 @@ class StepExecutor(Generic[T]):
             CancelledError: Passes through, after the step was recorded as FAILED.
         """
         tracer = self.context.scope.services.tracer
-        if tracer is None:
-            return await self._executed()
+        return self._executed() if tracer is None else self._traced(tracer)
+
+    async def _traced(self, tracer: Tracer) -> StepExecution[T]:
         with tracer.step(self._view.subject) as span:
             execution = await self._executed()
             span.end(execution.status, execution.error)

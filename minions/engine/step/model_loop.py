@@ -89,16 +89,47 @@ class ModelLoop:
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
+        chain = self.step.completion_chain or _DEFAULT_CHAIN
+        problem: FailureInfo | None = None
+        ending: Ending | None = None
         try:
-            ending = await self._until_end()
+            first = self.output
+            if first is not None:
+                takes_both = self.answers.modes.tools_with_schema
+                first = first if self.answers.constrains_every_call(takes_both) else None
+            if self.view.live_conversation is not None:
+                problem = await self._take_up()
+            while problem is None and ending is None:
+                asked = await self.answers.ask("model", first)
+                if isinstance(asked, Success):
+                    ending = await self._ending_after(asked.unwrap(), chain)
+                else:
+                    problem = asked.failure()
         except StepFailedError as error:
-            ending = Ending(error=error.failure)
+            problem = error.failure
+        if ending is None:
+            ending = Ending(error=problem)
         if ending.error is None:
             await self._keep_answers()
             return ending
         if not self._may_answer(ending.error):
             return ending
         return await self._answered_at_limit(ending)
+
+    async def _ending_after(self, answer: Answer, chain: StepCompletionChain) -> Ending | None:
+        """How the step ends with that answer; None: the model is asked again."""
+        if answer.response.message.tool_calls:
+            problem = await self._run_tools(answer)
+            if problem is not None:
+                return Ending(error=problem)
+        verdict = await self._judge(chain)
+        if verdict.verdict is Verdict.COMPLETE:
+            return await self._finish(answer, verdict)
+        if verdict.verdict is Verdict.FAILED:
+            return Ending(error=self._advised(_failure_of(verdict)), completion=verdict)
+        if not answer.response.tool_calls:
+            await self.conversation.say(user(_GO_ON))
+        return None
 
     async def _keep_answers(self) -> None:
         """Store the answers of the step that succeeded, where the model says `cache: true`."""
@@ -150,31 +181,6 @@ class ModelLoop:
             self.view.context.progress.budget.refuse()
         message = f"{ending.error.message} The last call gave no output either: {why}"
         return evolve(ending, error=evolve(ending.error, message=message))
-
-    async def _until_end(self) -> Ending:
-        chain = self.step.completion_chain or _DEFAULT_CHAIN
-        first = self.output
-        if first is not None:
-            modes = self.answers.modes
-            first = first if self.answers.constrains_every_call(modes.tools_with_schema) else None
-        if self.view.live_conversation is not None and (problem := await self._take_up()):
-            return Ending(error=problem)
-        while True:
-            asked = await self.answers.ask("model", first)
-            if not isinstance(asked, Success):
-                return Ending(error=asked.failure())
-            answer = asked.unwrap()
-            if answer.response.message.tool_calls:
-                problem = await self._run_tools(answer)
-                if problem is not None:
-                    return Ending(error=problem)
-            verdict = await self._judge(chain)
-            if verdict.verdict is Verdict.COMPLETE:
-                return await self._finish(answer, verdict)
-            if verdict.verdict is Verdict.FAILED:
-                return Ending(error=self._advised(_failure_of(verdict)), completion=verdict)
-            if not answer.response.tool_calls:
-                await self.conversation.say(user(_GO_ON))
 
     async def _judge(self, chain: StepCompletionChain) -> Completion:
         """The chain's word; without one the budget still holds, whatever the links are."""
