@@ -53,14 +53,14 @@ class StepRows:
     @property
     def output(self) -> JsonValue:
         """Its output; None: it has none, or has not ended."""
-        end = self.end
-        return given(end.output) if isinstance(end, StepOutcome) else None
+        fact = self.ended.fact if self.ended is not None else None
+        return given(fact.output) if isinstance(fact, StepOutcome) else None
 
     @property
     def cache_key(self) -> str | None:
         """The key under which its output is cached; None: it is not cached."""
-        end = self.end
-        return end.cache_key if isinstance(end, StepFinished) else None
+        fact = self.ended.fact if self.ended is not None else None
+        return fact.cache_key if isinstance(fact, StepFinished) else None
 
     @property
     def has_failed(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
-from minions.contracts.steps import PythonStep, Step
+from minions.contracts.steps import Step
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo, MinionsError
 from minions.data.json_parts import is_large
@@ -401,8 +401,7 @@ class RunSteps:
         rows = self._rows(step)
         if rows is None or rows.ended is None:
             return None
-        is_python = isinstance(step, PythonStep)
-        models = self._models.of_code() if is_python else self._models.of(step)
+        models = self._models.of_code() if step.is_code else self._models.of(step)
         return self._executor(step, models, self._item)
 
     def _rows(self, step: Step[object]) -> StepRows | None:
@@ -426,8 +425,7 @@ class RunSteps:
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
-        is_python = isinstance(step, PythonStep)
-        knows = executor.was_cached or not is_python or isinstance(step, Replayable)
+        knows = executor.was_cached or not step.is_code or isinstance(step, Replayable)
         is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
         if not is_same:
             replay.forget(self._base(step))
@@ -449,7 +447,7 @@ class RunSteps:
         return False
 
     async def _reuse(self, step: Step[object], executor: StepExecutor[object]) -> StepStatus:
-        rows = self._rows(step)
+        rows = executor.rows
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
         execution = self._noted(executor.recorded())

@@ -111,7 +111,8 @@ class StepExecutor(Generic[T]):
         """The key without generation: `step/visit/iteration`."""
         replay = context.scope.replay
         key = base if replay is None else replay.key_of(base)
-        self._recorded = None if replay is None else replay.execution(base)
+        self.rows = None if replay is None else replay.execution(base)
+        """What an earlier execution of the run recorded of it; None: nothing."""
         kind: type[StepWork] = CodeWork if step.is_code else ModelWork
         any_step: Step[object] = step
         self._view = StepView(
@@ -145,7 +146,7 @@ class StepExecutor(Generic[T]):
         parts = WorkParts(
             view=self._view,
             trace=self._trace,
-            recorded=self._recorded,
+            recorded=self.rows,
             output=self._output,
             options=options,
             models=model_call_executor_factory,
@@ -161,7 +162,7 @@ class StepExecutor(Generic[T]):
     @property
     def is_withdrawn(self) -> bool:
         """Whether it waited for a person when the run went back."""
-        return self._recorded is not None and self._recorded.is_withdrawn
+        return self.rows is not None and self.rows.is_withdrawn
 
     @property
     def has_recorded_end(self) -> bool:
@@ -170,7 +171,7 @@ class StepExecutor(Generic[T]):
         A step that tells itself is entered again all the same, unless it did nothing, or failed
         while work in it was cut off: that would be continued, and might come to another end.
         """
-        rows = self._recorded
+        rows = self.rows
         if rows is None or rows.ended is None:
             return False
         is_entered = isinstance(self.step, RecordedInParts) and not self.was_cached
@@ -179,19 +180,19 @@ class StepExecutor(Generic[T]):
     @property
     def has_ended_before(self) -> bool:
         """Whether its end is recorded, also where it is entered again to replay its parts."""
-        return self._recorded is not None and self._recorded.ended is not None
+        return self.rows is not None and self.rows.ended is not None
 
     @property
     def was_cached(self) -> bool:
         """Whether its recorded end was a cached output; then the entry holds the cache key."""
-        return self._recorded is not None and self._recorded.cache_key is not None
+        return self.rows is not None and self.rows.cache_key is not None
 
     def is_unchanged(self) -> bool:
         """Whether the step would ask now what it asked when it was recorded.
 
         Code that is no step of a recipe cannot be asked; it is never known to be unchanged.
         """
-        rows = self._recorded
+        rows = self.rows
         if rows is None or rows.ended is None:
             return False
         if self.was_cached:
@@ -204,7 +205,7 @@ class StepExecutor(Generic[T]):
 
         Code is entered in any case: its calls are known by what they ask.
         """
-        rows = self._recorded
+        rows = self.rows
         if rows is None or rows.ended is not None or rows.start is None:
             return False
         return self._work.is_begun_otherwise(rows)
@@ -215,8 +216,8 @@ class StepExecutor(Generic[T]):
         Raises:
             ValueError: The recorded output is no longer what the step declares.
         """
-        assert self._recorded is not None and self._recorded.ended is not None  # noqa: S101, PT018  # asked only then
-        output = self._recorded.output
+        assert self.rows is not None and self.rows.ended is not None  # noqa: S101, PT018  # asked only then
+        output = self.rows.output
         self.output_json = output
         has_form = self._output is not None and output is not None
         typed = self._output.convert(output) if self._output and has_form else output
@@ -225,27 +226,27 @@ class StepExecutor(Generic[T]):
         live_conversation = self._view.live_conversation
         if live_conversation is not None:
             live_conversation.begin_step()
-            live_conversation.follow(self._recorded.until_end)
+            live_conversation.follow(self.rows.until_end)
         execution = recorded_execution(
             self._trace.picture(),
-            self._recorded,
+            self.rows,
             typed,
             history=live_conversation.history if live_conversation is not None else (),
         )
-        for entry in self._recorded.until_end:
+        for entry in self.rows.until_end:
             self.context.scope.recorder.note_replayed(entry)
-        if self._recorded.cache_key is not None and self._caching is not None:
-            self._caching.asked.add(self._recorded.cache_key)
+        if self.rows.cache_key is not None and self._caching is not None:
+            self._caching.asked.add(self.rows.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         for done in execution.model_calls:
             self.context.progress.budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
         if (words := self.context.words) is not None:
-            facts = (entry.fact for entry in self._recorded.until_end)
+            facts = (entry.fact for entry in self.rows.until_end)
             ends = (each for each in facts if isinstance(each, ToolCallOutcome))
             self._view.read_words(words, ((each.tool, each.words_of) for each in ends))
-            if self._recorded.cache_key is not None or isinstance(self.step, RecordedInParts):
+            if self.rows.cache_key is not None or isinstance(self.step, RecordedInParts):
                 words.assume(self.step.id, "a recorded output")
         if self._item is None:
             self.context.step_manager.record(execution)
@@ -336,7 +337,7 @@ class StepExecutor(Generic[T]):
         if caching is None or caching.cache is None:
             return None
         self._cache_key = key = self._key_in_cache()
-        if key is None or self._recorded is not None or self._trace.key != self.base:
+        if key is None or self.rows is not None or self._trace.key != self.base:
             return None
         if self._is_again and key in caching.asked:
             return None  # the answer was not good enough
@@ -363,7 +364,7 @@ class StepExecutor(Generic[T]):
             return None
 
     async def _record_start(self, opening: Opening | None) -> None:
-        if self._recorded is not None and self._recorded.started is not None:
+        if self.rows is not None and self.rows.started is not None:
             return
         own = history = None
         if opening is not None and opening.messages:
