@@ -3,7 +3,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from minions.adapters.http.http_pool import HttpConnection
+import pytest
+
+from minions.adapters.http.http_pool import ExchangeTimeoutError, HttpConnection
+from patience import leap
 
 
 class Wire(asyncio.Transport):
@@ -86,3 +89,58 @@ async def test_what_comes_unasked_ends_the_connection() -> None:
     connection, wire = connected()
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     assert wire.is_gone
+
+
+@pytest.mark.parametrize(("first_s", "seconds"), [(100, 1_000), (1_000, 100)])
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # its clock leaps
+async def test_an_exchange_ends_at_its_own_time_whatever_the_time_of_the_one_before(
+    first_s: float, seconds: float
+) -> None:
+    connection, _ = connected()
+    now = asyncio.get_running_loop().time()
+    asked = asyncio.ensure_future(connection.ask(b"", b"", until=now + first_s))
+    await asyncio.sleep(0)
+    connection.data_received(response_of(b"x"))
+    head = await asked
+    await connection.read()
+    assert connection.finish(head)
+    asked = asyncio.ensure_future(connection.ask(b"", b"", until=now + seconds))
+    await asyncio.sleep(0)
+    leap(seconds - 1)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not asked.done()
+    leap(1)
+    with pytest.raises(ExchangeTimeoutError):
+        await asked
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # its clock leaps
+async def test_a_body_that_does_not_come_in_time_ends_the_exchange() -> None:
+    connection, _ = connected()
+    until = asyncio.get_running_loop().time() + 10
+    asked = asyncio.ensure_future(connection.ask(b"", b"", until=until))
+    await asyncio.sleep(0)
+    connection.data_received(response_of(b"xy")[:-1])
+    await asked
+    assert await connection.read() == b"x"
+    leap(11)
+    with pytest.raises(ExchangeTimeoutError):
+        await connection.read()
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # its clock leaps
+async def test_a_connection_that_nobody_asks_has_no_time() -> None:
+    connection, wire = connected()
+    until = asyncio.get_running_loop().time() + 10
+    asked = asyncio.ensure_future(connection.ask(b"", b"", until=until))
+    await asyncio.sleep(0)
+    connection.data_received(response_of(b"x"))
+    head = await asked
+    await connection.read()
+    assert connection.finish(head)
+    leap(11)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not wire.is_gone
+    assert await exchange(connection, response_of(b"y")) == (b"y", True)

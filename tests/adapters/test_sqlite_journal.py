@@ -355,3 +355,44 @@ async def test_a_key_that_is_no_unicode_is_refused(journal: SqliteJournal) -> No
         await journal.append(lease, draft("\ud83d"))
     assert caught.value.error_code == "bad-text"
     assert (await journal.append(lease, draft("a"))).position == 1
+
+
+async def test_a_blob_that_was_put_just_now_is_not_looked_for_again(tmp_path: Path) -> None:
+    clock = FakeClock()
+    journal = SqliteJournal(tmp_path / "journal.db", clock)
+    digest = await journal.put_blob(b"recipe")
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db:
+
+        def put_at() -> int:
+            (found,) = db.execute("SELECT put_at FROM blobs WHERE digest = ?", (digest,)).fetchone()
+            return int(found)
+
+        first = put_at()
+        clock.advance(59)
+        assert await journal.put_blob(b"recipe") == digest
+        assert put_at() == first
+        clock.advance(1)
+        await journal.put_blob(b"recipe")
+        assert put_at() == first + 60_000_000
+    await journal.aclose()
+
+
+async def test_a_blob_that_was_collected_is_stored_when_it_is_put_again(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "journal.db", FakeClock())
+    digest = await journal.put_blob(b"recipe")
+    await journal.collect(spare_s=0)
+    assert await journal.put_blob(b"recipe") == digest
+    assert await journal.get_blob(digest) == b"recipe"
+    await journal.aclose()
+
+
+async def test_a_blob_is_stored_in_the_file_that_takes_the_place_of_another(
+    tmp_path: Path,
+) -> None:
+    journal = SqliteJournal(tmp_path / "journal.db", FakeClock())
+    digest = await journal.put_blob(b"recipe")
+    await journal.aclose()
+    (tmp_path / "journal.db").unlink()
+    await journal.put_blob(b"recipe")
+    assert await journal.get_blob(digest) == b"recipe"
+    await journal.aclose()

@@ -25,6 +25,7 @@ from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.step.next_step import StepManager
+from minions.recipe.expressions.template import compile_template
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.model_config import ModelConfig
 from minions.testing.virtual_time import FakeClock
@@ -83,6 +84,19 @@ def within(context: AgentContext, recipe: AgentRecipe = RECIPE) -> AgentContext:
 
 def allowing(**permissions: object) -> AgentRecipe:
     return evolve(RECIPE, permissions=Permissions(**permissions))  # type: ignore[arg-type]  # names that exist
+
+
+@pytest.mark.parametrize("has_large", [True, None])
+def test_a_run_knows_that_a_value_was_large_whatever_comes_after_it(has_large: bool | None) -> None:
+    values = context_of().run_values
+    large = compile_template("{{ a }}").references
+    assert not values.reads_much(large)
+    values.publish(STEP, StepStatus.COMPLETED, "x" * 1_000_000, has_large=has_large)
+    values.publish(text_step("b"), StepStatus.COMPLETED, "y")
+    values.publish(text_step("c"), StepStatus.COMPLETED, "z", has_large=False)
+    assert values.has_large
+    assert values.reads_much(large)
+    assert not values.reads_much(compile_template("{{ b }}").references)
 
 
 # --- what is given and what is the recipe's ------------------------------------------------------
