@@ -23,6 +23,7 @@ from minions.adapters.models.answer_assembly import read_usage
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
 from minions.adapters.models.chat_response import StreamedAnswer
+from minions.adapters.models.chat_shapes import read_completion
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import (
     ModelCallResponse,
@@ -743,6 +744,14 @@ async def test_arguments_sent_as_an_object_become_json_text(model_at: Make) -> N
             TokenUsage(input_tokens=7, cached_tokens=5),
         ),
         (
+            {
+                "input_tokens": 7,
+                "prompt_tokens_details": {},
+                "input_tokens_details": {"cached_tokens": 5},
+            },
+            TokenUsage(input_tokens=7, cached_tokens=5),
+        ),
+        (
             {"prompt_tokens": 7, "prompt_cache_hit_tokens": 4},
             TokenUsage(input_tokens=7, cached_tokens=4),
         ),
@@ -757,6 +766,9 @@ async def test_arguments_sent_as_an_object_become_json_text(model_at: Make) -> N
 )
 def test_usage_is_read_in_every_dialect(said: Mapping[str, object], expected: TokenUsage) -> None:
     assert read_usage(said) == expected
+    answer = {"choices": [{"message": {"content": "x"}}], "usage": said}
+    usual = read_completion(json.dumps(answer).encode())  # None: it is read as above
+    assert usual is None or (usual.usage is not None and usual.usage.as_usage() == expected)
 
 
 async def test_an_answer_without_usage_counts_nothing(both: Both) -> None:

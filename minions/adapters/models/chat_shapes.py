@@ -68,11 +68,11 @@ class UsageCounts(Struct, gc=False):
         """The counts under our names."""
         asked = self.input_tokens if self.prompt_tokens is None else self.prompt_tokens
         wrote = self.output_tokens if self.completion_tokens is None else self.completion_tokens
-        details = self.prompt_tokens_details or self.input_tokens_details
-        hits = self.prompt_cache_hit_tokens
-        cached = (details.cached_tokens if details is not None else None) or (
-            self.cache_read_input_tokens if hits is None else hits
-        )
+        hits, cached = self.prompt_cache_hit_tokens, None
+        for details in (self.prompt_tokens_details, self.input_tokens_details):
+            if details is not None:
+                cached = cached or details.cached_tokens
+        cached = cached or (self.cache_read_input_tokens if hits is None else hits)
         asked, cached = asked or 0, cached or 0
         return TokenUsage(
             input_tokens=asked,
