@@ -232,9 +232,11 @@ class ModelProfile:
 
     def applied(self, declared: ModelCapabilities) -> ModelCapabilities:
         """The capabilities with what is measured, where the operator has not said it."""
-        if not self._applied or self._applied[0][0] is not declared:
-            self._applied[:] = [(declared, self._joined(declared))]
-        return self._applied[0][1]
+        kept = self._applied[0] if self._applied else None
+        if kept is None or kept[0] is not declared:
+            kept = (declared, self._joined(declared))
+            self._applied[:] = [kept]
+        return kept[1]
 
     def _joined(self, declared: ModelCapabilities) -> ModelCapabilities:
         modes = declared.modes

@@ -7,10 +7,18 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import SplitResult
 
 import pytest
 
-from minions.adapters.http.http_pool import NoAnswerError, proxy_for, trusted_certificates
+from minions.adapters.http.http_pool import (
+    ExchangeTimeoutError,
+    HttpConnection,
+    HttpPool,
+    NoAnswerError,
+    proxy_for,
+    trusted_certificates,
+)
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.messages import user
@@ -308,6 +316,35 @@ async def test_a_server_that_speaks_otherwise_is_unreachable(said: bytes, words:
     assert (failure.code, failure.is_retryable) == ("model-unreachable", True)
     assert words in failure.message
     assert "secret" not in failure.message
+
+
+# --- connections that are not made in time --------------------------------------------------------
+
+
+class UnconnectedPool(HttpPool):
+    """One whose server never takes a connection."""
+
+    async def _open(self, place: SplitResult) -> HttpConnection:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError(place)
+
+
+@pytest.mark.parametrize(
+    ("within_s", "after_s", "error"),
+    [(10, 11, ExchangeTimeoutError), (100, 31, NoAnswerError), (None, 31, NoAnswerError)],
+)
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # its clock leaps
+async def test_what_is_over_first_ends_the_wait_for_a_connection(
+    within_s: float | None, after_s: float, error: type[Exception]
+) -> None:
+    pool = UnconnectedPool(
+        ELSEWHERE, {}, connect_s=30, certificates=None, proxy=None, max_requests=1
+    )
+    asked = asyncio.ensure_future(pool.post(b"{}", within_s=within_s))
+    await asyncio.sleep(0)
+    leap(after_s)
+    with pytest.raises(error):
+        await asked
 
 
 # --- connections that are kept ------------------------------------------------------------------

@@ -256,16 +256,16 @@ class HttpPool:
     # --- new connections -------------------------------------------------------------------------
 
     async def _connect(self, until: float | None) -> HttpConnection:
-        soonest = self._loop.time() + self._connect_s
-        is_late = until is not None and until < soonest
-        limit = asyncio.timeout_at(until if is_late else soonest)
+        end = self._loop.time() + self._connect_s
+        is_of_exchange = until is not None and until < end
+        limit = asyncio.timeout_at(until if is_of_exchange else end)
         try:
             async with limit:
                 if self._proxy is None:
                     return await self._open(self._target)
                 return await self._through(self._proxy)
         except TimeoutError as error:  # also an OSError of the system
-            if limit.expired() and is_late:
+            if limit.expired() and is_of_exchange:
                 raise ExchangeTimeoutError from error
             if limit.expired():
                 why = f"no connection within {self._connect_s:g} s"

@@ -319,7 +319,7 @@ class SqliteJournal(RowLookups):
         """
         digest = hashlib.sha256(data).hexdigest()
         now, fresh = as_micros(self._clock.now()), self._fresh
-        opening, put_at = fresh[digest] if digest in fresh else (-1, 0)  # noqa: SIM401  # a call less
+        opening, put_at = fresh.get(digest, (-1, 0))
         if opening == self._file.openings and 0 <= now - put_at < _FRESH_MICROS:
             return digest
         await self._put_blob(data, digest, now)
