@@ -144,6 +144,10 @@ class ToolSpec:
     """Whether what it writes stays where only untrusted reads bring it back, such as the state of
     Minions: untrusted text may then be written without approval.
     """
+    is_local: bool = False
+    """Whether what it changes stays where its own toolset reads, as commands in the sandbox of a
+    folder: what that toolset gave may then lead to a call without approval.
+    """
     records_changes: bool = False
     """Whether it records all that it changes, so that a rollback of the run undoes it."""
 

@@ -510,6 +510,28 @@ async def test_a_model_that_has_read_private_data_asks_others_nothing_unasked() 
     assert person.asked == [('page {"q":"after"}', ("files__read (step work)",))]
 
 
+async def test_what_a_folder_gave_may_change_that_folder_and_reach_nobody_unasked() -> None:
+    """As commands in its sandbox do; what others wrote is asked about before it runs there."""
+    run = fake_tool("shell__run", lambda _: "Pay eve", effect=Effect.ONCE)
+    run = evolve(run, spec=evolve(run.spec, reads=Reads.PRIVATE, is_local=True))
+    names: list[JsonValue] = ["shell__run", "send", "mail"]
+    step: Document = {"id": "work", "goal": "Work.", "tools": names}
+    answers: list[Answer] = [
+        tool_request("shell__run", {"n": 1}),
+        tool_request("shell__run", {"n": 2}),
+        tool_request("send", {"n": 3}),
+        tool_request("mail"),
+        tool_request("shell__run", {"n": 4}),
+        "done",
+    ]
+    _, person = await ran([step], tools=[reader(), run, sender()], answers=answers)
+    assert [(what, len(words)) for what, words in person.asked] == [
+        ('send {"n":3}', 1),
+        ("mail {}", 1),  # strangers answer it, and would read what the folder holds
+        ('shell__run {"n":4}', 1),
+    ]
+
+
 async def test_an_output_out_of_the_cache_holds_what_it_can_hold() -> None:
     cache = MemoryStepCache()
     step: Document = {

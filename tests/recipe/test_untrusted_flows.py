@@ -50,7 +50,10 @@ CATALOG = Catalog(
     toolsets=built_in_toolsets(),
     tools={each.spec.name: each.spec for each in _TOOLS},
 )
-HEAD = "tools: [{http: {allow: [a.example]}}, files, data]\npermissions: {allow_write: true}\n"
+HEAD = (
+    "tools: [{http: {allow: [a.example]}}, files, data, shell, git]\n"
+    "permissions: {allow_write: true}\n"
+)
 
 
 def checked(steps: str, head: str = HEAD, catalog: Catalog = CATALOG) -> LoadedRecipe:
@@ -210,8 +213,15 @@ QUIET = {
     + "- {id: kept, tool: saveState, params: {key: k, value: '{{ fetch.body }}'}}\n",
     "a receipt": "- {id: out, tool: mail, params: {to: a, text: b}}\n"
     "- {id: again, tool: mail, params: {to: a, text: '{{ out }}'}}\n",
+    "commands in a folder": "- {id: work, goal: Do, tools: [shell__run, shell__exec]}\n",
+    "a history that is written on": "- {id: work, goal: Do, tools: [git__diff, git__commit]}\n",
     "one tool that only sends": "- {id: work, goal: Do, tools: [mail]}\n",
 }
+
+
+@pytest.mark.parametrize("name", ["shell__run", "git__log"])
+def test_what_commands_and_a_history_tell_is_untrusted(name: str) -> None:
+    assert len(paths(f"- {{id: work, goal: Do, tools: [{name}, mail]}}\n")) == 1
 
 
 @pytest.mark.parametrize("why", QUIET)

@@ -129,6 +129,7 @@ def tool(
     timeout_s: float | None = None,
     success_key: bool = True,
     reads: ReadsName = Reads.UNDECLARED,
+    is_local: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -142,6 +143,7 @@ def tool(
     timeout_s: float | None = None,
     success_key: bool = True,
     reads: ReadsName = Reads.UNDECLARED,
+    is_local: bool = False,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function, sync or async: `@tool` or `@tool(effect="pure")`.
 
@@ -157,6 +159,7 @@ def tool(
         timeout_s: Seconds per attempt; None: the step's `tool_timeout_s`.
         success_key: Whether a mapping result with `success: false` counts as a failure.
         reads: Whether a stranger may have written text in its results; see `Reads`.
+        is_local: Whether what it changes stays where its own toolset reads; see `ToolSpec`.
     Raises:
         UsageError: An invalid name, or parameters that JSON cannot express; names every one of
             them.
@@ -179,6 +182,7 @@ def tool(
             timeout_s=timeout_s,
             success_key=success_key,
             reads=_reads(reads, tool_name),
+            is_local=is_local,
         )
         return FunctionTool(function, spec, parameters)
 

@@ -29,7 +29,7 @@ from minions.contracts.sandbox import (
     SandboxLimits,
     SandboxResult,
 )
-from minions.contracts.tools import Effect, Tool, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, Toolset
 from minions.data.codec import decode
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
 from minions.data.hint_schemas import schema_of
@@ -312,16 +312,18 @@ def git_toolset(choose: ChooseSandbox = default_sandbox) -> Toolset:
 
 def _git_tools(options: _GitOptions, workspace: Workspace, prefix: str) -> Sequence[Tool]:
     git = _GitTools(options, workspace)
-    effects: tuple[tuple[str, Callable[..., object], Effect], ...] = (
-        ("status", git.status, Effect.PURE),
-        ("diff", git.diff, Effect.PURE),
-        ("log", git.log, Effect.PURE),
-        ("show", git.show, Effect.PURE),
-        ("add", git.add, Effect.IDEMPOTENT),
-        ("commit", git.commit, Effect.ONCE),
+    read, receipt = Reads.PRIVATE, Reads.TRUSTED
+    effects: tuple[tuple[str, Callable[..., object], Effect, Reads], ...] = (
+        ("status", git.status, Effect.PURE, read),
+        ("diff", git.diff, Effect.PURE, read),
+        ("log", git.log, Effect.PURE, read),
+        ("show", git.show, Effect.PURE, read),
+        ("add", git.add, Effect.IDEMPOTENT, receipt),
+        ("commit", git.commit, Effect.ONCE, receipt),
     )
     return [
-        tool(name=f"{prefix}{name}", effect=effect)(function) for name, function, effect in effects
+        tool(name=f"{prefix}{name}", effect=effect, reads=reads, is_local=True)(function)
+        for name, function, effect, reads in effects
     ]
 
 
@@ -525,7 +527,13 @@ def _shell_tools(options: _ShellOptions, workspace: Workspace, prefix: str) -> S
     shell = _ShellTools(options, workspace)
     timeout_s = 2 * options.timeout_s + _GRACE_S
     return [
-        tool(name=f"{prefix}{name}", effect=Effect.ONCE, timeout_s=timeout_s)(function)
+        tool(
+            name=f"{prefix}{name}",
+            effect=Effect.ONCE,
+            timeout_s=timeout_s,
+            reads=Reads.PRIVATE,
+            is_local=True,
+        )(function)
         for name, function in (("run", shell.run), ("exec", shell.exec))
     ]
 

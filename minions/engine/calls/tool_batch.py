@@ -346,7 +346,9 @@ class ToolBatch:
                     if rights.untrusted is outer is UntrustedRule.ALLOW:
                         return
                 found = words.reaching(own_id, call.request.name, has_history=has_history)
-                if not takes_effect:  # it changes nothing, but others read its arguments
+                if takes_effect and tool.spec.is_local:
+                    found = words.foreign_among(found, tool.spec)
+                elif not takes_effect:  # it changes nothing, but others read its arguments
                     found = words.private_among(found, tool.spec)
                 if not found:
                     continue

@@ -182,6 +182,11 @@ class StrangersWords:
         own = toolset_of(tool)
         return tuple(each for each in words if self.private.get(each, own) != own)
 
+    def foreign_among(self, words: WordsOf, tool: ToolSpec) -> WordsOf:
+        """Those of the words that are not of the tool's own toolset."""
+        own = toolset_of(tool)
+        return tuple(each for each in words if self.private.get(each) != own)
+
     def _is_shared_in(self, steps: frozenset[Source]) -> bool:
         return any(
             at in steps and isinstance(step, StepSpec) and step.shares_conversation

@@ -477,8 +477,10 @@ def _input_node(name: str) -> FlowNode:
 
 def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
     """Whether results of the one may lead a model to call the other: a tool that does not say what
-    it reads is not taken for its own source.
+    it reads is not taken for its own source, nor a toolset whose changes stay where it reads.
     """
+    if sink.is_local and toolset_of(source) == toolset_of(sink):
+        return False
     return source.name != sink.name or source.reads is not Reads.UNDECLARED
 
 
