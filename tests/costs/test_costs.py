@@ -56,9 +56,12 @@ TAIL: Final = """
   trigger, which is a statement, too; else all who ask for leases would look for ends among the
   entries.
 - **Resumed step.** A replayed step is made as a new one is, so that one way decides what is
-  unchanged: its fingerprint, its borders, what it reads.
+  unchanged: its fingerprint, its borders, what it reads. A short way for `set` steps would reach
+  the goal, and would decide the same a second time.
 - **Modules and frames.** `minions run` reads settings, trust, prices and project files before it
-  runs anything. Each frame left holds a decision: time, attempts, admission, record.
+  runs anything; what is loaded and not used by a plain run is some ten modules. Each frame left
+  holds a decision: options of the command, signals, time, cancellation, attempts, admission,
+  record. What begins a span is a frame only where something is traced.
 """
 
 
