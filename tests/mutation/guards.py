@@ -213,7 +213,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=(*_engine("replay"), *_RESUMED), places=frozenset({"visible"})
     ),
     "engine/history/step_rows.py": Guard(
-        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
+        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "cached_steps"))
     ),
     "engine/history/recorder.py": Guard(
         tests=_engine(
