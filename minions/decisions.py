@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from minions.contracts.plan_diffs import PlanDiff, PlanProposal
     from minions.contracts.waiting import OnWaiting, RunWait
+    from minions.engine.calls.inbox import InboxItem, ItemKind
     from minions.engine.calls.pending_decisions import PendingDecision
 
 
@@ -28,6 +29,8 @@ __all__ = [
     "ApprovalRequest",
     "Decider",
     "Deny",
+    "InboxItem",
+    "ItemKind",
     "NoAnswer",
     "OnWaiting",
     "PendingDecision",
@@ -51,6 +54,7 @@ _HOMES: Final = {
     ),
     "minions.contracts.plan_diffs": ("PlanDiff", "PlanProposal"),
     "minions.contracts.waiting": ("OnWaiting", "RunWait"),
+    "minions.engine.calls.inbox": ("InboxItem", "ItemKind"),
     "minions.engine.calls.pending_decisions": ("PendingDecision",),
 }
 _HOME_OF: Final = home_of(_HOMES)

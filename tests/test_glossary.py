@@ -15,7 +15,6 @@ RETIRED: Final[Mapping[str, str]] = {
     "basis": "fingerprint",
     "gate": "access middleware",
     "hub": "run manager",
-    "inbox": "pending decisions",
     "leg": "execution",
     "ledger": "budget",
     "misfit": "mismatch",
@@ -71,7 +70,7 @@ OF_PAGES: Final[Mapping[str, str]] = {
     **PROSE,
     r"legs?": "execution of a run, generation",
     r"going on": "continuing; of a run: resuming",
-    r"inbox|waiting room": "pending decisions",
+    r"waiting room": "pending decisions",
     r"ledger": "budget",
     r"unanswered(?!-)": "pending",
 }

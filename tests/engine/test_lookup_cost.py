@@ -16,6 +16,7 @@ from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.run_rows import RunFilter
+from minions.engine.calls.inbox import list_inbox
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
@@ -138,6 +139,7 @@ WORKS: dict[str, Work] = {
     "the last session of a large project": lambda place: last_session(place.journal, OTHER),
     "a new name": lambda place: named_session(place.journal, "diary", None),
     "approvals": lambda place: all_waiting(place.journal, _no_calls),
+    "the inbox": lambda place: list_inbox(place.journal),
     "a resume": _resume,
     "a new run": lambda place: place.start(),
 }

@@ -19,6 +19,7 @@ from minions.contracts.journal.start_note import StartNote
 from minions.contracts.secrets import GivenInputs, plain_inputs
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, dumps
+from minions.engine.calls.inbox import InboxItem, list_inbox
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_run import AgentRun
@@ -177,6 +178,21 @@ class RecordedRuns(ApplicationRuns):
         recorded = await load_recorded_run(self.services.journal, run)
         replay = Replay(recorded.entries, recorded.generation + 1)
         return () if recorded.is_over else pending_decisions(replay)
+
+    async def inbox(
+        self, *, user: str | None = None, project: str | None = None
+    ) -> list[InboxItem]:
+        """Everything in the journal that waits for a person: approvals, questions, plans, budgets
+        that ask, and calls in doubt.
+
+        The oldest first, by the hour in which it was asked; of the same hour that of the dearest
+        run. Runs that have ended cost nothing here.
+
+        Args:
+            user: Of the runs of that user alone; None: of all.
+            project: Of the runs of the project with that folder; None: of all.
+        """
+        return await list_inbox(self.services.journal, user=user, project=project)
 
     def _resumed(
         self,

@@ -60,9 +60,11 @@ class PendingDecision:
 
     key: str
     fact: DecisionFact
+    asked_at: datetime | None = None
+    """When it was asked; None: not known."""
     due: datetime | None = None
-    """When a question's time is over, so that its default counts or its step fails; None: never, or
-    it is no question."""
+    """When its time is over, so that a call counts as rejected, a question as answered with its
+    default or as failed; None: never."""
 
     @property
     def step_id(self) -> str:
@@ -213,16 +215,20 @@ def decision_command(
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """The decisions that executions of the run wait for and that nobody made yet."""
     return tuple(
-        PendingDecision(key=key, fact=fact, due=_due(replay.newest("decision", key), fact))
-        for key, fact in replay.waiting()
+        _pending(replay.newest("decision", key), key, fact) for key, fact in replay.waiting()
     )
 
 
-def _due(asked: JournalEntry | None, fact: DecisionWaiting) -> datetime | None:
+def _pending(asked: JournalEntry | None, key: str, fact: DecisionWaiting) -> PendingDecision:
+    at = asked.at if asked is not None else None
+    return PendingDecision(key=key, fact=fact, asked_at=at, due=_due(at, fact))
+
+
+def _due(asked: datetime | None, fact: DecisionWaiting) -> datetime | None:
     if asked is None or fact.timeout_s is None:
         return None
     try:
-        return asked.at + timedelta(seconds=fact.timeout_s)
+        return asked + timedelta(seconds=fact.timeout_s)
     except OverflowError:  # beyond the year 9999
         return None
 

@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "resume": "Resume a run that was killed, stopped or waits.",
     "retry": "Run failed steps again, also with an edited recipe.",
     "rollback": "Restore the files that a run changed.",
+    "inbox": "List what waits for a person, and decide it.",
     "approve": "Approve a call that a run waits for.",
     "reject": "Reject a call that a run waits for.",
     "answer": "Answer a question that a run waits for.",

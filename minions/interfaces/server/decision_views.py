@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final
+
+from attrs import evolve
 
 from minions.contracts.addresses import address_of, is_within
 from minions.contracts.decisions import (
@@ -19,28 +21,18 @@ from minions.contracts.decisions import (
     Reject,
     name_of,
 )
-from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.facts import (
     DecisionTaken,
     RecordedProposal,
     RunResumed,
-    ToolCallInDoubt,
     given,
 )
-from minions.contracts.journal.journal import Journal, JournalEntry, unreadable_entry
-from minions.contracts.journal.run_rows import RunFilter
-from minions.data.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
+from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.data.errors import NotFoundError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.answer_forms import filled_in
-from minions.engine.calls.pending_decisions import (
-    PendingDecision,
-    mismatch,
-    pending_decisions,
-    shortened,
-)
-from minions.engine.history.entry_checks import too_deep
-from minions.engine.history.open_calls import OpenCall
-from minions.engine.history.replay import Replay
+from minions.engine.calls.inbox import CallsInDoubt, InboxItem, items_of, list_inbox
+from minions.engine.calls.pending_decisions import mismatch
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import RefusedError
@@ -50,100 +42,20 @@ from minions.interfaces.server.documents.run_documents import (
     PlanOfApproval,
 )
 
-_STATUS = NEEDS_DECISION.replace("-", "_")
-
-
-CallsInDoubt: TypeAlias = Callable[[str], Awaitable[Sequence[OpenCall]]]
-"""Returns the calls of an interrupted run that a resume would ask about; empty: none, or the run
-cannot be resumed here."""
-
 
 async def all_waiting(
     journal: Journal, in_doubt: CallsInDoubt, *, user: str | None = None, project: str | None = None
 ) -> list[ApprovalView]:
-    """The pending decisions of all runs, the newest run first; a damaged run hides no other.
-
-    Args:
-        user: Of the runs of that user alone; None: of all.
-        project: Of the runs of the project with that folder; None: of all.
-    """
-    found: list[ApprovalView] = []
-    statuses = {_STATUS, *(OPEN_STATES - {RunState.QUEUED})}
-    wanted = RunFilter(statuses=statuses, user=user, project=project)
-    for run in await list_runs(journal, wanted=wanted):
-        try:
-            found += await waiting_of(journal, run, in_doubt)
-        except JournalError as error:
-            if error.error_code != "corrupt-entry":
-                raise
-            found.append(_unreadable(run, error))
-    return found
-
-
-def _unreadable(run: RunSummary, error: JournalError) -> ApprovalView:
-    return ApprovalView(
-        id=_id(run, ""),
-        run_id=run.run_id,
-        session_id=run.session_id,
-        recipe=run.recipe,
-        key="",
-        step_id="",
-        address="",
-        what="unreadable",
-        words=error.message,
-    )
+    """The pending decisions of all runs, in the order of `list_inbox`."""
+    items = await list_inbox(journal, in_doubt, user=user, project=project)
+    return [_view(item) for item in items]
 
 
 async def waiting_of(
     journal: Journal, run: RunSummary, in_doubt: CallsInDoubt
 ) -> list[ApprovalView]:
-    """The pending decisions of one run; of an interrupted one its calls in doubt.
-
-    Raises:
-        JournalError: `corrupt-entry`; it cannot be read.
-    """
-    if run.status == RunState.INTERRUPTED:
-        return [_doubt(run, call) for call in await in_doubt(run.run_id)]
-    if run.status != _STATUS:
-        return []
-    rows = await journal.entries(run.session_id, run_id=run.run_id)
-    for row in rows:
-        # Forms and defaults are shown as they are: one that cannot be encoded would break the list.
-        if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
-            raise unreadable_entry(row, problem)
-    return list(_views(run, rows))
-
-
-def _views(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[ApprovalView]:
-    replay = Replay(rows, max(row.generation for row in rows) + 1)
-    for waiting in pending_decisions(replay):
-        yield _view(run, waiting)
-    reported = {row.key for row in rows if isinstance(row.fact, ToolCallInDoubt)}
-    for call in replay.opened():
-        if call.key in reported and call.key not in replay.decisions:
-            yield _doubt(run, call)
-
-
-def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
-    return ApprovalView(
-        id=_id(run, call.key),
-        run_id=run.run_id,
-        session_id=run.session_id,
-        recipe=run.recipe,
-        key=call.key,
-        step_id=call.step_id,
-        address=call.address,
-        what="doubt",
-        words=f"{call.tool}({shortened(call.arguments)}) in step '{call.address}' was cut off; it "
-        "may have had its effect",
-        tool=call.tool,
-        arguments=call.arguments,
-    )
-
-
-def _id(run: RunSummary, key: str) -> str:
-    """The id of a decision, for an address."""
-    return id_of(run.run_id, key)
+    """The pending decisions of one run, in the order of `items_of`."""
+    return [_view(item) for item in await items_of(journal, run, in_doubt)]
 
 
 def id_of(run_id: str, key: str) -> str:
@@ -151,28 +63,41 @@ def id_of(run_id: str, key: str) -> str:
     return f"{run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
-def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
-    fact = waiting.fact
-    return ApprovalView(
-        id=_id(run, waiting.key),
-        run_id=run.run_id,
-        session_id=run.session_id,
-        recipe=run.recipe,
-        key=waiting.key,
-        step_id=waiting.step_id,
-        address=waiting.address,
+def _view(item: InboxItem) -> ApprovalView:
+    pending, call = item.pending, item.call
+    view = ApprovalView(
+        id=id_of(item.run.run_id, item.key),
+        run_id=item.run.run_id,
+        session_id=item.run.session_id,
+        recipe=item.run.recipe,
+        key=item.key,
+        step_id=item.step_id,
+        address=item.address,
+        what="unreadable",
+        kind=item.kind.value,
+        words=item.words,
+        asked_at=item.asked_at,
+        expires_at=item.expires_at,
+        cost_usd=item.cost_usd,
+    )
+    if call is not None:
+        return evolve(view, what="doubt", tool=call.tool, arguments=call.arguments)
+    if pending is None:
+        return view
+    fact = pending.fact
+    return evolve(
+        view,
         what=fact.what,
-        words=waiting.words,
-        tool=waiting.tool,
+        tool=pending.tool,
         arguments=fact.arguments,
-        digest=waiting.digest,
-        filled=waiting.filled,
+        digest=pending.digest,
+        filled=pending.filled,
         words_of=tuple(fact.words_of or ()),
         question=fact.question,
-        form=waiting.form,
+        form=pending.form,
         default=given(fact.default),
         plan=_plan_of(fact.plan) if fact.plan is not None else None,
-        can_decline=waiting.can_decline,
+        can_decline=pending.can_decline,
     )
 
 

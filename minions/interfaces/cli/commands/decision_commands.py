@@ -7,7 +7,7 @@ import contextlib
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
@@ -29,8 +29,10 @@ from minions.engine.calls.pending_decisions import (
     shortest_command,
 )
 from minions.engine.history.replay import Replay
+from minions.engine.run.recorded_run import RecordedRun
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
+    CommandContext,
     CommonOptions,
     command_context,
     option,
@@ -45,7 +47,7 @@ _NEGATIVE: Final = re.compile(r"-\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _DecisionOptions(ResumeOptions, CommonOptions):
+class DecisionOptions(ResumeOptions, CommonOptions):
     """How the run is resumed."""
 
     detach: bool | None = option(
@@ -59,9 +61,9 @@ class _DecisionOptions(ResumeOptions, CommonOptions):
 @click.argument("run", metavar="ID")
 @click.argument("call", required=False, metavar="[ADDRESS]")
 @click.option("--arguments", metavar="JSON", help="Call it with exactly these arguments instead.")
-@takes_options(_DecisionOptions)
+@takes_options(DecisionOptions)
 def approve_command(
-    options: _DecisionOptions, run: str, call: str | None, arguments: str | None
+    options: DecisionOptions, run: str, call: str | None, arguments: str | None
 ) -> int:
     """Approve the call that run ID waits for, and resume it.
 
@@ -75,10 +77,8 @@ def approve_command(
 @click.argument("run", metavar="ID")
 @click.argument("call", required=False, metavar="[ADDRESS]")
 @click.option("--reason", metavar="TEXT", help="Why: the failure says it, and a model reads it.")
-@takes_options(_DecisionOptions)
-def reject_command(
-    options: _DecisionOptions, run: str, call: str | None, reason: str | None
-) -> int:
+@takes_options(DecisionOptions)
+def reject_command(options: DecisionOptions, run: str, call: str | None, reason: str | None) -> int:
     """Reject the call that run ID waits for, and resume it.
 
     The step of the call fails; under `tool_failure: report` the model reads the reason and
@@ -99,8 +99,8 @@ class _WithNegativeNumbers(click.Command):
 @click.command("answer", cls=_WithNegativeNumbers)
 @click.argument("run", metavar="ID")
 @click.argument("words", nargs=-1, required=True, metavar="[ADDRESS] VALUE…")
-@takes_options(_DecisionOptions)
-def answer_command(options: _DecisionOptions, run: str, words: tuple[str, ...]) -> int:
+@takes_options(DecisionOptions)
+def answer_command(options: DecisionOptions, run: str, words: tuple[str, ...]) -> int:
     """Answer the question that run ID waits for, and resume it.
 
     ADDRESS says which, if several wait.
@@ -136,7 +136,7 @@ def _parted(words: tuple[str, ...]) -> tuple[str | None, str]:
 # --- the decision ---------------------------------------------------------------------------------
 
 
-def _decide(run: str, about: str | None, decision: Decision, options: _DecisionOptions) -> int:
+def _decide(run: str, about: str | None, decision: Decision, options: DecisionOptions) -> int:
     """Make a decision that the run waits for, and resume it; the exit code.
 
     Args:
@@ -144,6 +144,33 @@ def _decide(run: str, about: str | None, decision: Decision, options: _DecisionO
     """
     context = command_context(options)
     refuse_two_outputs(context.settings)
+
+    def choose(recorded: RecordedRun) -> Mapping[str, str]:
+        replay = Replay(recorded.entries, recorded.generation + 1)
+        waiting = () if recorded.is_over else pending_decisions(replay)
+        flags = "".join(context.flags_again)
+        chosen = _choose(waiting, about, decision, recorded.run_id, flags)
+        tell(f"{name_of(decision)}: {chosen.words}")
+        if (digest := chosen.digest) is not None:
+            tell(f"  bound to these arguments ({digest})")
+        if isinstance(decision, Approve) and decision.arguments is not None:
+            tell(f"  edited to {decision.arguments}")
+        return {chosen.key: word_of(decision)}
+
+    return resume_with(context, run, options, choose)
+
+
+def resume_with(
+    context: CommandContext,
+    run: str,
+    options: DecisionOptions,
+    choose: Callable[[RecordedRun], Mapping[str, str]],
+) -> int:
+    """Resume a run with decisions; the exit code.
+
+    Args:
+        choose: The decisions by what they are about, as `AgentExecutor.resume` takes them.
+    """
     out = sys.stdout
 
     async def resume() -> int:
@@ -151,20 +178,10 @@ def _decide(run: str, about: str | None, decision: Decision, options: _DecisionO
             if options.detach or (options.detach is None and opened.place is not None):
                 opened.queue_at(opened.place or QueuePlace())
             recipe = opened.own_recipe()
-            replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
-            waiting = () if opened.recorded.is_over else pending_decisions(replay)
-            chosen = _choose(
-                waiting, about, decision, opened.recorded.run_id, "".join(context.flags_again)
-            )
-            tell(f"{name_of(decision)}: {chosen.words}")
-            if (digest := chosen.digest) is not None:
-                tell(f"  bound to these arguments ({digest})")
-            if isinstance(decision, Approve) and decision.arguments is not None:
-                tell(f"  edited to {decision.arguments}")
             prepared = opened.executor(recipe).prepare_resume(
                 opened.recorded,
                 recipe=recipe,
-                decisions={chosen.key: word_of(decision)},
+                decisions=choose(opened.recorded),
                 note=opened.note(),
             )
             return await opened.follow(prepared, out)

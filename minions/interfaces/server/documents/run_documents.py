@@ -280,8 +280,16 @@ class ApprovalView:
     what: Literal["approval", "answer", "doubt", "unreadable"]
     """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
     damaged, so that its pending decisions are not known; `words` says which."""
+    kind: Literal["approval", "question", "plan", "budget", "doubt", "unreadable"]
+    """As `what`, with the plans among the questions and the budgets among the approvals apart."""
     words: str
     """The decision in words for a person."""
+    asked_at: datetime
+    """When it was asked; of a call in doubt when its run stopped or began."""
+    expires_at: datetime | None = None
+    """When its time is over; null: it waits for as long as it takes."""
+    cost_usd: float = 0.0
+    """What the run cost so far, in US dollars, as far as it is known."""
     tool: str | None = None
     arguments: str | None = None
     """The arguments of the call, as JSON text."""
@@ -383,7 +391,9 @@ class ApprovalsPage(Page):
 
 @frozen(kw_only=True)
 class Approvals:
-    """A part of the list of pending decisions, those of the newest run first."""
+    """A part of the list of pending decisions: the oldest first, by the hour in which they were
+    asked; of the same hour those of the dearest run.
+    """
 
     approvals: tuple[ApprovalView, ...]
     total: int

@@ -15,9 +15,9 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.json_values import JsonValue
+from minions.engine.calls.inbox import CallsInDoubt, list_inbox
 from minions.engine.views.lookup import count_runs, list_runs
 from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send, json_bytes
-from minions.interfaces.server.decision_views import CallsInDoubt, all_waiting
 from minions.interfaces.server.live.channels import HEARTBEAT, StreamPlaces, no_more_streams
 
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
@@ -143,7 +143,7 @@ class Changes:
         seen = self._seen.get(owner)
         pending = seen.total if seen is not None else 0
         if seen is None or waiting != seen.waiting:
-            found = await all_waiting(self._journal, self._in_doubt, user=owner) if waiting else ()
+            found = await list_inbox(self._journal, self._in_doubt, user=owner) if waiting else ()
             pending = len(found)
         self._seen[owner] = _Seen(runs, waiting, pending)
         if seen is not None and runs != seen.runs:

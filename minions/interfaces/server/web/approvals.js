@@ -80,9 +80,18 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 	const card = h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
 			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
-		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
+		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null, ...sinceWhen(waiting)),
 		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", ownName() === null ? "Your name, for others (optional)" : "Your name is that of your token"), by), said);
 	return card;
+}
+
+/** Since when it waits, until when, and what its run cost so far. */
+function sinceWhen(waiting) {
+	return [
+		" · asked ", time(waiting.asked_at),
+		...(waiting.expires_at ? [" · expires ", time(waiting.expires_at)] : []),
+		...(waiting.cost_usd ? [` · cost so far $${Number(waiting.cost_usd.toPrecision(4))}`] : []),
+	];
 }
 
 const NAME = "minions.name";

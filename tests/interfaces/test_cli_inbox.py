@@ -1,0 +1,132 @@
+"""`minions inbox`: what waits is listed with its age and cost, and decided one after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+from minions.contracts.decisions import Answer, Approve, Decision, Reject
+from minions.contracts.journal.facts import DecisionWaiting, RecordedProposal
+from minions.engine.calls.inbox import InboxItem, ItemKind
+from minions.engine.calls.pending_decisions import PendingDecision
+from minions.engine.views.run_summary import RunSummary
+from minions.interfaces.cli.commands.inbox_command import decide_each
+
+TOOLS = """
+from minions import tool
+
+@tool(effect="once")
+def send(to: str) -> str:
+    '''Sends.'''
+    return f"sent to {to}"
+"""
+MAIL = """
+id: mail
+permissions: {allow_write: true, approval_timeout_s: 7200, requires_approval: [send]}
+steps: [{id: mail, tool: send, params: {to: Ada}}]
+output: "{{ mail }}"
+"""
+ASK = "id: question\nsteps: [{id: who, ask: To whom?}]\n"
+STORE = ("--db", "j.db", "--extensions", "own.py")
+NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _files(write: Write) -> None:
+    write("own.py", TOOLS)
+    write("mail.yaml", MAIL)
+    write("question.yaml", ASK)
+
+
+def test_everything_that_waits_is_listed_with_the_command_that_decides_it(
+    cli: Cli, here: Path
+) -> None:
+    assert "Nothing waits" in cli("inbox", *STORE).err
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    cli("run", "question.yaml", "--approve", "wait", *STORE)
+    listed = cli("inbox", *STORE)
+    assert listed.code == 0
+    first, second = listed.out.split("question: question", 1)
+    assert "approval: mail, run_" in first
+    assert "step 'mail', asked " in first
+    assert ", expires in " in first
+    assert "minions approve run_" in first
+    assert "minions answer run_" in second
+    approval, question = json.loads(cli("inbox", "--json", *STORE).out)["items"]
+    assert (approval["kind"], approval["tool"], approval["recipe"]) == ("approval", "send", "mail")
+    assert (question["kind"], question["question"]) == ("question", "To whom?")
+    assert approval["expires_at"] is not None
+    assert question["expires_at"] is None
+    cli("approve", approval["run_id"], *STORE)
+    cli("answer", question["run_id"], "Ada", *STORE)
+    assert json.loads(cli("inbox", "--json", *STORE).out) == {"items": []}
+
+
+def item(run: str, what: DecisionWaiting) -> InboxItem:
+    summary = RunSummary(run_id=run, session_id=f"ses_{run}", recipe="mail", started_at=NOW)
+    pending = PendingDecision(key=f"{what.step_id}/1/0", fact=what, asked_at=NOW)
+    return InboxItem(run=summary, pending=pending)
+
+
+CALL = DecisionWaiting(what="approval", step_id="pay", tool="send", arguments='{"to":"Ada"}')
+QUESTION = DecisionWaiting(what="answer", step_id="who", question="To whom?")
+PLAN = DecisionWaiting(
+    what="answer", step_id="plan", question="This plan?", plan=RecordedProposal(text="steps: []\n")
+)
+
+
+def decided(
+    items: list[InboxItem], lines: list[str], edited: str = ""
+) -> list[tuple[str, Decision]]:
+    """What the person at the terminal decides, by run."""
+    typed: Iterator[str] = iter(f"{line}\n" for line in lines)
+    made: list[tuple[str, Decision]] = []
+    decide_each(
+        items,
+        lambda one, decision: made.append((one.run.run_id, decision)),
+        lambda: next(typed, ""),
+        now=NOW,
+        edit=lambda text: edited or text,
+    )
+    return made
+
+
+def test_one_after_another_is_decided_by_a_key() -> None:
+    items = [item("run_1", CALL), item("run_2", CALL), item("run_3", QUESTION), item("run_4", PLAN)]
+    assert decided(items, ["y", "n", "too late", "y", "Ada", "y"]) == [
+        ("run_1", Approve()),
+        ("run_2", Reject(reason="too late")),
+        ("run_3", Answer("Ada")),
+        ("run_4", Answer("yes")),
+    ]
+
+
+def test_what_is_skipped_waits_and_quitting_leaves_the_rest() -> None:
+    items = [item("run_1", CALL), item("run_2", CALL), item("run_3", CALL)]
+    assert decided(items, ["s", "x", "y", "q"]) == [("run_2", Approve())]
+    assert decided(items, []) == []
+
+
+def test_arguments_and_plans_are_edited() -> None:
+    edited = decided([item("run_1", CALL)], ["e"], '{"to":"Bob"}\n')
+    assert edited == [("run_1", Approve(arguments='{"to":"Bob"}'))]
+    assert decided([item("run_2", PLAN)], ["e"], "steps: [a]\n") == [
+        ("run_2", Answer("steps: [a]\n"))
+    ]
+
+
+def test_a_plan_is_of_another_kind_than_a_question() -> None:
+    assert [each.kind for each in (item("a", CALL), item("b", QUESTION), item("c", PLAN))] == [
+        ItemKind.APPROVAL,
+        ItemKind.QUESTION,
+        ItemKind.PLAN,
+    ]
+
+
+def test_what_cannot_be_declined_is_asked_again() -> None:
+    assert decided([item("run_1", QUESTION)], ["n", "y", "Ada"]) == [("run_1", Answer("Ada"))]
