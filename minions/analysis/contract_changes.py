@@ -221,6 +221,12 @@ def _rules_of_calls(was: Permissions, now: Permissions) -> Iterator[ContractChan
             if condition not in was.approval_when.get(name, ()):
                 message = f"calls of '{name}' wait for a person where {condition}"
                 yield _change(ChangeLevel.MAJOR, "permissions.requires_approval", message)
+    for rule in now.approval_rules:
+        if rule not in was.approval_rules:
+            message = (
+                f"calls of {', '.join(map(repr, rule.tools))} are decided by others, or sooner"
+            )
+            yield _change(ChangeLevel.MAJOR, "permissions.requires_approval", message)
     for name in was.policies:
         if now.policies.get(name) != was.policies[name]:
             message = f"other calls of '{name}' than before are made with strangers' words in them"

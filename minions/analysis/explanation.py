@@ -28,11 +28,12 @@ from minions.analysis.bounds import (
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
+from minions.data.texts import write_duration
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.kinds.plan_kind import PlanSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
+from minions.recipe.model import AgentRecipe, CallRule, ExecutionMode, StepSpec
 from minions.recipe.model_config import ModelConfig
 
 
@@ -82,6 +83,9 @@ class RightsUse:
     """Tools of its steps of which every call needs approval."""
     approval_when: tuple[str, ...] = ()
     """Calls that need approval where a condition is true, as `tool when condition`."""
+    approval_rules: tuple[str, ...] = ()
+    """Who decides about calls that need approval, and until when, as
+    `tool: 2 of ann or bob within 2 h, then rejected`."""
     policies: tuple[str, ...] = ()
     """Calls that are made although strangers' words may be in them, as `tool when condition`."""
     opens_config: tuple[str, ...] = ()
@@ -333,6 +337,12 @@ def _rights(place: Place) -> RightsUse:
             for name, conditions in place.recipe.permissions.approval_when.items()
             for condition in conditions
         ),
+        approval_rules=tuple(
+            f"{name}{f' when {each.when}' if each.when is not None else ''}: "
+            f"{_rule_words(each, rights.approval_timeout_s)}"
+            for each in place.recipe.permissions.approval_rules
+            for name in each.tools
+        ),
         policies=tuple(
             f"{name} when {condition}"
             for name, condition in place.recipe.permissions.policies.items()
@@ -340,6 +350,22 @@ def _rights(place: Place) -> RightsUse:
         opens_config=tuple(_opened(place.recipe, "allow_config")),
         opens_secrets=tuple(_opened(place.recipe, "allow_secrets")),
     )
+
+
+def _rule_words(call: CallRule, timeout_s: float | None) -> str:
+    """Who decides, how many have to, until when, and what follows."""
+    stages: list[str] = []
+    for stage in call.rule.stages:
+        whose = " or ".join(stage.deciders) or "anybody"
+        expires_s = stage.expires_s if stage.expires_s is not None else timeout_s
+        until = "" if expires_s is None else f" within {write_duration(expires_s)}"
+        stages.append(f"{stage.quorum} of {whose}{until}")
+    words = ", then ".join(stages)
+    if call.rule.stages[-1].expires_s is not None or timeout_s is not None:
+        words += ", then rejected"
+    if call.rule.rejections > 1:
+        words += f"; {call.rule.rejections} rejections reject it"
+    return f"{words}; not whoever started the run" if call.rule.not_by_starter else words
 
 
 def _opened(recipe: AgentRecipe, option: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never
 
 from attrs import frozen
 from msgspec import Struct
@@ -97,6 +97,10 @@ class Decider(ABC):
     """Decides while a run is executed. Every decision is stored with
     the run, so each is asked for once.
     """
+
+    stands_in: ClassVar[bool] = False
+    """Whether it stands in for all persons, as in tests of recipes: then it also decides what a
+    recipe reserves for some of them, where the journal is in memory, so that nothing is stored."""
 
     @abstractmethod
     async def approve(self, request: ApprovalRequest) -> Verdict | Rejection:

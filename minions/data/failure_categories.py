@@ -69,7 +69,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
         untrusted-examples untrusted-policy private-flow
-        write-not-allowed approval-denied untrusted-words question-declined needs-decision
+        write-not-allowed not-a-decider
+        approval-denied untrusted-words question-declined needs-decision
         decision-needed in-doubt
         call-in-doubt
         not-agreed auth-rejected mcp-login-needed key-not-allowed insecure-base-url
@@ -137,6 +138,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input recipe-needed
         bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
+        approval-expired
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable

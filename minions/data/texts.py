@@ -106,6 +106,15 @@ def seconds_of(text: str) -> float:
     return min(seconds, _LONGEST_S)
 
 
+def write_duration(seconds: float) -> str:
+    """A duration as people write it, for `seconds_of`: `90s`, `2h`, `1d`."""
+    for unit in ("d", "h", "m"):
+        count = seconds / _UNITS[unit]
+        if count >= 1 and count == int(count):
+            return f"{count:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
 def spoken(duration_ms: float) -> str:
     """A duration in short form for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
     if duration_ms < 1_000:

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 from attrs.validators import ge
 
+from minions.contracts.approvals import ApprovalRule
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import NOTHING_STATED, RetryConfig
@@ -72,6 +73,17 @@ class UntrustedRule(StrEnum):
 
 
 @frozen(kw_only=True)
+class CallRule:
+    """Who may approve calls of some tools, and until when."""
+
+    tools: tuple[str, ...]
+    """Full names of the tools."""
+    when: str | None = None
+    """A condition over `args` and `inputs`; None: it holds for every call."""
+    rule: ApprovalRule
+
+
+@frozen(kw_only=True)
 class Permissions:
     """What the run is allowed to change."""
 
@@ -88,12 +100,24 @@ class Permissions:
     approval_when: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """By full name of a tool: conditions over `args` and `inputs`. A call of which one is true, or
     cannot be told, needs approval."""
+    approval_rules: tuple[CallRule, ...] = field(default=())
+    """Who may approve calls that need approval by `requires_approval` or `approval_when`; all that
+    hold for a call have to be fulfilled."""
     policies: Mapping[str, str] = field(factory=dict)
     """By full name of a tool: a condition over `args` and `inputs`. A call of which it is true is
     made also where its arguments may hold strangers' words."""
     untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: the recipe does not say."""
+
+    @approval_rules.validator
+    def _check_rules(self, _attribute: object, rules: tuple[CallRule, ...]) -> None:
+        for each in rules:
+            for name in each.tools:
+                if name in self.requires_approval or each.when in self.approval_when.get(name, ()):
+                    continue
+                raise ValueError(f"there is a rule of '{name}', which needs no approval")
+
     is_strangers: bool = False
     """Whether a stranger granted them, as in a run that was imported: then each call that reads or
     changes anything outside of the run needs approval. No recipe can say so.

@@ -99,6 +99,15 @@ def all_steps(recipe: AgentRecipe) -> Sequence[StepSpec | Step[object]]:
     return steps
 
 
+def reads_starter(recipe: AgentRecipe) -> bool:
+    """Whether a rule of its approvals, or of those of a nested recipe, excludes who started it."""
+    return any(
+        each.rule.not_by_starter
+        for inner in recipes_within(recipe)
+        for each in inner.permissions.approval_rules
+    )
+
+
 def recipes_within(recipe: AgentRecipe) -> Iterator[AgentRecipe]:
     """The recipe itself, then its nested recipes, each as often as it is used."""
     yield recipe

@@ -6,12 +6,13 @@ every name; within one recipe, two openings of a toolset have separate permissio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from attrs import evolve
 from msgspec import Struct, structs
 
+from minions.contracts.approvals import ApprovalRule
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, parse_json
@@ -82,6 +83,15 @@ class _OwnRights(Struct, frozen=True):
             for written, conditions in self.permissions.approval_when.items()
             for condition in conditions
         )
+
+    def rules_of(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> Iterator[ApprovalRule]:
+        """Who may approve this call, as far as the recipe says so."""
+        for each in self.permissions.approval_rules:
+            if any(
+                self._is_about(written, tool, is_own=is_own, with_toolset=True)
+                for written in each.tools
+            ) and (each.when is None or self._holds(each.when, arguments, otherwise=True)):
+                yield each.rule
 
     def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
         """What the recipe says of a call whose arguments may hold strangers' words; None: nothing.
@@ -243,6 +253,23 @@ class Rights(Struct, frozen=True):
         said = [each.permissions.approval_timeout_s for each in self._said]
         return min((each for each in said if each is not None), default=None)
 
+    def approval_rules(self, tool: ToolSpec, arguments: str) -> tuple[ApprovalRule, ...]:
+        """Who may approve a call that needs approval: all of these have to be fulfilled. Where a
+        rule does not say how long it waits, `approval_timeout_s` does.
+
+        Args:
+            arguments: As JSON text.
+        """
+        if not any(each.permissions.approval_rules for each in self._said):
+            return ()
+        own, timeout_s = self._said[-1], self.approval_timeout_s
+        found = (
+            rule
+            for each in self._said
+            for rule in each.rules_of(tool, arguments, is_own=each is own)
+        )
+        return tuple(_with_timeout(rule, timeout_s) for rule in dict.fromkeys(found))
+
     def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
         """As `untrusted`, for one call: a policy that is true of it allows it.
 
@@ -264,6 +291,14 @@ class Rights(Struct, frozen=True):
             if each.asks(tool, is_own=each is own, arguments=arguments):
                 return True
         return False
+
+
+def _with_timeout(rule: ApprovalRule, timeout_s: float | None) -> ApprovalRule:
+    stages = tuple(
+        each if each.expires_s is not None else structs.replace(each, expires_s=timeout_s)
+        for each in rule.stages
+    )
+    return structs.replace(rule, stages=stages)
 
 
 # --- the specs of the tools that a recipe can call -----------------------------------------------

@@ -393,7 +393,7 @@ async def test_a_policy_of_a_nested_recipe_reads_its_own_inputs_and_the_stricter
         ({"policies": {"send": "args.to in inputs.teem"}}, "unknown input 'teem'"),
         ({"policies": {"send": "args.to in"}}, "expected"),
         ({"policies": {"typed": "args.tto == 1"}}, "'typed' has no argument 'tto'"),
-        ({"requires_approval": [{"tool": "send"}]}, "'when'"),
+        ({"requires_approval": [{"when": "args.to == 1"}]}, "'tool'"),
         ({"requires_approval": [{"tool": "send", "when": "args.x >"}]}, "expected"),
         ({"requires_approval": [{"tool": "typed", "when": "args.tto > 1"}]}, "no argument 'tto'"),
         ({"policies": {"send": ["a"]}}, "a policy is a condition, but this is a list"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from minions.app.runs.application_runs import (
@@ -11,6 +11,7 @@ from minions.app.runs.application_runs import (
 )
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Approve, Reject, Verdict, word_of
 from minions.contracts.executions import OutputT
@@ -50,6 +51,8 @@ class RecordedRuns(ApplicationRuns):
         arguments: Mapping[str, JsonValue] | None = None,
         reason: str | None = None,
         recipe: RecipeLike | None = None,
+        by: str | None = None,
+        roles: Iterable[str] = (),
     ) -> RunStream[OutputT]:
         """Make a decision that a run waits for, and resume it: await it, or iterate over its
         events.
@@ -65,8 +68,12 @@ class RecordedRuns(ApplicationRuns):
                 model reads it under `tool_failure: report`. Any other is stored with the resumed
                 run, for readers of the journal.
             recipe: As for `resume`.
+            by: Who decides; None: it is not told, so that the decision counts nowhere where the
+                recipe says who may decide. The program vouches for the name and the roles.
+            roles: What they are: `finance`.
         Raises:
-            As `resume`; UsageError also if no decision with that key waits.
+            As `resume`; UsageError also if no decision with that key waits, or if they may not make
+            it (`not-a-decider`).
         """
         word = _word(verdict)
         if arguments is not None:
@@ -74,7 +81,10 @@ class RecordedRuns(ApplicationRuns):
         if reason and word == _WORDS[Verdict.REJECTED]:
             word, reason = word_of(Reject(reason=reason)), None
         reasons = {key: reason} if reason is not None else {}
-        return self._resumed(run, recipe, {key: word}, output_class, reasons)
+        maker = None
+        if by is not None:
+            maker = DecisionMaker(name=by, roles=tuple(roles), way="library")
+        return self._resumed(run, recipe, {key: word}, output_class, reasons, maker)
 
     def answer(
         self,
@@ -201,6 +211,7 @@ class RecordedRuns(ApplicationRuns):
         decisions: Mapping[str, str],
         output_class: type[OutputT] | None,
         reasons: Mapping[str, str],
+        maker: DecisionMaker | None = None,
     ) -> RunStream[OutputT]:
         async def begin() -> AgentRun[OutputT]:
             recorded = await self._recorded(run)
@@ -211,6 +222,7 @@ class RecordedRuns(ApplicationRuns):
                 decisions=decisions,
                 output_class=output_class,
                 note=_with_reasons(recorded.note, reasons),
+                decided_by=maker,
             )
 
         return RunStream(begin, self.execute)

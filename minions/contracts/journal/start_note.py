@@ -128,6 +128,7 @@ SCHEDULE: Final = "schedule"
 """The key of a note that says which schedule started the run, and for which time."""
 TOKEN: Final = "token"  # noqa: S105  # a name of one
 """The key of a note that says with which token of the server the run was started, by its name."""
+_STARTERS: Final = "started_by"
 _IMPORTED: Final = "imported"
 _SERVER: Final = "server"
 _QUEUE: Final = "queue"
@@ -168,6 +169,8 @@ class StartNote(Struct, frozen=True, kw_only=True):
     """The argument of `-m`, or the model that a caller chose among the operator's."""
     folder: str | None = None
     """Where a relative path in `model` starts."""
+    starters: tuple[str, ...] = ()
+    """Names of whoever began it, where a rule of its approvals reads them."""
     approve: str | None = None
     """Who consents to calls that need approval, as it was given by flag."""
     max_cost_usd: float | None = None
@@ -200,6 +203,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             extensions=_texts(named),
             model=_text(note, "model"),
             folder=_text(note, "folder"),
+            starters=_texts(note.get(_STARTERS)),
             approve=_text(note, "approve"),
             max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
             no_cache=note.get("no_cache") is True,
@@ -217,6 +221,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             "extensions": list(self.extensions) or None,
             "model": self.model,
             "folder": self.folder,
+            _STARTERS: list(self.starters) or None,
             "approve": self.approve,
             "max_cost_usd": self.max_cost_usd,
             "no_cache": self.no_cache or None,
@@ -235,6 +240,19 @@ class StartNote(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING_NOTED: Final = StartNote()
+
+
+def starters_of(user: str | None, note: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Names of whoever began a run: the user for whom it runs, the token with which it was begun,
+    its schedule, and those that the note names.
+
+    Args:
+        note: Of its first start.
+    """
+    schedule = name_noted(note, SCHEDULE)
+    started = f"schedule:{schedule}" if schedule is not None else None
+    named = (user, name_noted(note, TOKEN), started, *_texts(note.get(_STARTERS)))
+    return tuple(dict.fromkeys(each for each in named if each))
 
 
 def name_noted(note: Mapping[str, object], key: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
@@ -21,6 +22,7 @@ from minions.engine.history.keys import is_budget_key
 from minions.engine.history.memory import READ_RESULT
 
 if TYPE_CHECKING:
+    from minions.contracts.approvals import AskedRule, DecisionMaker
     from minions.contracts.decisions import Decision
     from minions.engine.calls.pending_decisions import PendingDecision
     from minions.engine.history.open_calls import OpenCall
@@ -57,7 +59,12 @@ def _is_repeatable(tools: Toolbox, effects: Mapping[str, Effect], name: str) -> 
     return name in (FINAL_ANSWER, READ_RESULT) or effects.get(name) in repeatable
 
 
-def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Decision]:
+def checked_decisions(
+    given: Mapping[str, str],
+    replay: Replay,
+    maker: DecisionMaker | None = None,
+    now: datetime | None = None,
+) -> dict[str, Decision]:
     """Decisions by the keys of the calls they are about.
 
     Args:
@@ -67,10 +74,14 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
             arguments as JSON, `reject` or `reject::` with the reason; of a
             question to `answer:` with the answer, and if a tool asks it to `reject`, which declines
             to answer.
+        maker: Who makes them; None: it is not known.
+        now: When; None: no time is over.
     Raises:
-        UsageError: Nothing waits under that name, or the word does not fit.
+        UsageError: Nothing waits under that name, the word does not fit, or whoever makes the
+            decision may not.
     """
     from minions.engine.calls.pending_decisions import pending_decisions
+    from minions.engine.history.open_calls import OpenCall
 
     opened = tuple(replay.opened())
     waiting: tuple[OpenCall | PendingDecision, ...] = (
@@ -80,6 +91,8 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
     decided: dict[str, Decision] = {}
     for name, word in given.items():
         about = _named(name, opened, waiting)
+        if not isinstance(about, OpenCall):
+            check_maker(about.rules, maker, now)
         if decided.setdefault(about.key, checked := _checked(word, about)) != checked:
             raise UsageError(f"Two decisions about {about.key}.", code="bad-decision")
     return decided
@@ -144,6 +157,40 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     raise UsageError(
         f"'{word[:80]}' decides nothing here: {about.words}. Say {_wanted(about)}.",
         code="bad-decision",
+    )
+
+
+def check_maker(
+    rules: Sequence[AskedRule], maker: DecisionMaker | None, now: datetime | None
+) -> None:
+    """Refuse a decision of somebody whose vote would not count.
+
+    Raises:
+        UsageError: `not-a-decider`; they are not asked, or started the run. `approval-expired`: it
+            came too late.
+    """
+    from minions.contracts.approvals import rule_words
+
+    present = rules if now is None else [each.present_at(now) for each in rules]
+    asked = [each for each in present if each is not None]
+    if len(asked) < len(rules):
+        raise UsageError(
+            "The time for this decision is over: the next resume of the run counts the call as "
+            "rejected.",
+            code="approval-expired",
+        )
+    if not asked or any(each.allows(maker) for each in asked):
+        return
+    if maker is None or maker.name is None or maker.is_claimed:
+        who = "a name that nothing checked" if maker and maker.name else "nobody by name"
+        problem = f"the decision comes from {who}"
+    else:
+        roles = f" ({', '.join(maker.roles)})" if maker.roles else ""
+        problem = f"'{maker.name}'{roles} is not asked"
+    raise UsageError(
+        f"Not everybody may decide this: {rule_words(asked)}; {problem}. Decide with a token of "
+        "one of them, or on the machine of the journal with --as NAME and --role ROLE.",
+        code="not-a-decider",
     )
 
 

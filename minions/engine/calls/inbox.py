@@ -143,6 +143,7 @@ class InboxItem:
             "digest": pending.digest if pending is not None else None,
             "question": pending.fact.question if pending is not None else None,
             "words_of": list(pending.fact.words_of or ()) if pending is not None else [],
+            "deciders": list(pending.deciders) if pending is not None else [],
             "asked_at": self.asked_at.isoformat(),
             "expires_at": expires.isoformat() if expires is not None else None,
             "cost_usd": self.cost_usd,
@@ -189,24 +190,25 @@ def _place(item: InboxItem) -> tuple[datetime, float, datetime, str]:
 async def items_of(
     journal: Journal, run: RunSummary, in_doubt: CallsInDoubt | None = None
 ) -> list[InboxItem]:
-    """What one run waits for; of an interrupted one its calls in doubt.
+    """What one run waits for, and what it waited for when it was interrupted; of an interrupted one
+    also its calls in doubt.
 
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    if run.status == RunState.INTERRUPTED:
-        if in_doubt is not None:
-            return [InboxItem(run=run, call=call) for call in await in_doubt(run.run_id)]
-        rows = await journal.entries(run.session_id, run_id=run.run_id)
-        return [InboxItem(run=run, call=call) for call in _cut_off_in(rows)]
-    if run.status != _STATUS:
+    if run.status not in (_STATUS, RunState.INTERRUPTED):
         return []
     rows = await journal.entries(run.session_id, run_id=run.run_id)
     for row in rows:
         # Forms and defaults are shown as they are: one that cannot be encoded would break the list.
         if row.kind == "decision" and (problem := too_deep(row.body)) is not None:
             raise unreadable_entry(row, problem)
-    return list(_items_in(run, rows))
+    items = list(_items_in(run, rows))
+    if run.status == RunState.INTERRUPTED:
+        calls = _cut_off_in(rows) if in_doubt is None else await in_doubt(run.run_id)
+        known = {each.key for each in items}
+        items += [InboxItem(run=run, call=call) for call in calls if call.key not in known]
+    return items
 
 
 def _items_in(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[InboxItem]:

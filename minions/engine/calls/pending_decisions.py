@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from attrs import evolve, frozen
 from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from minions.contracts.addresses import address_of, is_within
+from minions.contracts.approvals import AskedRule, Tally, Vote, rule_words, tally_of
 from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decisions import (
     Answer,
@@ -31,23 +32,26 @@ from minions.contracts.journal.facts import (
     DecisionRecorded,
     DecisionWaiting,
     RecordedProposal,
+    RecordedVote,
 )
-from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.tools import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.texts import write_duration
 from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.keys import budget_key, is_budget_key, is_question_key
-from minions.engine.history.replay import Replay
+from minions.engine.history.replay import Replay, is_same_question
+from minions.engine.services.memory_journal import MemoryJournal
 
 if TYPE_CHECKING:
     from minions.engine.history.recorder import Recorder
+    from minions.engine.services.services import Services
     from minions.engine.services.shared_budgets import SharedBudgets
 
 _MOST_SHOWN: Final = 200
@@ -64,7 +68,9 @@ class PendingDecision:
     """When it was asked; None: not known."""
     due: datetime | None = None
     """When its time is over, so that a call counts as rejected, a question as answered with its
-    default or as failed; None: never."""
+    default or as failed, or others are asked; None: never."""
+    votes: tuple[Vote, ...] = ()
+    """What persons said of it so far, where not everybody decides alone."""
 
     @property
     def step_id(self) -> str:
@@ -109,6 +115,17 @@ class PendingDecision:
         return self.what == "approval" or self.can_decline
 
     @property
+    def rules(self) -> tuple[AskedRule, ...]:
+        """Who may decide, and how far that came; empty: anybody, alone."""
+        return self.fact.rules or ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """Who is asked now, as persons and `role:NAME`; empty: anybody."""
+        named = (name for each in self.rules for name in each.present.deciders)
+        return tuple(dict.fromkeys(named))
+
+    @property
     def form(self) -> JsonSchema | None:
         """The form of a question."""
         return self.fact.form
@@ -116,7 +133,11 @@ class PendingDecision:
     def to_json(self) -> dict[str, JsonValue]:
         """What events say of it: which decision, without the call's arguments."""
         shown = {"tool": self.tool, "digest": self.digest, "question": self.fact.question}
-        found = {name: value for name, value in shown.items() if value is not None}
+        found: dict[str, JsonValue] = {
+            name: value for name, value in shown.items() if value is not None
+        }
+        if self.deciders:
+            found["deciders"] = list(self.deciders)
         return {
             "key": self.key,
             "step_id": self.step_id,
@@ -145,6 +166,8 @@ class PendingDecision:
             made = f" (a model made: {', '.join(self.filled)})" if self.filled else ""
             words = self.fact.words_of
             made += f" (words in it may be of: {', '.join(words)})" if words else ""
+            who = rule_words(self.rules, self.votes)
+            made += f" ({who})" if who else ""
             return f"{self.tool}({arguments}) in step '{self.address}' needs approval{made}"
         return f"step '{self.address}' asks: {self.fact.question}"
 
@@ -214,17 +237,19 @@ def decision_command(
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """The decisions that executions of the run wait for and that nobody made yet."""
-    return tuple(
-        _pending(replay.newest("decision", key), key, fact) for key, fact in replay.waiting()
-    )
+    return tuple(_pending(replay, key, fact) for key, fact in replay.waiting())
 
 
-def _pending(asked: JournalEntry | None, key: str, fact: DecisionWaiting) -> PendingDecision:
+def _pending(replay: Replay, key: str, fact: DecisionWaiting) -> PendingDecision:
+    asked = replay.question(key)
     at = asked.at if asked is not None else None
-    return PendingDecision(key=key, fact=fact, asked_at=at, due=_due(at, fact))
+    votes = tuple(replay.votes.get(key, ())) if fact.rules is not None else ()
+    return PendingDecision(key=key, fact=fact, asked_at=at, due=_due(at, fact), votes=votes)
 
 
 def _due(asked: datetime | None, fact: DecisionWaiting) -> datetime | None:
+    if fact.rules is not None:
+        return min((each.end for each in fact.rules if each.end is not None), default=None)
     if asked is None or fact.timeout_s is None:
         return None
     try:
@@ -246,19 +271,10 @@ async def needed_approval(
     Raises:
         StepFailedError: The decision is pending (`needs-decision`).
     """
-    digest = consent_digest(call.name, call.request.arguments)
-    key, timeout_s = _approval_key(call), view.context.scope.rights.approval_timeout_s
-    asked = DecisionWaiting(
-        what="approval",
-        step_id=view.step_id,
-        path=view.address,
-        tool=call.name,
-        arguments=call.request.arguments,
-        filled=call.filled or None,
-        words_of=words_of or None,
-        digest=digest,
-        timeout_s=timeout_s,
-    )
+    asked = _asking_about(view, call, words_of)
+    if asked.rules is not None:
+        return await _approval_by_rules(view, call, asked, words_of)
+    key, digest, timeout_s = _approval_key(call), f"{asked.digest}", asked.timeout_s
     match said := _said(view, key):
         case Approve(about) | Reject(about) if about == digest:
             await _record(view, key, asked, said)
@@ -268,17 +284,7 @@ async def needed_approval(
         reason = f"nobody decided within {timeout_s:g} s"
         await _record(view, key, asked, Reject(digest, reason), is_default=True)
         return _denied(call, reason, words_of)
-    request = ApprovalRequest(
-        key=key,
-        run_id=view.run_id,
-        step_id=view.step_id,
-        tool=call.name,
-        arguments=call.request.arguments,
-        digest=digest,
-        filled=call.filled,
-        words_of=tuple(words_of),
-    )
-    verdict: object = await view.context.scope.services.decider.approve(request)
+    verdict = await _verdict(view, call, asked)
     if isinstance(verdict, Rejection):
         await _record(view, key, asked, Reject(digest, verdict.reason or None))
         return _rejected(call, verdict.reason, words_of)
@@ -287,12 +293,7 @@ async def needed_approval(
     if verdict is Verdict.LATER:
         if since is None:  # else the time since then counts
             await view.context.scope.recorder.record(key, asked)
-        what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
-        if call.filled:
-            what += f"; a model made: {', '.join(call.filled)}"
-        if words_of:
-            what += f"; words in it may be of: {', '.join(words_of)}"
-        raise StepFailedError(_wait(view, what, decision_command(view.run_id, "approval", key)))
+        raise _waits_for_approval(view, call, words_of)
     is_approved = verdict is Verdict.APPROVED
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
     if is_approved:
@@ -300,11 +301,146 @@ async def needed_approval(
     return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
 
 
+def _asking_about(view: StepView, call: ToolCall, words_of: Sequence[str]) -> DecisionWaiting:
+    """What is asked about a call, with the rules of who may decide."""
+    name, arguments, scope = call.name, call.request.arguments, view.context.scope
+    rules = view.context.approval_rules(name, arguments)
+    since = scope.services.clock.now().isoformat() if rules else ""
+    asked = [
+        AskedRule(rule=rule, since=since, not_by=scope.starters if rule.not_by_starter else ())
+        for rule in rules
+    ]
+    return DecisionWaiting(
+        what="approval",
+        step_id=view.step_id,
+        path=view.address,
+        tool=name,
+        arguments=arguments,
+        filled=call.filled or None,
+        words_of=words_of or None,
+        digest=consent_digest(name, arguments),
+        timeout_s=None if rules else scope.rights.approval_timeout_s,
+        rules=tuple(asked) or None,
+    )
+
+
+def _waits_for_approval(
+    view: StepView, call: ToolCall, words_of: Sequence[str], who: str = ""
+) -> StepFailedError:
+    what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
+    if call.filled:
+        what += f"; a model made: {', '.join(call.filled)}"
+    if words_of:
+        what += f"; words in it may be of: {', '.join(words_of)}"
+    if who:
+        what += f"; {who}"
+    command = decision_command(view.run_id, "approval", _approval_key(call))
+    return StepFailedError(_wait(view, what, command))
+
+
+async def _verdict(view: StepView, call: ToolCall, asked: DecisionWaiting) -> object:
+    """What the decider of this execution says."""
+    request = ApprovalRequest(
+        key=_approval_key(call),
+        run_id=view.run_id,
+        step_id=view.step_id,
+        tool=call.name,
+        arguments=call.request.arguments,
+        digest=f"{asked.digest}",
+        filled=call.filled,
+        words_of=tuple(asked.words_of or ()),
+    )
+    return await view.context.scope.services.decider.approve(request)
+
+
+# --- approvals that not everybody decides alone --------------------------------------------------
+
+
+async def _approval_by_rules(
+    view: StepView, call: ToolCall, asked: DecisionWaiting, words_of: Sequence[str]
+) -> ToolFailure | None:
+    """As `needed_approval`, of a call with rules of who may decide.
+
+    The votes are counted here, where the decision is recorded, by whichever way they came.
+    """
+    key, digest, scope = _approval_key(call), f"{asked.digest}", view.context.scope
+    said, tally = _said_by_rules(view, key, asked)
+    if said is not None and tally is None:  # recorded before
+        return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
+    assert tally is not None  # noqa: S101  # nothing is recorded
+    asked = replace(asked, rules=tally.rules)
+    if said is not None:
+        await _record(view, key, asked, said, votes=tally.counted)
+        return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
+    if tally.expired is not None:
+        seconds = tally.expired.present.expires_s or 0.0
+        who = (
+            "nobody decided" if tally.expired.present.quorum == 1 else "too few persons approved it"
+        )
+        reason = f"{who} within {write_duration(seconds)}"
+        reject = Reject(digest, reason)
+        await _record(view, key, asked, reject, is_default=True, votes=tally.counted)
+        return _denied(call, reason, words_of)
+    if _may_be_asked(scope.services, tally.rules):
+        verdict = await _verdict(view, call, asked)
+        if isinstance(verdict, Rejection) or verdict is Verdict.REJECTED:
+            why = verdict.reason or None if isinstance(verdict, Rejection) else None
+            await _record(view, key, asked, Reject(digest, why))
+            return _rejected(call, why, words_of)
+        if verdict is Verdict.APPROVED:
+            await _record(view, key, asked, Approve(digest))
+            return None
+        if verdict is not Verdict.LATER:
+            return _no_verdict(call, verdict)
+    await scope.recorder.record(key, asked)
+    raise _waits_for_approval(view, call, words_of, rule_words(tally.rules, tally.counted))
+
+
+def _may_be_asked(services: Services, rules: Sequence[AskedRule]) -> bool:
+    """Whether the decider of this execution decides: anybody may, or it stands in for all persons
+    and nothing is stored, as in a test of a recipe.
+    """
+    if services.decider.stands_in and isinstance(services.journal, MemoryJournal):
+        return True
+    return all(each.is_open for each in rules)
+
+
+def _said_by_rules(
+    view: StepView, key: str, asked: DecisionWaiting
+) -> tuple[Approve | Reject | None, Tally | None]:
+    """The decision, None where there is none yet, and what the votes come to, None where it was
+    recorded by an earlier execution.
+    """
+    scope, digest = view.context.scope, asked.digest
+    recorded = scope.recorded("decision", key)
+    if recorded is not None:
+        known = fact_in(recorded, DecisionRecorded)
+        decision = known.decision
+        if isinstance(decision, Approve | Reject) and decision.digest == digest:
+            return decision, None
+    rules, replay = asked.rules or (), scope.replay
+    votes: Sequence[Vote] = ()
+    question = replay.question(key) if replay is not None else None
+    if replay is not None and question is not None and is_same_question(question.fact, asked):
+        newest = replay.newest("decision", key)
+        if newest is not None and isinstance(newest.fact, DecisionWaiting):
+            rules = newest.fact.rules or ()
+        votes = tuple(replay.votes.get(key, ()))
+    tally = tally_of(rules, votes, f"{digest}", scope.services.clock.now())
+    return tally.decision, tally
+
+
+def _reason(said: Decision) -> str | None:
+    return said.reason if isinstance(said, Reject) else None
+
+
 def edited_call(view: StepView, call: ToolCall) -> ToolCall:
     """The call, which needs approval, with the arguments of it, if the person who approved it
     edited them.
     """
-    match _said(view, _approval_key(call)):
+    asked, key = _asking_about(view, call, ()), _approval_key(call)
+    said = _said(view, key) if asked.rules is None else _said_by_rules(view, key, asked)[0]
+    match said:
         case Approve(digest, str(edited)) if digest == consent_digest(
             call.name, call.request.arguments
         ):
@@ -643,9 +779,10 @@ async def _record(
     decision: Decision,
     *,
     is_default: bool = False,
+    votes: Sequence[Vote] = (),
 ) -> None:
     recorder = view.context.scope.recorder
-    await _record_by(recorder, key, asked, decision, is_default=is_default)
+    await _record_by(recorder, key, asked, decision, is_default=is_default, votes=votes)
 
 
 async def _record_by(
@@ -655,6 +792,7 @@ async def _record_by(
     decision: Decision,
     *,
     is_default: bool = False,
+    votes: Sequence[Vote] = (),
 ) -> None:
     bare, reason, edited = _parts(decision)
     taken = DecisionRecorded(
@@ -664,8 +802,20 @@ async def _record_by(
         reason=reason,
         edited_arguments=edited,
         edited_digest=consent_digest(f"{asked.tool}", edited) if edited is not None else None,
+        votes=tuple(_recorded_vote(each) for each in votes) or None,
     )
     await recorder.record(key, taken)
+
+
+def _recorded_vote(vote: Vote) -> RecordedVote:
+    return RecordedVote(
+        word=word_of(vote.decision),
+        at=vote.at.isoformat(),
+        by=vote.maker.name,
+        person=vote.maker.user,
+        roles=vote.maker.roles,
+        way=vote.maker.way,
+    )
 
 
 def _parts(decision: Decision) -> tuple[Decision, str | None, str | None]:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from attrs import Factory, field, frozen
 from msgspec import Struct
 
+from minions.contracts.approvals import ApprovalRule
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal.facts import WarningRecorded
@@ -359,6 +360,11 @@ class AgentContext(RunContext):
         """
         found = self.tools.find(tool)
         return found is not None and self.scope.rights.needs_approval(found.spec, arguments)
+
+    def approval_rules(self, tool: str, arguments: str) -> tuple[ApprovalRule, ...]:
+        """Who may approve a call that needs approval; empty: anybody, alone."""
+        found = self.tools.find(tool)
+        return () if found is None else self.scope.rights.approval_rules(found.spec, arguments)
 
     async def warn(self, code: str, message: str) -> None:
         """Record something odd that does not stop the run, once, and show it in the result."""

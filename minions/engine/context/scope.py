@@ -58,6 +58,8 @@ class RunScope:
     """What recorded runs give as examples for its steps."""
     recipes: tuple[AgentRecipe, ...]
     """The recipe of the run first, then each that is a step of the one before; this one last."""
+    starters: tuple[str, ...] = ()
+    """Names of whoever started the run, as far as they are known."""
     keys: str = ""
     """Prefix of the journal keys of the recipe's steps: `outer~1~0~`; empty for the run itself."""
     path: str = ""
@@ -75,6 +77,7 @@ class RunScope:
         replay: Replay | None = None,
         offer: Offer | None = None,
         user: str | None = None,
+        starters: tuple[str, ...] = (),
     ) -> RunScope:
         """The scope of a whole run.
 
@@ -86,6 +89,7 @@ class RunScope:
             replay: What the run recorded before; None: the run is new.
             offer: What the caller who began it was offered; None: the operator began it.
             user: The label of the user for whom it runs; None: it has none.
+            starters: Names of whoever started the run, as far as they are known.
         Raises:
             EnvironmentRefusedError: A secret is not there.
         """
@@ -113,6 +117,7 @@ class RunScope:
             base_model=recipe.model,
             retry=recipe.retry,
             recipes=(recipe,),
+            starters=starters,
         )
 
     def within(

@@ -53,7 +53,7 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
         case MarkRecorded():  # else a stranger would choose what models here are shown as good
             return replace(entry, fact=MarkImported(**asdict(fact)))
         case RunResumed():
-            return replace(entry, fact=replace(_without_grants(fact), decisions=None, by=None))
+            return replace(entry, fact=_without_votes(_without_grants(fact)))
         case RunStarted():
             started = replace(_without_grants(fact), project=project)
             return replace(entry, fact=started)
@@ -63,6 +63,12 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
             return replace(entry, fact=replace(fact, user=None, project=project))
         case _:
             return entry
+
+
+def _without_votes(fact: RunResumed) -> RunResumed:
+    return replace(
+        fact, decisions=None, by=None, person=None, roles=None, way=None, is_claimed=None
+    )
 
 
 def _without_grants(fact: R) -> R:

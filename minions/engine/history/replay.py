@@ -6,13 +6,15 @@ work that was cut off is done again. `recorded` restores calls and executions fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final, assert_never
 
 from attrs import frozen
 
 from minions.contracts.addresses import address_of, around
-from minions.contracts.decisions import Decision
+from minions.contracts.approvals import DecisionMaker, Vote
+from minions.contracts.decisions import Approve, Decision, Reject
 from minions.contracts.executions import RunWarning
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -111,6 +113,8 @@ class Replay:
         self.warnings: list[RunWarning] = []
         self.decisions: dict[str, Decision] = {}
         """Decisions on calls in doubt, by key."""
+        self.votes: dict[str, list[Vote]] = {}
+        """What persons said with resumes of the calls that wait now, by key."""
         self.retried_at = 0
         """Back edges that were recorded before this position do not count: a retry followed."""
         self.examples: dict[tuple[str, str], ExamplesPinned] = {}
@@ -125,6 +129,8 @@ class Replay:
         self._reruns: dict[str, int] = {}
         """How often retries discarded an execution whatever it came to, by its base."""
         self._back_edges: dict[str, RecordedBackEdge] = {}
+        self._asked: dict[str, JournalEntry] = {}
+        """The first row of each question that waits, which later rows repeat or escalate."""
         self._given_up: set[str] = set()
         """Keys of failed choices of a next step that are to be repeated."""
         for entry in entries:
@@ -148,6 +154,7 @@ class Replay:
                 | RouteFinished() | RouteFailed()
             ):  # fmt: skip
                 self._rows_of(entry)
+                self._add_question(entry)
             case BackEdge(attempt=attempt):
                 rows = self._rows_of(entry)
                 rows.is_answered = True
@@ -159,6 +166,7 @@ class Replay:
                 self.warnings.append(RunWarning(code=code, message=message))
             case RunResumed():
                 self._add_resume(fact)
+                self.add_votes(fact.decided, fact.maker, entry.at)
             case RunStarted() | RunFinished() | RunLimitReached() | RunRejected():
                 pass  # the state of the run is no recorded work
             case FileChangeFact() | FileRollbackFact():
@@ -196,6 +204,31 @@ class Replay:
             rows.ended = entry
         if isinstance(fact, StepFailed):
             rows.was_cut_off = any(base in enclosing(each) for each in self._interrupted)
+
+    def _add_question(self, entry: JournalEntry) -> None:
+        """Another call, or other rules, are another question, on which there is no vote yet."""
+        fact = entry.fact
+        if not isinstance(fact, DecisionWaiting):
+            return
+        known = self._asked.get(entry.key)
+        if known is None or not is_same_question(known.fact, fact):
+            self._asked[entry.key] = entry
+            self.votes.pop(entry.key, None)
+
+    def add_votes(
+        self, decided: Mapping[str, Decision], maker: DecisionMaker, at: datetime
+    ) -> None:
+        """Add what a person says of questions, by key."""
+        for key, decision in decided.items():
+            if isinstance(decision, Approve | Reject):
+                vote = Vote(decision=decision, maker=maker, at=at)
+                self.votes.setdefault(key, []).append(vote)
+
+    def question(self, key: str) -> JournalEntry | None:
+        """The first row of the question that waits under that key; None: none does."""
+        newest = self.newest("decision", key)
+        is_waiting = newest is not None and isinstance(newest.fact, DecisionWaiting)
+        return self._asked.get(key) if is_waiting else None
 
     def _add_resume(self, fact: RunResumed) -> None:
         self.decisions.update(fact.decided)
@@ -329,8 +362,10 @@ class Replay:
                 continue
             for entry in rows.rows:
                 fact = entry.fact
-                if not isinstance(fact, DecisionWaiting) or entry.key in self.decisions:
+                if not isinstance(fact, DecisionWaiting):
                     continue
+                if entry.key in self.decisions and fact.rules is None:
+                    continue  # of others the votes are counted
                 if entry is self.newest("decision", entry.key):
                     yield entry.key, fact
 
@@ -366,6 +401,10 @@ class Replay:
         entry = self._newest(key, fact)
         if entry is None or entry.state != fact.state:
             return None
+        if isinstance(fact, DecisionWaiting) and not self.is_over:
+            known = entry.fact
+            is_same = isinstance(known, DecisionWaiting) and known.rules == fact.rules
+            return entry if is_same and is_same_question(known, fact) else None
         return (
             entry
             if self.is_over or _reason_and_output(entry.fact) == _reason_and_output(fact)
@@ -424,6 +463,17 @@ class Replay:
         rows = self._executions[execution_key(key)].rows
         starts = (row for row in reversed(rows) if row.key == key and row.state == "started")
         return next(starts, None)
+
+
+def is_same_question(known: Fact | UnreadableFact, fact: DecisionWaiting) -> bool:
+    """Whether it is the same call under the same rules, however far those came."""
+    if not isinstance(known, DecisionWaiting) or known.digest != fact.digest:
+        return False
+    return _definitions(known) == _definitions(fact)
+
+
+def _definitions(fact: DecisionWaiting) -> tuple[object, ...]:
+    return tuple((each.rule, each.not_by) for each in fact.rules or ())
 
 
 def _reason_and_output(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.secrets import InputValue
@@ -114,6 +115,7 @@ class AgentExecutor(RunFactory):
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         output_class: type[OutputT] | None = None,
+        decided_by: DecisionMaker | None = None,
     ) -> AgentResult[OutputT]:
         """Resume a run that was killed, cancelled, stopped by a limit, or waits for a decision.
 
@@ -124,6 +126,8 @@ class AgentExecutor(RunFactory):
             recipe: Needed for a recipe of Step objects, which cannot travel with the run.
             decisions: What is to become of calls in doubt: a call's key to `redo`, `done`,
                 `done:JSON` or `fail`.
+            decided_by: Who makes the decisions; None: it is not known, so that they count nowhere
+                where a recipe says who may decide.
         Raises:
             NotFoundError: No such run.
             UsageError: It failed (`retry` it), the code differs, or a decision means nothing.
@@ -131,7 +135,11 @@ class AgentExecutor(RunFactory):
         """
         recorded = await self._load(run_id)
         run = self.prepare_resume(
-            recorded, recipe=recipe, decisions=decisions, output_class=output_class
+            recorded,
+            recipe=recipe,
+            decisions=decisions,
+            output_class=output_class,
+            decided_by=decided_by,
         )
         return await run.execute()
 

@@ -98,6 +98,7 @@ class RunWiring:
             replay=start.replay,
             offer=StartNote.of(start.note).offer if start.note else None,
             user=start.user,
+            starters=start.starters,
         )
         opened = self.opened(
             recipe, start.inputs, scope, chosen.runs if chosen is not None else None

@@ -125,6 +125,7 @@ class ChildRuns:
             note=self._note(link),
             user=self._queue.user,
             project=self._queue.project,
+            starters=self._context.scope.starters,
             chosen=evolve(shared.chosen, item=item),
         )
         return self._assemble(start)
@@ -140,13 +141,21 @@ class ChildRuns:
                 recorded, catalog, recipe=recipe, is_edited=False, from_step=None, note=note
             )
         else:
-            start = resume_start(recorded, catalog, recipe=recipe, decisions=None, note=note)
+            start = resume_start(
+                recorded,
+                catalog,
+                recipe=recipe,
+                decisions=None,
+                note=note,
+                now=self._context.scope.services.clock.now(),
+            )
         return self._assemble(start)
 
     def _note(self, link: ChildLink) -> Mapping[str, JsonValue]:
         opening = self._context.scope.opening
         offer = opening.offer.to_note() if opening is not None else {}
-        return {**self._queue.note, **offer, **link.to_note()}
+        starters = StartNote(starters=self._context.scope.starters).to_json()
+        return {**self._queue.note, **offer, **starters, **link.to_note()}
 
     @property
     def _queue(self) -> ChildRunQueue:

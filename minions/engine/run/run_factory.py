@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import OutputT, RunStatus
+from minions.contracts.journal.start_note import starters_of
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue, Secrets
 from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError, NotFoundError, UsageError
@@ -142,6 +144,7 @@ class RunFactory:
             note=note or {},
             user=checked_user(user) if user is not None else None,
             project=project or self._services.project,
+            starters=starters_of(user, note or {}),
             chosen=None if part is None else _chosen(found, part),
             live_conversation=live_conversation or _FROM_END,
         )
@@ -155,14 +158,14 @@ class RunFactory:
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
+        decided_by: DecisionMaker | None = None,
     ) -> AgentRun[OutputT]:
         """Prepare to resume a run; it has not begun.
 
         Args:
             recipe: The run's own, perhaps with other limits.
             note: What stands there from now on; None: what stood there before.
-            decided_by: Who made the decisions, as they say themselves; None: it is not known.
+            decided_by: Who made the decisions; None: it is not known.
         """
         catalog = self._extensions.catalog()
         start = resume_start(
@@ -171,6 +174,7 @@ class RunFactory:
             recipe=recipe,
             decisions=decisions,
             note=note,
+            now=self._services.clock.now(),
             decided_by=decided_by,
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)

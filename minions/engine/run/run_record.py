@@ -122,7 +122,7 @@ class RunRecord:
             anew=sorted(plan.anew),
             anew_at=sorted(plan.anew_at) or None,
             decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
-            by=plan.decided_by,
+            **_maker_fields(plan),
         )
         entry = await self._recorder.record("run", resumed)
         for call in plan.doubt:
@@ -277,6 +277,29 @@ class RunRecord:
                 data={"response": response, "metrics": metrics},
             )
         )
+
+
+class _MakerFields(TypedDict, total=False):
+    """Who made the decisions of a resume."""
+
+    by: str | None
+    person: str | None
+    roles: tuple[str, ...] | None
+    way: str | None
+    is_claimed: bool | None
+
+
+def _maker_fields(plan: ResumePlan) -> _MakerFields:
+    maker = plan.decided_by
+    if maker is None or not plan.decisions:
+        return {}
+    return {
+        "by": maker.name,
+        "person": maker.user,
+        "roles": maker.roles or None,
+        "way": maker.way,
+        "is_claimed": maker.is_claimed or None,
+    }
 
 
 def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:

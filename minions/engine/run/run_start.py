@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.executions import RunStatus
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.start_note import starters_of
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import RecipeError, UsageError
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from minions.engine.run.recorded_run import RecordedRun
 
 
+_UNKNOWN: Final = DecisionMaker(way="library", is_claimed=True)
+"""Who makes decisions where nobody says who."""
+
+
 @frozen(kw_only=True)
 class ResumePlan:
     """How a recorded run is resumed or retried."""
@@ -39,8 +47,8 @@ class ResumePlan:
     """Addresses of executions that run again, as `Replay.retry` takes them."""
     decisions: Mapping[str, Decision] = field(factory=dict)
     """The decisions about calls in doubt, by the key of the call."""
-    decided_by: str | None = None
-    """Who made the decisions, as they say themselves; None: it is not known."""
+    decided_by: DecisionMaker | None = None
+    """Who made the decisions; None: it is not known."""
     doubt: tuple[OpenCall, ...] = ()
     """Calls that wait for a decision: until there is one, no new work starts."""
 
@@ -62,6 +70,8 @@ class RunStart:
     """The label of the user for whom it runs; None: it has none."""
     project: str | None = None
     """The folder of the project in which a new run starts; None: of none."""
+    starters: tuple[str, ...] = ()
+    """Names of whoever started the run, as far as they are known."""
     replay: Replay | None = None
     """None: the run is new."""
     resume_plan: ResumePlan | None = None
@@ -100,14 +110,16 @@ def resume_start(
     recipe: AgentRecipe | None,
     decisions: Mapping[str, str] | None,
     note: Mapping[str, JsonValue] | None,
-    decided_by: str | None = None,
+    now: datetime,
+    decided_by: DecisionMaker | None = None,
 ) -> RunStart:
     """Where a run that did not fail is resumed.
 
     Args:
         recipe: The run's own, perhaps with other limits; None: as it travels with the run.
         decisions: See `AgentExecutor.resume`.
-        decided_by: Who made them, as they say themselves; None: it is not known.
+        now: The time of the decisions.
+        decided_by: Who made them; None: it is not known.
         note: Stored from now on; None: what was stored before.
     Raises:
         UsageError: It failed, the code differs, or a decision means nothing.
@@ -127,8 +139,10 @@ def resume_start(
     recipe = recipe or recorded.recipe(catalog)
     recorded.check_code(recipe)
     replay = Replay(recorded.entries, recorded.generation + 1)
-    given = checked_decisions(decisions or {}, replay)
+    maker = decided_by or _UNKNOWN
+    given = checked_decisions(decisions or {}, replay, maker, now)
     replay.decisions.update(given)
+    replay.add_votes(given, maker, now)
     check_outputs(recipe, replay, recorded.run_id)
     plan = ResumePlan(decisions=given, decided_by=decided_by)
     return _start_of(recorded, recipe, recorded.inputs, replay, plan, note)
@@ -241,6 +255,12 @@ def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:
         return None
 
 
+def _starters_of(recorded: RecordedRun) -> tuple[str, ...]:
+    """By its first start: whoever resumes it later did not start it."""
+    first = next(e.fact for e in recorded.entries if isinstance(e.fact, RunBeginning))
+    return starters_of(first.user, first.note or {})
+
+
 def _start_of(
     recorded: RecordedRun,
     recipe: AgentRecipe,
@@ -258,6 +278,7 @@ def _start_of(
         session_id=recorded.summary.session_id,
         note=recorded.note if note is None else note,
         user=recorded.start.user,
+        starters=_starters_of(recorded),
         replay=replay,
         resume_plan=plan,
         is_over=replay.is_over,

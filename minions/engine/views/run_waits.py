@@ -51,7 +51,9 @@ def _waiting(end: JournalEntry) -> Sequence[Mapping[str, JsonValue]]:
 
 
 def _identity(decision: Mapping[str, JsonValue]) -> tuple[JsonValue, ...]:
-    return tuple(decision.get(name) for name in ("key", "digest", "question"))
+    deciders = decision.get("deciders") or ()
+    asked = (*deciders,) if isinstance(deciders, list | tuple) else ()
+    return (*(decision.get(name) for name in ("key", "digest", "question")), *asked)
 
 
 def _id(run_id: str, position: int) -> str:

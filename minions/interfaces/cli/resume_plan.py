@@ -18,6 +18,7 @@ from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
 from minions.data.errors import (
@@ -47,7 +48,7 @@ from minions.interfaces.cli.queue_options import (
     open_queue,
     report_queued,
 )
-from minions.interfaces.cli.run_follower import Signals, follow, note_of
+from minions.interfaces.cli.run_follower import Signals, follow, note_of, user_of_machine
 from minions.recipe.model import AgentRecipe
 
 
@@ -61,6 +62,17 @@ class ResumeOptions(EventsOption):
     approve: str | None = option(
         "--approve", help="Who approves further calls: ask, deny, all or wait."
     )
+    decider: str | None = option(
+        "--as", metavar="NAME", help="Who decides; default: the user of this machine."
+    )
+    roles: tuple[str, ...] = option(
+        "--role", multiple=True, metavar="ROLE", help="A role of whoever decides. Repeatable."
+    )
+
+    @property
+    def maker(self) -> DecisionMaker:
+        """Who makes decisions with this command."""
+        return DecisionMaker(name=self.decider or user_of_machine(), roles=self.roles, way="cli")
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import os
 import shlex
 import signal
@@ -46,6 +47,7 @@ from minions.interfaces.cli.console.printed_results import (
 from minions.interfaces.cli.console.render import stderr_painter, wants_color
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.pasted_commands import with_options
+from minions.recipe.nested_recipes import reads_starter
 
 if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe
@@ -61,11 +63,14 @@ def refuse_two_outputs(settings: Settings) -> None:
         raise UsageError("--json and --events exclude each other: one object, or one per line.")
 
 
-def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
+def note_of(
+    context: CommandContext, model: str | None, recipe: AgentRecipe | None = None
+) -> dict[str, JsonValue]:
     """The note that a later resume needs; stored with the run's start.
 
     Args:
         model: The argument of `-m`; None: not given.
+        recipe: That of a new run: if its approvals exclude who started it, the note says who.
     """
     settings, folder = context.settings, context.folder_of("extensions")
     named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
@@ -74,10 +79,24 @@ def note_of(context: CommandContext, model: str | None) -> dict[str, JsonValue]:
         extensions=tuple(named),
         model=model,
         folder=None if model is None else str(context.folder_of("model")),
+        starters=_starters(recipe),
         approve=settings.approve if "approve" in context.flags else None,
         max_cost_usd=settings.max_cost_usd if "max_cost_usd" in context.flags else None,
         no_cache=settings.no_cache,
     ).to_json()
+
+
+def _starters(recipe: AgentRecipe | None) -> tuple[str, ...]:
+    name = user_of_machine() if recipe is not None and reads_starter(recipe) else None
+    return () if name is None else (name,)
+
+
+def user_of_machine() -> str | None:
+    """The name of the user who gives commands here; None: it is not known."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return None
 
 
 async def follow(

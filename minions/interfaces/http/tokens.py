@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final, Self, cast
 
 from attrs import Attribute, field, frozen
+from attrs.validators import deep_iterable
 
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import LONGEST_USER
 from minions.data.bounded_files import open_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
@@ -108,15 +110,26 @@ class CallerToken:
     """The user for whom all runs of this token are, who spends from a daily budget. The token sees
     and acts on what is that user's alone, unless it has the scope `all`. None: each request may
     name a user, and the token sees everything."""
+    roles: tuple[str, ...] = field(default=(), validator=deep_iterable(_check_name))
+    """What its holder is, where recipes say who may decide: `finance`."""
 
     @classmethod
-    def of(cls, name: str, token: str, scopes: Iterable[str], *, user: str | None = None) -> Self:
+    def of(
+        cls,
+        name: str,
+        token: str,
+        scopes: Iterable[str],
+        *,
+        user: str | None = None,
+        roles: Iterable[str] = (),
+    ) -> Self:
         """The entry for that token, which is not kept.
 
         Raises:
             UsageError: `bad-token`, or an unknown scope.
         """
-        return cls(name=name, sha256=digest_of(check_token(token)), scopes=scopes, user=user)
+        digest = digest_of(check_token(token))
+        return cls(name=name, sha256=digest, scopes=scopes, user=user, roles=tuple(roles))
 
 
 def digest_of(token: str) -> str:
@@ -130,7 +143,7 @@ def digest_of(token: str) -> str:
 _MOST_BYTES: Final = 100_000
 _TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*tokens\b|tokens[ \t]*=)")
 """What a file with a table has, and no token."""
-_KEYS: Final = ("name", "token", "sha256", "scopes", "user")
+_KEYS: Final = ("name", "token", "sha256", "scopes", "user", "roles")
 
 
 @frozen(kw_only=True)
@@ -210,13 +223,17 @@ def _token(entry: object) -> CallerToken:
     scopes = entry.get("scopes")
     if not isinstance(scopes, list) or not all(isinstance(each, str) for each in scopes):
         raise UsageError('`scopes` is a list, such as ["read", "run"].')
+    roles = entry.get("roles", [])
+    if not isinstance(roles, list) or not all(isinstance(each, str) for each in roles):
+        raise UsageError('`roles` is a list, such as ["finance"].')
     if "name" not in texts or ("token" in texts) is ("sha256" in texts):
         raise UsageError("a `name` and either `token` or `sha256` are needed.")
     name, user = texts["name"], texts.get("user")
     chosen = cast("list[str]", scopes)
     if "token" in texts:
-        return CallerToken.of(name, texts["token"], chosen, user=user)
-    return CallerToken(name=name, sha256=texts["sha256"], scopes=chosen, user=user)
+        return CallerToken.of(name, texts["token"], chosen, user=user, roles=roles)
+    sha256 = texts["sha256"]
+    return CallerToken(name=name, sha256=sha256, scopes=chosen, user=user, roles=tuple(roles))
 
 
 def _text(entry: Mapping[str, object], key: str) -> str:
@@ -257,6 +274,8 @@ class Caller:
     scopes: frozenset[TokenScope]
     user: str | None = None
     """The user for whom the caller's runs are; None: each request may name one."""
+    roles: tuple[str, ...] = ()
+    """What the holder of the token is, where recipes say who may decide: `finance`."""
 
     @property
     def owner(self) -> str | None:
@@ -298,6 +317,17 @@ class Caller:
             return asked
         return _own(self.name, asked, "other-name", "decides as")
 
+    def decision_maker(self, asked: str | None) -> DecisionMaker:
+        """Who makes a decision, with the roles of the token. Two tokens of a user are one person.
+
+        Raises:
+            RefusedError: `other-name`; the token has another name.
+        """
+        name = self.decides_as(asked)
+        if self.name is None:
+            return DecisionMaker(name=name, way="http", is_claimed=True)
+        return DecisionMaker(name=name, user=self.user, roles=self.roles, way="http")
+
 
 def _own(own: str, asked: str | None, code: str, does: str) -> str:
     if asked in (None, own):
@@ -324,7 +354,7 @@ def caller_of(given: str, sha256: str | None, tokens: Sequence[CallerToken]) -> 
         found = FULL
     for each in tokens:
         if hmac.compare_digest(digest, each.sha256):
-            found = Caller(name=each.name, scopes=each.scopes, user=each.user)
+            found = Caller(name=each.name, scopes=each.scopes, user=each.user, roles=each.roles)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.addresses import address_of, is_within
+from minions.contracts.approvals import Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
     Approve,
@@ -40,6 +41,7 @@ from minions.interfaces.server.documents.run_documents import (
     ApprovalView,
     DecisionRequest,
     PlanOfApproval,
+    VoteView,
 )
 
 
@@ -98,6 +100,20 @@ def _view(item: InboxItem) -> ApprovalView:
         default=given(fact.default),
         plan=_plan_of(fact.plan) if fact.plan is not None else None,
         can_decline=pending.can_decline,
+        who=rule_words(pending.rules, pending.votes),
+        deciders=pending.deciders,
+        votes=tuple(map(_vote_view, pending.votes)),
+    )
+
+
+def _vote_view(vote: Vote) -> VoteView:
+    maker = vote.maker
+    return VoteView(
+        decision="approve" if isinstance(vote.decision, Approve) else "reject",
+        by=maker.name,
+        roles=maker.roles,
+        way=maker.way,
+        at=vote.at,
     )
 
 

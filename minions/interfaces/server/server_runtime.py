@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
+from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.start_note import TOKEN, Offer, StartNote
 from minions.contracts.runtime import Ids
 from minions.contracts.secrets import InputValue, SecretRef
@@ -153,7 +154,7 @@ class ServerRuntime(UnattendedRuntime):
         recorded: RecordedRun,
         *,
         decisions: Mapping[str, str] | None = None,
-        decided_by: str | None = None,
+        decided_by: DecisionMaker | None = None,
         note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun:
         """The run, prepared to be resumed.

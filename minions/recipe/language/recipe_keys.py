@@ -258,11 +258,50 @@ MCP_SERVER: Final = Table(
     ),
 )
 
+_STAGE_KEYS: Final = (
+    Key(
+        name="deciders",
+        description="Who may decide: persons, and `role:NAME`; default: anybody.",
+        types=("array",),
+        shape=TEXTS,
+    ),
+    count_key("quorum", "How many different persons have to approve; default 1."),
+    Key(
+        name="expires",
+        description="How long it waits: seconds, or `30m`, `2h`. Then what `then` says follows.",
+        types=("number", "string"),
+    ),
+    Key(
+        name="then",
+        description="What follows: `reject` (the default), or `{ask: [OTHERS]}`, with `expires`, "
+        "`quorum` and `then` of its own.",
+        types=("string", "object"),
+        shape={"anyOf": [{"const": "reject"}, {"type": "object", "required": ["ask"]}]},
+    ),
+)
 APPROVAL: Final = Table(
     "an approval",
     (
         text_key("tool", "The tool.", is_required=True),
-        text_key("when", "The condition, such as `args.amount > 100`.", is_required=True),
+        text_key("when", "The condition, such as `args.amount > 100`; default: each call."),
+        *_STAGE_KEYS,
+        count_key(
+            "rejections", "How many different persons have to reject it; default: one is enough."
+        ),
+        flag_key("not_by_starter", "Whether whoever started the run may not decide."),
+    ),
+)
+NEXT_DECIDERS: Final = Table(
+    "what follows an expiry",
+    (
+        Key(
+            name="ask",
+            description="Who is asked next: persons, and `role:NAME`.",
+            types=("array",),
+            shape=TEXTS,
+            is_required=True,
+        ),
+        *(key for key in _STAGE_KEYS if key.name != "deciders"),
     ),
 )
 _APPROVALS: Final[JsonSchema] = {
@@ -272,7 +311,7 @@ _APPROVALS: Final[JsonSchema] = {
             {
                 "type": "object",
                 "properties": {key.name: key.schema() for key in APPROVAL.keys},
-                "required": ["tool", "when"],
+                "required": ["tool"],
                 "additionalProperties": False,
             },
         ]
@@ -292,7 +331,8 @@ PERMISSIONS: Final = Table(
             name="requires_approval",
             description="Tools of which every call needs approval; a toolset's name stands for "
             "all of its tools. `{tool: …, when: …}`: calls of which the condition over `args` and "
-            "`inputs` is true.",
+            "`inputs` is true; with `deciders`, `quorum`, `expires`, `then`, `rejections` and "
+            "`not_by_starter` it says who decides, and until when.",
             types=("array",),
             shape=_APPROVALS,
         ),

@@ -22,9 +22,10 @@ from minions.recipe.drafts import RecipeDraft, TemplateUse, read_condition, read
 from minions.recipe.expressions.values import Reference, nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys as model_keys
-from minions.recipe.model import ExecutionMode, InputSpec, Permissions, UntrustedRule
+from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
+from minions.recipe.reading.approval_reading import read_rule
 from minions.recipe.reading.toolset_reading import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
@@ -477,13 +478,15 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         if text.text not in names.tools and text.text not in names.toolsets:
             _report_unknown(text.node.place, text.text, names, report)
         approved += names.of(text.text)
+    approvals = policies.approvals(conditional)
     rule = section.text("untrusted")
     return Permissions(
         allow_write=section.plain("allow_write", False) is True,
         tools=_list_allowed(single, names, report),
-        requires_approval=tuple(dict.fromkeys(approved)),
+        requires_approval=tuple(dict.fromkeys((*approved, *approvals.always))),
         approval_timeout_s=_seconds(section.plain("approval_timeout_s", None)),
-        approval_when=policies.approvals(conditional),
+        approval_when=approvals.conditions,
+        approval_rules=approvals.rules,
         policies=policies.policies(section.mapping("policies")),
         untrusted=UntrustedRule(rule) if rule in set(UntrustedRule) else None,
     )
@@ -493,6 +496,16 @@ def _seconds(value: JsonValue) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+class _Approvals(Struct, frozen=True, kw_only=True):
+    """The items of `requires_approval` that are mappings."""
+
+    always: tuple[str, ...]
+    """Tools of which every call needs approval."""
+    conditions: Mapping[str, tuple[str, ...]]
+    """Conditions of calls that need approval, by tool."""
+    rules: tuple[CallRule, ...]
+
+
 class _Policies(Struct, frozen=True):
     """Reads conditions over the arguments of calls."""
 
@@ -500,20 +513,27 @@ class _Policies(Struct, frozen=True):
     names: _Names
     report: Report
 
-    def approvals(self, nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
-        """The items of `requires_approval` that have a condition, by tool."""
-        found: dict[str, tuple[str, ...]] = {}
+    def approvals(self, nodes: Sequence[Node]) -> _Approvals:
+        """The items of `requires_approval` that say more than the name of a tool."""
+        always: list[str] = []
+        conditions: dict[str, tuple[str, ...]] = {}
+        rules: list[CallRule] = []
         for node in nodes:
             section = read_section(node, keys.APPROVAL, self.report)
             tool, condition = section.scalar("tool"), section.scalar("when")
-            if tool is None or condition is None:
+            if tool is None or "when" in section.refused:
                 continue
-            name = str(tool.value)
-            for each in self._tools(tool.place, name, with_toolsets=True):
-                text = self._condition(each, condition)
-                if text is not None:
-                    found[each] = (*found.get(each, ()), text)
-        return found
+            tools = self._tools(tool.place, str(tool.value), with_toolsets=True)
+            when: str | None = None
+            for each in tools:
+                if condition is None:
+                    always.append(each)
+                elif (when := self._condition(each, condition)) is not None:
+                    conditions[each] = (*conditions.get(each, ()), when)
+            rule = read_rule(section, self.report)
+            if tools and rule is not None and (condition is None or when is not None):
+                rules.append(CallRule(tools=tools, when=when, rule=rule))
+        return _Approvals(always=tuple(always), conditions=conditions, rules=tuple(rules))
 
     def policies(self, node: MappingNode | None) -> dict[str, str]:
         """The conditions under `policies`, by tool."""

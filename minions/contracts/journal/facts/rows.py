@@ -11,6 +11,7 @@ import msgspec
 from attrs import asdict
 from msgspec import Struct
 
+from minions.contracts.approvals import ApprovalRule, ApprovalStage, AskedRule
 from minions.contracts.calls import StepCompletionInstruction
 from minions.contracts.journal.facts.run_facts import (
     BackEdge,
@@ -26,6 +27,7 @@ from minions.contracts.journal.facts.run_facts import (
     RecordedItem,
     RecordedPart,
     RecordedProposal,
+    RecordedVote,
     RouteFailed,
     RouteFinished,
     RunFinished,
@@ -227,6 +229,10 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     RecordedItem: _members,
     RecordedPart: _members,
     RecordedProposal: _members,
+    RecordedVote: _members,
+    AskedRule: _members,
+    ApprovalRule: _members,
+    ApprovalStage: _members,
     SavedMessage: _members,
     tuple: _listed,
 }

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from minions.contracts.approvals import AskedRule, DecisionMaker
 from minions.contracts.decisions import Answer, Approve, Decision, Done, Reject, parse_decision
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts.shape import FactOfStep, FactShape, MessageCount, Object
@@ -26,6 +27,22 @@ class RecordedProposal(Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Why it cannot be carried out as it is; None: it can."""
     diff: Object | None = None
     """What differs from the plan that failed, as `PlanDiff` writes it; None: there was none."""
+
+
+class RecordedVote(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What one person said of a call."""
+
+    word: str
+    """Text form of the decision."""
+    at: str
+    """When, in ISO 8601."""
+    by: str | None = None
+    """The person, or the name of their token; None: not known."""
+    person: str | None = None
+    """The user of the token; None: it has none."""
+    roles: tuple[str, ...] = ()
+    way: str | None = None
+    """By which way: `cli`, `http`, `library` or `run`."""
 
 
 class DecisionFact(FactShape, frozen=True, kw_only=True):
@@ -53,6 +70,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     timeout_s: float | None = None
     plan: RecordedProposal | None = None
     """The plan that the question is about; None: it is about something else."""
+    rules: tuple[AskedRule, ...] | None = None
+    """Who may decide, and how far that came; None: anybody, alone."""
 
 
 class DecisionWaiting(DecisionFact, frozen=True, kw_only=True):
@@ -77,6 +96,8 @@ class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
     """
     edited_digest: str | None = None
     """Fingerprint of the tool and the edited arguments."""
+    votes: tuple[RecordedVote, ...] | None = None
+    """The votes that decided it; None: it has no rules."""
 
     def __post_init__(self) -> None:
         _stored_decision(self.word)
@@ -267,11 +288,30 @@ class RunResumed(RunBeginning, frozen=True, kw_only=True):
     """Decisions made with the resume: their text forms by the key of the decision or tool call."""
     by: str | None = None
     """Who made them, as they say themselves; None: it is not known."""
+    person: str | None = None
+    """The user of the token with which they were made; None: it has none."""
+    roles: tuple[str, ...] | None = None
+    """The roles of whoever made them; None: none."""
+    way: str | None = None
+    """By which way they were made: `cli`, `http` or `library`; None: not known."""
+    is_claimed: bool | None = None
+    """Whether `by` is only what a caller says, so that it counts nowhere that names count."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for word in (self.decisions or {}).values():
             _stored_decision(word)
+
+    @property
+    def maker(self) -> DecisionMaker:
+        """Who made the decisions."""
+        return DecisionMaker(
+            name=self.by,
+            user=self.person,
+            roles=self.roles or (),
+            way=self.way or "library",
+            is_claimed=self.is_claimed is True or self.way is None,
+        )
 
     @property
     def decided(self) -> Mapping[str, Decision]:

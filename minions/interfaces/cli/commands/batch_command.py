@@ -283,7 +283,7 @@ def _plan(
         max_cost_usd=options.cost_usd,
         worst_case_usd=worst,
         retry_failed=options.retry_failed,
-        note={**note_of(context, options.model), "batch": batch},
+        note={**note_of(context, options.model, recipe), "batch": batch},
         user=options.user,
     )
 

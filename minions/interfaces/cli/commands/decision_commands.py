@@ -183,6 +183,7 @@ def resume_with(
                 recipe=recipe,
                 decisions=choose(opened.recorded),
                 note=opened.note(),
+                decided_by=options.maker,
             )
             return await opened.follow(prepared, out)
 

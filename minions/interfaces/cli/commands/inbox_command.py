@@ -15,6 +15,7 @@ from minions.contracts.decisions import Answer, Approve, Done, Fail, Redo, Rejec
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import MinionsError, UsageError
 from minions.data.texts import shown_text, spoken
+from minions.data.words import shell_word
 from minions.engine.calls.inbox import InboxItem, ItemKind, list_inbox
 from minions.engine.calls.pending_decisions import PendingDecision, shortest_command
 from minions.interfaces.cli.commands.decision_commands import DecisionOptions, resume_with
@@ -111,7 +112,8 @@ def lines_of(item: InboxItem, items: Sequence[InboxItem], now: datetime) -> Iter
         ]
         yield f"  {shortest_command(item.pending, own, item.run.run_id)}"
     elif item.call is not None:
-        yield f"  minions resume {item.run.run_id} --decide {item.call.key}=done"
+        run, decide = shell_word(item.run.run_id), shell_word(item.call.key)
+        yield f"  minions resume {run} --decide {decide}=done"
 
 
 def _time(seconds: float) -> str:

@@ -184,6 +184,7 @@ def _permission_words(rights: RightsUse) -> str:
         ("refused", rights.refused),
         ("needs approval", rights.needs_approval),
         ("needs approval of", rights.approval_when),
+        ("decided by", rights.approval_rules),
         ("strangers' words may be in", rights.policies),
         ("may write what configures tools", rights.opens_config),
         ("may use secrets", rights.opens_secrets),
@@ -331,6 +332,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
 def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
     opened = {
         "approval_when": rights.approval_when,
+        "approval_rules": rights.approval_rules,
         "policies": rights.policies,
         "opens_config": rights.opens_config,
         "opens_secrets": rights.opens_secrets,

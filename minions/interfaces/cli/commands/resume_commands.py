@@ -199,7 +199,7 @@ def resume_command(options: RerunOptions, name: str, decisions: tuple[str, ...])
     words = _decisions(decisions)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_resume(context, name, words, place, model=options.model, out=out))
+        return asyncio.run(_resume(context, name, words, place, options=options, out=out))
 
 
 def _decisions(texts: Iterable[str]) -> dict[str, str]:
@@ -237,16 +237,21 @@ async def _resume(
     words: dict[str, str],
     place: QueuePlace | None,
     *,
-    model: str | None,
+    options: RerunOptions,
     out: TextIO,
 ) -> int:
+    model = options.model
     if place is None and not words and await is_conversation(context, name):
         return await _resume_session(context, name, model=model, out=out)
     async with RecordedRunOpener(context, name, model=model) as opened:
         opened.queue_at(place)
         recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_resume(
-            opened.recorded, recipe=recipe, decisions=words, note=opened.note()
+            opened.recorded,
+            recipe=recipe,
+            decisions=words,
+            note=opened.note(),
+            decided_by=options.maker,
         )
         return await opened.follow(run, out)
 

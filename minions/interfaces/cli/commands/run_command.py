@@ -251,7 +251,7 @@ async def _run(context: CommandContext, wanted: _Run, out: TextIO) -> int:
                     recipe,
                     inputs,
                     session_id=session,
-                    note=note_of(context, wanted.options.model),
+                    note=note_of(context, wanted.options.model, recipe),
                     part=part,
                     user=wanted.options.user,
                 )

@@ -265,6 +265,18 @@ class PlanOfApproval:
 
 
 @frozen(kw_only=True)
+class VoteView:
+    """What one person said of a call."""
+
+    decision: Literal["approve", "reject"]
+    by: str | None
+    roles: tuple[str, ...]
+    way: str
+    """By which way: `cli`, `http`, `library` or `run`."""
+    at: datetime
+
+
+@frozen(kw_only=True)
 class ApprovalView:
     """A decision that a run waits for."""
 
@@ -290,6 +302,13 @@ class ApprovalView:
     """When its time is over; null: it waits for as long as it takes."""
     cost_usd: float = 0.0
     """What the run cost so far, in US dollars, as far as it is known."""
+    who: str = ""
+    """Who may decide and what is missing: `1 of 2 approvals (ann), of ann or role:finance`; empty:
+    anybody, alone."""
+    deciders: tuple[str, ...] = ()
+    """Who is asked now: persons, and `role:NAME`; empty: anybody."""
+    votes: tuple[VoteView, ...] = ()
+    """What persons said so far, where not everybody decides alone."""
     tool: str | None = None
     arguments: str | None = None
     """The arguments of the call, as JSON text."""

@@ -165,17 +165,30 @@ async def _decide(
 ) -> ApiResponse[RunAccepted]:
     app_state, run_id = request.app_state, view.run_id
     decision = await match_beside_loop(lambda: decision_of(view, data))
+    maker = request.caller.decision_maker(data.by)
     recorded = await app_state.runtime.recorded(run_id, of_any_folder=True)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
-    run = await app_state.runtime.resumed(
-        recorded,
-        decisions={view.key: word_of(decision)},
-        decided_by=request.caller.decides_as(data.by),
-        note=app_state.runtime.note_of(recorded),
-    )
+    try:
+        run = await app_state.runtime.resumed(
+            recorded,
+            decisions={view.key: word_of(decision)},
+            decided_by=maker,
+            note=app_state.runtime.note_of(recorded),
+        )
+    except UsageError as error:
+        if (status := _NOT_TAKEN.get(error.error_code)) is None:
+            raise
+        raise RefusedError(status, error.error_code, error.message) from error
     await app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))
+
+
+_NOT_TAKEN: Final = {
+    "not-a-decider": HTTPStatus.FORBIDDEN,
+    "approval-expired": HTTPStatus.CONFLICT,
+}
+"""Answers to decisions of somebody who may not decide, or not any more."""
 
 
 @get("/health", security=[{}], needs=None)

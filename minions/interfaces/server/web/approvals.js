@@ -155,6 +155,8 @@ function callPart(waiting, decide) {
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
 		waiting.filled?.length ? h("p.hint", tag("stop", `Made by a model: ${waiting.filled.join(", ")}`)) : null,
 		waiting.words_of?.length ? h("p.hint", tag("stop", `Words in it may be of: ${waiting.words_of.join(", ")}`)) : null, edited.el,
+		waiting.who ? h("p.hint", tag("wait", waiting.who)) : null,
+		waiting.votes?.length ? h("p.hint", waiting.votes.map((each) => [h("strong", each.by ?? "?"), ` ${each.decision === "approve" ? "approved" : "rejected"} `, time(each.at), ". "])) : null,
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
 		reason.el,
 		h("div.row",

@@ -1,0 +1,94 @@
+"""The rules of `requires_approval`: who may decide about a call, how many, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from minions.contracts.approvals import ROLE, ApprovalRule, ApprovalStage
+from minions.data.errors import UsageError
+from minions.data.texts import seconds_of
+from minions.recipe.language import recipe_keys as keys
+from minions.recipe.text.nodes import MappingNode, ScalarNode
+from minions.recipe.text.sections import Report, Section, read_section, read_texts
+
+
+def read_rule(section: Section, report: Report) -> ApprovalRule | None:
+    """The rule of an item of `requires_approval`; None: anybody decides alone, without a limit."""
+    return _Reader(report).rule(section)
+
+
+class _Reader(Struct, frozen=True):
+    """Reads who may decide, and until when."""
+
+    report: Report
+
+    def rule(self, section: Section) -> ApprovalRule | None:
+        """The rule of an item; None: it says nothing of who decides."""
+        stages = tuple(self._stages(section, "deciders"))
+        rejections, starter = section.plain("rejections"), section.plain("not_by_starter")
+        count = rejections if isinstance(rejections, int) else 1
+        deciders = stages[0].deciders
+        if deciders and count > len(deciders) and not _has_role(deciders):
+            self._report_count(section, "rejections", count, deciders)
+        rule = ApprovalRule(stages=stages, rejections=count, not_by_starter=starter is True)
+        return None if rule == ApprovalRule() else rule
+
+    def _stages(
+        self, section: Section, key: str, expires_s: float | None = None
+    ) -> Iterator[ApprovalStage]:
+        deciders = self._deciders(section, key)
+        expires_s = self._expires(section, expires_s)
+        quorum = section.plain("quorum")
+        needed = quorum if isinstance(quorum, int) else 1
+        if deciders and needed > len(deciders) and not _has_role(deciders):
+            self._report_count(section, "quorum", needed, deciders)
+        yield ApprovalStage(deciders=deciders, quorum=needed, expires_s=expires_s)
+        following = section.node("then")
+        if following is None:
+            return
+        if expires_s is None:
+            message = "'then' says what follows an expiry, and nothing expires"
+            help_ = "say when: expires: 2h"
+            self.report(following.place.fault("bad-value", message, help=help_))
+        if isinstance(following, MappingNode):
+            inner = read_section(following, keys.NEXT_DECIDERS, self.report)
+            yield from self._stages(inner, "ask", expires_s)
+        elif not (isinstance(following, ScalarNode) and following.value == "reject"):
+            message = "'then' is `reject` or `{ask: [OTHERS]}`"
+            self.report(following.place.fault("bad-value", message))
+
+    def _deciders(self, section: Section, key: str) -> tuple[str, ...]:
+        node = section.node(key)
+        if node is None:
+            return ()
+        named = [each.text for each in read_texts(section.items(key), "a decider", self.report)]
+        empty = [name for name in named if not name.removeprefix(ROLE).strip()]
+        if empty or not named:
+            message = f"'{key}' names persons, and roles as `role:NAME`"
+            self.report(node.place.fault("bad-value", message, help="[ann, role:finance]"))
+        return tuple(dict.fromkeys(named))
+
+    def _expires(self, section: Section, before: float | None) -> float | None:
+        scalar = section.scalar("expires")
+        if scalar is None:
+            return before
+        try:
+            return seconds_of(str(scalar.value))
+        except UsageError as error:
+            self.report(scalar.place.fault("bad-value", error.message.rstrip(".")))
+            return before
+
+    def _report_count(
+        self, section: Section, key: str, count: int, deciders: tuple[str, ...]
+    ) -> None:
+        persons = "person decides" if len(deciders) == 1 else "persons decide"
+        message = f"'{key}' is {count}, and only {len(deciders)} {persons}"
+        help_ = f"at most {len(deciders)}, or name further deciders"
+        self.report(section.place_of(key).fault("bad-value", message, help=help_))
+
+
+def _has_role(deciders: Iterable[str]) -> bool:
+    """Whether it is not known how many persons there are."""
+    return any(name.startswith(ROLE) for name in deciders)

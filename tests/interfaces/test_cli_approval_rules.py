@@ -1,0 +1,141 @@
+"""Approvals of some persons at the command line, over processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from command_line import Cli, Write
+from patience import HANG_S
+
+TOOLS: Final = """
+import os, signal
+from pathlib import Path
+from minions import tool
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+
+append, append_all = SqliteJournal.append, SqliteJournal.append_all
+
+
+def die_at(entry):
+    if os.environ.get("DIES_AT") == f"{entry.kind}.{entry.state}":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def dying_append(self, lease, draft):
+    entry = await append(self, lease, draft)
+    die_at(entry)
+    return entry
+
+
+async def dying_append_all(self, lease, drafts):
+    entries = await append_all(self, lease, drafts)
+    for entry in entries:
+        die_at(entry)
+    return entries
+
+
+SqliteJournal.append, SqliteJournal.append_all = dying_append, dying_append_all
+
+
+@tool(effect="once")
+def pay(amount: int) -> str:
+    '''Pays.'''
+    with Path("paid.txt").open("a") as file:
+        file.write(f"{amount}\\n")
+    return f"paid {amount}"
+"""
+RECIPE: Final = """
+id: pays
+permissions:
+  allow_write: true
+  requires_approval:
+    - tool: pay
+      when: args.amount > 3
+      deciders: [ann, bob, "role:finance"]
+      quorum: 2
+      not_by_starter: true
+      expires: 2h
+      then: {ask: [boss], expires: 1d}
+steps: [{id: pay, tool: pay, params: {amount: 5}}]
+output: "{{ pay }}"
+"""
+STORE: Final = ("--db", "j.db", "--extensions", "own.py")
+
+
+@pytest.fixture(autouse=True)
+def _files(write: Write) -> None:
+    write("own.py", TOOLS)
+    write("pays.yaml", RECIPE)
+
+
+def ran(here: Path, *arguments: str, dies_at: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "minions", *arguments, *STORE],
+        cwd=here,
+        env={**os.environ, "DIES_AT": dies_at, "LOGNAME": "starter"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG_S,
+    )
+
+
+def test_votes_survive_the_death_of_each_process(here: Path) -> None:
+    """A-169: `kill -9` when the question, a vote, and the decision were recorded."""
+    killed = ran(here, "run", "pays.yaml", "--approve", "wait", dies_at="decision.waiting")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (item,) = json.loads(ran(here, "inbox", "--json").stdout)["items"]
+    assert (item["kind"], item["deciders"]) == ("approval", ["ann", "bob", "role:finance"])
+    run = item["run_id"]
+    first = ran(here, "approve", run, "--as", "ann", dies_at="run.resumed")
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    (item,) = json.loads(ran(here, "inbox", "--json").stdout)["items"]
+    assert "1 of 2 approvals (ann)" in item["words"]
+    again = ran(here, "approve", run, "--as", "ann")
+    assert again.returncode == 3, again.stderr
+    second = ran(
+        here, "approve", run, "--as", "cfo", "--role", "finance", dies_at="decision.recorded"
+    )
+    assert second.returncode == -signal.SIGKILL, second.stderr
+    assert not (here / "paid.txt").exists()
+    assert json.loads(ran(here, "inbox", "--json").stdout) == {"items": []}
+    done = ran(here, "resume", run)
+    assert (done.returncode, done.stdout) == (0, "paid 5\n"), done.stderr
+    assert (here / "paid.txt").read_text() == "5\n"
+
+
+def test_who_is_not_asked_decides_nothing_here(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-169: neither somebody else, nor whoever started the run, by any command."""
+    monkeypatch.setenv("LOGNAME", "ann")
+    first = cli("run", "pays.yaml", "--approve", "all", *STORE)
+    assert first.code == 3
+    assert "0 of 2 approvals, of ann or bob or role:finance but not ann" in first.err
+    for arguments in (
+        ("approve", "run_"),
+        ("approve", "run_", "--as", "eve"),
+        ("reject", "run_", "--as", "eve"),
+        ("resume", "run_", "--decide", "pay=approve", "--as", "eve"),
+    ):
+        refused = cli(*arguments, *STORE)
+        assert (refused.code, "error[not-a-decider]" in refused.err) == (2, True), refused.err
+    assert cli("approve", "run_", "--as", "bob", *STORE).code == 3
+    assert cli("reject", "run_", "--as", "bob", "--reason", "no", *STORE).code == 1
+    assert not (here / "paid.txt").exists()
+
+
+def test_it_is_explained_who_decides_and_until_when(cli: Cli, here: Path) -> None:
+    shown = cli("explain", "pays.yaml", "--extensions", "own.py")
+    assert "decided by: pay when args.amount > 3: 2 of ann or bob or role:finance within" in (
+        " ".join(shown.out.split())
+    )
+    assert "then 1 of boss within" in " ".join(shown.out.split())
