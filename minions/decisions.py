@@ -11,6 +11,7 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.contracts.decisions import (
+        ApprovalClass,
         ApprovalRequest,
         Decider,
         Deny,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ApprovalClass",
     "ApprovalRequest",
     "Decider",
     "Deny",
@@ -44,6 +46,7 @@ __all__ = [
 
 _HOMES: Final = {
     "minions.contracts.decisions": (
+        "ApprovalClass",
         "ApprovalRequest",
         "Decider",
         "Deny",

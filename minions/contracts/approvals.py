@@ -206,8 +206,10 @@ def tally_of(
     made = tuple(vote for vote in cast if id(vote) in counted)
     if edits:
         edited = None if None in edits else next(each for each in sorted(map(str, edits)))
-        approval = Approve(digest, edited)
         by = tuple(x for x in made if isinstance(x.decision, Approve) and x.edited == edited)
+        approval = Approve(digest, edited)
+        if len(by) == 1 and isinstance(by[0].decision, Approve):
+            approval = by[0].decision  # which other calls it covers is one person's word
         return Tally(
             standing=Standing.APPROVED, decision=approval, rules=tuple(present), counted=by
         )

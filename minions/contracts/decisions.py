@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never
 
 from attrs import frozen
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, json
 
 from minions.contracts.addresses import address_of
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -119,15 +119,32 @@ class Deny(Decider):
         return Verdict.REJECTED
 
 
+class ApprovalClass(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which later calls of the run an approval covers, beside the one that was shown: calls of the
+    same tool in the same step.
+    """
+
+    same: tuple[str, ...] = ()
+    """Places of arguments that are as in the call that was shown: `to`, `json.amount`."""
+    when: str | None = None
+    """A condition over `args` that is true; None: there is none."""
+    count: int | None = None
+    """How many later calls at the most; None: all of the run."""
+    expires_s: float | None = None
+    """Seconds after the decision in which it covers calls; None: until the run ends."""
+
+
 class Approve(Struct, frozen=True):
     """Approve the tool call. Text form: `approve:DIGEST` or `approve:DIGEST:JSON` with edited
-    arguments; DIGEST may be empty.
+    arguments, `approve-like:DIGEST:JSON` with an `ApprovalClass`; DIGEST may be empty.
     """
 
     digest: str | None = None
     """Fingerprint of the tool and arguments that were shown; None: those shown at present."""
     arguments: str | None = None
     """Edited arguments, as JSON text: the tool is called with these; None: with those shown."""
+    like: ApprovalClass | None = None
+    """Which later calls it covers; None: this one alone."""
 
     @classmethod
     def with_arguments(cls, arguments: JsonValue) -> Approve:
@@ -205,6 +222,7 @@ _NAMES: Final[dict[type[Decision], str]] = {
     Done: "done",
     Fail: "fail",
 }
+_LIKE: Final = "approve-like"
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 
 
@@ -215,6 +233,9 @@ def parse_decision(word: str) -> Decision:
         ValueError: It is not a decision.
     """
     name, colon, text = word.partition(":")
+    if name == _LIKE and colon:
+        digest, like = _digest_and_more(text)
+        return Approve(digest, like=_class_of(like or ""))
     kind = _CLASSES.get(name)
     if kind is Approve or kind is Reject:
         return kind(*_digest_and_more(text)) if colon else kind()
@@ -225,6 +246,13 @@ def parse_decision(word: str) -> Decision:
     if (kind is Redo or kind is Fail) and not colon:
         return kind()
     raise ValueError(f"`{word:.40}` is not a decision; expected: {', '.join(_CLASSES)}")
+
+
+def _class_of(text: str) -> ApprovalClass:
+    try:
+        return json.decode(text, type=ApprovalClass)
+    except (MsgspecError, RecursionError) as error:
+        raise ValueError(f"`{text:.40}` says not which calls are alike: {error}") from error
 
 
 def _digest_and_more(text: str) -> tuple[str | None, str | None]:
@@ -249,6 +277,8 @@ def name_of(decision: Decision) -> str:
 def word_of(decision: Decision) -> str:
     """The decision's text form, as rows hold it."""
     match decision:
+        case Approve(digest, like=ApprovalClass() as like):
+            return f"{_LIKE}:{digest or ''}:{json.encode(like).decode()}"
         case Approve(digest, more) | Reject(digest, more) if more:
             return f"{name_of(decision)}:{digest or ''}:{more}"
         case Approve(about) | Reject(about) | Done(about) | Answer(about):

@@ -138,7 +138,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input recipe-needed
         bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
-        approval-expired
+        approval-expired bad-class
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable

@@ -139,3 +139,32 @@ def test_it_is_explained_who_decides_and_until_when(cli: Cli, here: Path) -> Non
         " ".join(shown.out.split())
     )
     assert "then 1 of boss within" in " ".join(shown.out.split())
+
+
+MAILS: Final = """
+id: mails
+permissions: {allow_write: true, requires_approval: [pay]}
+steps:
+  - {id: pay, tool: pay, loop: [5, 6, 7], params: {amount: "{{ loop.item }}"}}
+output: "{{ pay | length }}"
+"""
+
+
+def test_all_like_this_are_approved_once_also_after_a_kill(here: Path, write: Write) -> None:
+    """A-169: what the approval covers is shown first, and survives `kill -9`."""
+    write("mails.yaml", MAILS)
+    ran(here, "run", "mails.yaml", "--approve", "wait")
+    run = json.loads(ran(here, "inbox", "--json").stdout)["items"][0]["run_id"]
+    refused = ran(here, "approve", run, "pay[0]", "--all-like", "args.amont")
+    assert refused.returncode == 2
+    assert "the call has no argument 'amont'; it has: amount" in refused.stderr
+    killed = ran(
+        here, "approve", run, "pay[0]", "--like-when", "args.amount < 7", dies_at="run.resumed"
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert "and all calls of pay in step 'pay' with args.amount < 7" in killed.stderr
+    rest = ran(here, "resume", run, "--approve", "wait")
+    assert rest.returncode == 3, rest.stderr
+    assert sorted((here / "paid.txt").read_text().split()) == ["5", "6"]
+    assert ran(here, "approve", run).returncode == 0
+    assert sorted((here / "paid.txt").read_text().split()) == ["5", "6", "7"]

@@ -48,6 +48,9 @@ def _engine(*names: str) -> tuple[str, ...]:
     return tuple(f"engine/test_{name}.py" for name in names)
 
 
+_APPROVALS: Final = _engine(
+    "approval_votes", "approval_classes", "decisions", "recorded_decisions", "tool_batch"
+)
 _DECISIONS: Final = _engine(
     "decisions",
     "checked_decisions",
@@ -195,6 +198,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
+    "engine/calls/approvals.py": Guard(tests=_APPROVALS),
+    "engine/history/approval_classes.py": Guard(tests=_APPROVALS),
+    "contracts/approvals.py": Guard(tests=_APPROVALS),
     "engine/services/budget.py": Guard(tests=_LIMITS),
     "engine/compile/opening_rights.py": Guard(
         tests=("engine/test_offered_options.py", "server/test_opening_rights.py")

@@ -110,3 +110,32 @@ def test_the_file_of_tokens_says_their_roles(tmp_path: Path) -> None:
     file.write_text(f"{table}roles = 7\n", "utf-8")
     with pytest.raises(EnvironmentRefusedError, match="`roles` is a list"):
         read_token_file(file)
+
+
+MANY = """
+id: many
+permissions: {allow_write: true, requires_approval: [sign]}
+steps:
+  - {id: sign, tool: sign, loop: [a cheque, a treaty, a cheque], params: {text: "{{ loop.item }}"}}
+output: "{{ sign | length }}"
+"""
+
+
+async def test_all_calls_like_the_one_that_was_shown_are_approved(
+    client: Client, recipes: Path
+) -> None:
+    """A-169."""
+    (recipes / "many.yaml").write_text(MANY, "utf-8")
+    run_id = (await client.post("/runs", {"recipe": "many"})).json["run_id"]
+    await client.ended(run_id)
+    first, second, _ = (await client.get("/approvals")).json["approvals"]
+    body = {"decision": "approve", "digest": first["digest"], "all_like": {"same": ["text"]}}
+    path = f"/approvals/{first['id']}"
+    wrong = await client.post(path, {**body, "all_like": {"same": ["words"]}})
+    assert (wrong.status, wrong.json["code"]) == (422, "bad-class")
+    both = await client.post(path, {**body, "arguments": {"text": "b"}})
+    assert (both.status, both.json["code"]) == (422, "bad-class")
+    assert (await client.post(path, body)).status == 202
+    await client.ended(run_id)
+    (left,) = (await client.get("/approvals")).json["approvals"]
+    assert left["id"] == second["id"]

@@ -13,7 +13,7 @@ from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import Approve, Reject, Verdict, word_of
+from minions.contracts.decisions import ApprovalClass, Approve, Reject, Verdict, word_of
 from minions.contracts.executions import OutputT
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.journal.start_note import StartNote
@@ -53,6 +53,7 @@ class RecordedRuns(ApplicationRuns):
         recipe: RecipeLike | None = None,
         by: str | None = None,
         roles: Iterable[str] = (),
+        all_like: ApprovalClass | None = None,
     ) -> RunStream[OutputT]:
         """Make a decision that a run waits for, and resume it: await it, or iterate over its
         events.
@@ -71,6 +72,7 @@ class RecordedRuns(ApplicationRuns):
             by: Who decides; None: it is not told, so that the decision counts nowhere where the
                 recipe says who may decide. The program vouches for the name and the roles.
             roles: What they are: `finance`.
+            all_like: Of an approval: which later calls of the run it covers, too; None: none.
         Raises:
             As `resume`; UsageError also if no decision with that key waits, or if they may not make
             it (`not-a-decider`).
@@ -78,6 +80,8 @@ class RecordedRuns(ApplicationRuns):
         word = _word(verdict)
         if arguments is not None:
             word = _with_arguments(word, arguments)
+        if all_like is not None:
+            word = _with_class(word, arguments, all_like)
         if reason and word == _WORDS[Verdict.REJECTED]:
             word, reason = word_of(Reject(reason=reason)), None
         reasons = {key: reason} if reason is not None else {}
@@ -273,6 +277,18 @@ def _with_arguments(word: str, arguments: Mapping[str, JsonValue]) -> str:
             code="bad-decision",
         )
     return word_of(Approve.with_arguments(dict(arguments)))
+
+
+def _with_class(word: str, arguments: Mapping[str, JsonValue] | None, like: ApprovalClass) -> str:
+    """The approval of all calls like the one that is shown.
+
+    Raises:
+        UsageError: The decision is not an approval, or of one call with edited arguments.
+    """
+    if word != _WORDS[Verdict.APPROVED] or arguments is not None:
+        message = "Calls are approved together by Verdict.APPROVED, without edited arguments."
+        raise UsageError(message, code="bad-class")
+    return word_of(Approve(like=like))
 
 
 def _with_reasons(

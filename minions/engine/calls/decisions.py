@@ -131,7 +131,8 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     Raises:
         UsageError: It is not one that decides this.
     """
-    from minions.contracts.decisions import Answer, Approve, Reject, said_decision
+    from minions.contracts.decisions import Answer, ApprovalClass, Approve, Reject, said_decision
+    from minions.engine.history.approval_classes import checked_class
     from minions.engine.history.open_calls import OpenCall
 
     if not isinstance(word, str):
@@ -144,9 +145,13 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     if isinstance(about, OpenCall):
         return _settled(word, decision)
     match decision, about.what:
-        case Approve(None, str(edited)), "approval" if is_budget_key(about.key):
+        case Approve(None, str(edited), None), "approval" if is_budget_key(about.key):
             return Approve(about.digest, _raised(edited, about))
-        case Approve(None, edited), "approval":
+        case Approve(None, None, ApprovalClass() as like), "approval" if not is_budget_key(
+            about.key
+        ):
+            return Approve(about.digest, like=checked_class(like, about.fact))
+        case Approve(None, edited, None), "approval":
             return Approve(about.digest, None if edited is None else _json_object(edited))
         case Reject(None, reason), "approval":
             return Reject(about.digest, reason)

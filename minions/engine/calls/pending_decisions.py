@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING, Final, cast
 
 from attrs import evolve, frozen
 from msgspec import UNSET
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from minions.contracts.addresses import address_of, is_within
-from minions.contracts.approvals import AskedRule, Tally, Vote, rule_words, tally_of
-from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.approvals import AskedRule, Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
-    ApprovalRequest,
     Approve,
     Decision,
     NoAnswer,
     Question,
     Reject,
-    Rejection,
-    Verdict,
     word_of,
 )
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,
     DecisionWaiting,
+    RecordedClass,
     RecordedProposal,
     RecordedVote,
 )
@@ -40,18 +37,15 @@ from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.data.texts import write_duration
 from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.keys import budget_key, is_budget_key, is_question_key
-from minions.engine.history.replay import Replay, is_same_question
-from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.history.replay import Replay
 
 if TYPE_CHECKING:
     from minions.engine.history.recorder import Recorder
-    from minions.engine.services.services import Services
     from minions.engine.services.shared_budgets import SharedBudgets
 
 _MOST_SHOWN: Final = 200
@@ -258,223 +252,6 @@ def _due(asked: datetime | None, fact: DecisionWaiting) -> datetime | None:
         return None
 
 
-# --- approvals -----------------------------------------------------------------------------------
-
-
-async def needed_approval(
-    view: StepView, call: ToolCall, words_of: Sequence[str] = ()
-) -> ToolFailure | None:
-    """None if the call, which needs approval, is approved; the failure if it is rejected.
-
-    Args:
-        words_of: Whose words may be in its arguments, if somebody is asked for their sake.
-    Raises:
-        StepFailedError: The decision is pending (`needs-decision`).
-    """
-    asked = _asking_about(view, call, words_of)
-    if asked.rules is not None:
-        return await _approval_by_rules(view, call, asked, words_of)
-    key, digest, timeout_s = _approval_key(call), f"{asked.digest}", asked.timeout_s
-    match said := _said(view, key):
-        case Approve(about) | Reject(about) if about == digest:
-            await _record(view, key, asked, said)
-            return None if isinstance(said, Approve) else _rejected(call, said.reason, words_of)
-    since = _asked_at(view, key, digest) if timeout_s is not None else None
-    if since is not None and _is_over(view, since, timeout_s):
-        reason = f"nobody decided within {timeout_s:g} s"
-        await _record(view, key, asked, Reject(digest, reason), is_default=True)
-        return _denied(call, reason, words_of)
-    verdict = await _verdict(view, call, asked)
-    if isinstance(verdict, Rejection):
-        await _record(view, key, asked, Reject(digest, verdict.reason or None))
-        return _rejected(call, verdict.reason, words_of)
-    if not isinstance(verdict, Verdict):
-        return _no_verdict(call, verdict)
-    if verdict is Verdict.LATER:
-        if since is None:  # else the time since then counts
-            await view.context.scope.recorder.record(key, asked)
-        raise _waits_for_approval(view, call, words_of)
-    is_approved = verdict is Verdict.APPROVED
-    await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))
-    if is_approved:
-        return None
-    return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
-
-
-def _asking_about(view: StepView, call: ToolCall, words_of: Sequence[str]) -> DecisionWaiting:
-    """What is asked about a call, with the rules of who may decide."""
-    name, arguments, scope = call.name, call.request.arguments, view.context.scope
-    rules = view.context.approval_rules(name, arguments)
-    since = scope.services.clock.now().isoformat() if rules else ""
-    asked = [
-        AskedRule(rule=rule, since=since, not_by=scope.starters if rule.not_by_starter else ())
-        for rule in rules
-    ]
-    return DecisionWaiting(
-        what="approval",
-        step_id=view.step_id,
-        path=view.address,
-        tool=name,
-        arguments=arguments,
-        filled=call.filled or None,
-        words_of=words_of or None,
-        digest=consent_digest(name, arguments),
-        timeout_s=None if rules else scope.rights.approval_timeout_s,
-        rules=tuple(asked) or None,
-    )
-
-
-def _waits_for_approval(
-    view: StepView, call: ToolCall, words_of: Sequence[str], who: str = ""
-) -> StepFailedError:
-    what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
-    if call.filled:
-        what += f"; a model made: {', '.join(call.filled)}"
-    if words_of:
-        what += f"; words in it may be of: {', '.join(words_of)}"
-    if who:
-        what += f"; {who}"
-    command = decision_command(view.run_id, "approval", _approval_key(call))
-    return StepFailedError(_wait(view, what, command))
-
-
-async def _verdict(view: StepView, call: ToolCall, asked: DecisionWaiting) -> object:
-    """What the decider of this execution says."""
-    request = ApprovalRequest(
-        key=_approval_key(call),
-        run_id=view.run_id,
-        step_id=view.step_id,
-        tool=call.name,
-        arguments=call.request.arguments,
-        digest=f"{asked.digest}",
-        filled=call.filled,
-        words_of=tuple(asked.words_of or ()),
-    )
-    return await view.context.scope.services.decider.approve(request)
-
-
-# --- approvals that not everybody decides alone --------------------------------------------------
-
-
-async def _approval_by_rules(
-    view: StepView, call: ToolCall, asked: DecisionWaiting, words_of: Sequence[str]
-) -> ToolFailure | None:
-    """As `needed_approval`, of a call with rules of who may decide.
-
-    The votes are counted here, where the decision is recorded, by whichever way they came.
-    """
-    key, digest, scope = _approval_key(call), f"{asked.digest}", view.context.scope
-    said, tally = _said_by_rules(view, key, asked)
-    if said is not None and tally is None:  # recorded before
-        return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
-    assert tally is not None  # noqa: S101  # nothing is recorded
-    asked = replace(asked, rules=tally.rules)
-    if said is not None:
-        await _record(view, key, asked, said, votes=tally.counted)
-        return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
-    if tally.expired is not None:
-        seconds = tally.expired.present.expires_s or 0.0
-        who = (
-            "nobody decided" if tally.expired.present.quorum == 1 else "too few persons approved it"
-        )
-        reason = f"{who} within {write_duration(seconds)}"
-        reject = Reject(digest, reason)
-        await _record(view, key, asked, reject, is_default=True, votes=tally.counted)
-        return _denied(call, reason, words_of)
-    if _may_be_asked(scope.services, tally.rules):
-        verdict = await _verdict(view, call, asked)
-        if isinstance(verdict, Rejection) or verdict is Verdict.REJECTED:
-            why = verdict.reason or None if isinstance(verdict, Rejection) else None
-            await _record(view, key, asked, Reject(digest, why))
-            return _rejected(call, why, words_of)
-        if verdict is Verdict.APPROVED:
-            await _record(view, key, asked, Approve(digest))
-            return None
-        if verdict is not Verdict.LATER:
-            return _no_verdict(call, verdict)
-    await scope.recorder.record(key, asked)
-    raise _waits_for_approval(view, call, words_of, rule_words(tally.rules, tally.counted))
-
-
-def _may_be_asked(services: Services, rules: Sequence[AskedRule]) -> bool:
-    """Whether the decider of this execution decides: anybody may, or it stands in for all persons
-    and nothing is stored, as in a test of a recipe.
-    """
-    if services.decider.stands_in and isinstance(services.journal, MemoryJournal):
-        return True
-    return all(each.is_open for each in rules)
-
-
-def _said_by_rules(
-    view: StepView, key: str, asked: DecisionWaiting
-) -> tuple[Approve | Reject | None, Tally | None]:
-    """The decision, None where there is none yet, and what the votes come to, None where it was
-    recorded by an earlier execution.
-    """
-    scope, digest = view.context.scope, asked.digest
-    recorded = scope.recorded("decision", key)
-    if recorded is not None:
-        known = fact_in(recorded, DecisionRecorded)
-        decision = known.decision
-        if isinstance(decision, Approve | Reject) and decision.digest == digest:
-            return decision, None
-    rules, replay = asked.rules or (), scope.replay
-    votes: Sequence[Vote] = ()
-    question = replay.question(key) if replay is not None else None
-    if replay is not None and question is not None and is_same_question(question.fact, asked):
-        newest = replay.newest("decision", key)
-        if newest is not None and isinstance(newest.fact, DecisionWaiting):
-            rules = newest.fact.rules or ()
-        votes = tuple(replay.votes.get(key, ()))
-    tally = tally_of(rules, votes, f"{digest}", scope.services.clock.now())
-    return tally.decision, tally
-
-
-def _reason(said: Decision) -> str | None:
-    return said.reason if isinstance(said, Reject) else None
-
-
-def edited_call(view: StepView, call: ToolCall) -> ToolCall:
-    """The call, which needs approval, with the arguments of it, if the person who approved it
-    edited them.
-    """
-    asked, key = _asking_about(view, call, ()), _approval_key(call)
-    said = _said(view, key) if asked.rules is None else _said_by_rules(view, key, asked)[0]
-    match said:
-        case Approve(digest, str(edited)) if digest == consent_digest(
-            call.name, call.request.arguments
-        ):
-            return evolve(call, request=evolve(call.request, arguments=edited))
-        case _:
-            return call
-
-
-def _approval_key(call: ToolCall) -> str:
-    return f"{call.key}/approval"
-
-
-def _rejected(call: ToolCall, reason: str | None, words_of: Sequence[str]) -> ToolFailure:
-    because = f": {reason.strip().removesuffix('.')}" if reason else ""
-    return _denied(call, f"it was rejected{because}", words_of)
-
-
-def _denied(call: ToolCall, why: str, words_of: Sequence[str]) -> ToolFailure:
-    since = f", as words in it may be of: {', '.join(words_of)}" if words_of else ""
-    return ToolFailure(
-        code="approval-denied",
-        message=f"The tool '{call.name}' needs approval{since}, and {why}. It was not called.",
-    )
-
-
-def _no_verdict(call: ToolCall, said: object) -> ToolFailure:
-    return ToolFailure(
-        code="bad-verdict",
-        message=f"Asked whether '{call.name}' may be called, the Decider's `approve` said "
-        f"{said!r:.80}. It returns Verdict.APPROVED, Verdict.REJECTED, Verdict.LATER or a "
-        "Rejection. The tool was not called.",
-    )
-
-
 def consent_digest(tool: str, arguments: str) -> str:
     """Of tool and arguments (JSON text), however those are spelled."""
     try:
@@ -523,7 +300,7 @@ async def wait_for_budget(
         )
     if is_first:
         await view.context.scope.recorder.record(key, fact)
-    return _wait(
+    return waiting_step(
         view, budget_words(f"{fact.arguments}"), decision_command(view.run_id, "approval", key)
     )
 
@@ -595,7 +372,7 @@ async def record_that_none_is_needed(view: StepView, call_key: str) -> None:
         return
     known = replay.newest("decision", key)
     if known is not None and isinstance(known.fact, DecisionWaiting):
-        await _record(view, key, known.fact, Approve(known.fact.digest), is_default=True)
+        await record_decision(view, key, known.fact, Approve(known.fact.digest), is_default=True)
 
 
 async def decide_on_budgets(
@@ -615,7 +392,7 @@ async def decide_on_budgets(
         asked = waiting.fact
         told = parse_json(f"{asked.arguments}")
         if isinstance(asked, DecisionWaiting):
-            await _record_by(recorder, key, asked, decision)
+            await recorder.record(key, recorded_form(asked, decision))
         limits: Mapping[str, float] = {}
         if isinstance(decision, Approve) and decision.arguments is not None:
             limits = raised_limits(decision.arguments, f"{asked.arguments}")
@@ -641,37 +418,37 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
         StepFailedError: The answer is pending (`needs-decision`), came too late (`ask-timeout`), or
             a person declined to give one (`question-declined`).
     """
-    said = _said(view, question.key)
+    said = said_before(view, question.key)
     if isinstance(said, Answer):
-        await _record(view, question.key, _asking(question), said)
+        await record_decision(view, question.key, _asking(question), said)
         return said.value
     if isinstance(said, Reject) and question.can_decline:
         raise await _declined(view, question, said)
-    asked = _asked_at(view, question.key)
-    if asked is not None and _is_over(view, asked, question.timeout_s):
+    asked = asked_at(view, question.key)
+    if asked is not None and is_over(view, asked, question.timeout_s):
         return await _in_place_of_an_answer(view, question)
     answer = await view.context.scope.services.decider.answer(question)
     if answer is NoAnswer.DECLINED and question.can_decline:
         raise await _declined(view, question, Reject())
     if not isinstance(answer, NoAnswer):
         value = await match_beside_loop(lambda: _fitting(answer, question))
-        await _record(view, question.key, _asking(question), Answer.of(value))
+        await record_decision(view, question.key, _asking(question), Answer.of(value))
         return value
     if asked is None:
         await view.context.scope.recorder.record(question.key, _asking(question))
     command = decision_command(view.run_id, "answer", question.key, question.form)
-    raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
+    raise StepFailedError(waiting_step(view, f"it asks: {question.text}", command))
 
 
 async def _declined(view: StepView, question: Question, said: Reject) -> StepFailedError:
     """What says that there will be no answer, stored."""
-    await _record(view, question.key, _asking(question), said)
+    await record_decision(view, question.key, _asking(question), said)
     because = f": {said.reason}" if said.reason else ""
     message = f"A person declined to answer '{question.text}'{because}"
     return StepFailedError(FailureInfo(code=DECLINED, message=message, where=view.address))
 
 
-def _asked_at(view: StepView, key: str, digest: str | None = None) -> datetime | None:
+def asked_at(view: StepView, key: str, digest: str | None = None) -> datetime | None:
     """When a person was asked; None: that was not yet.
 
     Args:
@@ -684,7 +461,8 @@ def _asked_at(view: StepView, key: str, digest: str | None = None) -> datetime |
     return entry.at if digest in (None, entry.fact.digest) else None
 
 
-def _is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:
+def is_over(view: StepView, asked: datetime, timeout_s: float | None) -> bool:
+    """Whether the time for an answer is over."""
     if timeout_s is None:
         return False
     return view.context.scope.services.clock.now() >= asked + timedelta(seconds=timeout_s)
@@ -701,7 +479,7 @@ async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValu
             )
         )
     answer = Answer.of(question.default)
-    await _record(view, question.key, _asking(question), answer, is_default=True)
+    await record_decision(view, question.key, _asking(question), answer, is_default=True)
     return question.default
 
 
@@ -763,7 +541,7 @@ def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
 # --- both ----------------------------------------------------------------------------------------
 
 
-def _said(view: StepView, key: str) -> Decision | None:
+def said_before(view: StepView, key: str) -> Decision | None:
     """The decision that was recorded in an earlier execution or given with this one."""
     recorded = view.context.scope.recorded("decision", key)
     if recorded is not None:
@@ -772,7 +550,7 @@ def _said(view: StepView, key: str) -> Decision | None:
     return replay.decisions.get(key) if replay is not None else None
 
 
-async def _record(
+async def record_decision(
     view: StepView,
     key: str,
     asked: DecisionWaiting,
@@ -780,22 +558,29 @@ async def _record(
     *,
     is_default: bool = False,
     votes: Sequence[Vote] = (),
-) -> None:
-    recorder = view.context.scope.recorder
-    await _record_by(recorder, key, asked, decision, is_default=is_default, votes=votes)
+    like: RecordedClass | None = None,
+    by_class: str | None = None,
+) -> DecisionRecorded:
+    """Record a decision of the step, in its stored form."""
+    taken = recorded_form(
+        asked, decision, is_default=is_default, votes=votes, like=like, by_class=by_class
+    )
+    await view.context.scope.recorder.record(key, taken)
+    return taken
 
 
-async def _record_by(
-    recorder: Recorder,
-    key: str,
+def recorded_form(
     asked: DecisionWaiting,
     decision: Decision,
     *,
     is_default: bool = False,
     votes: Sequence[Vote] = (),
-) -> None:
+    like: RecordedClass | None = None,
+    by_class: str | None = None,
+) -> DecisionRecorded:
+    """A decision as it is stored."""
     bare, reason, edited = _parts(decision)
-    taken = DecisionRecorded(
+    return DecisionRecorded(
         **asdict(asked),
         word=word_of(bare),
         is_default=is_default,
@@ -803,8 +588,9 @@ async def _record_by(
         edited_arguments=edited,
         edited_digest=consent_digest(f"{asked.tool}", edited) if edited is not None else None,
         votes=tuple(_recorded_vote(each) for each in votes) or None,
+        like=like,
+        by_class=by_class,
     )
-    await recorder.record(key, taken)
 
 
 def _recorded_vote(vote: Vote) -> RecordedVote:
@@ -829,7 +615,8 @@ def _parts(decision: Decision) -> tuple[Decision, str | None, str | None]:
             return decision, None, None
 
 
-def _wait(view: StepView, what: str, command: str) -> FailureInfo:
+def waiting_step(view: StepView, what: str, command: str) -> FailureInfo:
+    """The failure of a step that waits for a decision, with the command that makes it."""
     return FailureInfo(
         code=NEEDS_DECISION,
         message=f"Step '{view.address}' waits for a decision: {what}",

@@ -30,18 +30,14 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
 from minions.engine.calls.agents_of_run import AgentsOfRun
+from minions.engine.calls.approvals import edited_call, needed_approval
 from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (
     duplicated_result,
     first_of_each,
     repeated_in_vain,
 )
-from minions.engine.calls.pending_decisions import (
-    consent_digest,
-    edited_call,
-    needed_approval,
-    shortened,
-)
+from minions.engine.calls.pending_decisions import consent_digest, shortened
 from minions.engine.calls.questions_of_call import QuestionsOfCall, Reply, pending_replies
 from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor

@@ -26,6 +26,7 @@ from minions.engine.services.event_loop import Due, breathe
 from minions.engine.services.services import Services
 
 if TYPE_CHECKING:
+    from minions.engine.history.approval_classes import ApprovalClasses
     from minions.engine.history.replay import Replay
 
 
@@ -117,10 +118,20 @@ class Recorder:
         self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
         self._slices = WorkSlices(_FACTS)
+        self._classes: ApprovalClasses | None = None
         self.changes = count(1)
         """Numbers the changes of files that this execution of the run records."""
         self.stored = 0
         """How many facts this execution of the run has stored."""
+
+    @property
+    def classes(self) -> ApprovalClasses:
+        """The calls of the run that were approved together."""
+        from minions.engine.history.approval_classes import ApprovalClasses
+
+        if self._classes is None:
+            self._classes = ApprovalClasses(self.replay)
+        return self._classes
 
     async def record(self, key: str, fact: Fact) -> JournalEntry:
         """Store a fact, then publish its event; a replayed fact is neither stored nor published.

@@ -20,6 +20,7 @@ from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
+    DecisionRecorded,
     DecisionWaiting,
     ExamplesPinned,
     Fact,
@@ -223,6 +224,12 @@ class Replay:
             if isinstance(decision, Approve | Reject):
                 vote = Vote(decision=decision, maker=maker, at=at)
                 self.votes.setdefault(key, []).append(vote)
+
+    def recorded_decisions(self) -> Iterator[tuple[str, DecisionRecorded]]:
+        """The decisions that were made in this journal, by key."""
+        for (kind, key), entry in self._latest.items():
+            if kind == "decision" and isinstance(entry.fact, DecisionRecorded):
+                yield key, entry.fact
 
     def question(self, key: str) -> JournalEntry | None:
         """The first row of the question that waits under that key; None: none does."""

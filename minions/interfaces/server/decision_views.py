@@ -14,6 +14,7 @@ from minions.contracts.addresses import address_of, is_within
 from minions.contracts.approvals import Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
+    ApprovalClass,
     Approve,
     Decision,
     Done,
@@ -39,6 +40,7 @@ from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.documents.run_documents import (
     ApprovalView,
+    CallsAlike,
     DecisionRequest,
     PlanOfApproval,
     VoteView,
@@ -251,6 +253,10 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
             return Reject(reason=request.reason or None)
         case "approval", "approve":
             _check_consent(view, request)
+            if request.all_like is not None and request.arguments is None:
+                return Approve(like=_class_of(request.all_like))
+            if request.all_like is not None:
+                raise UsageError("Edited arguments are of one call.", code="bad-class")
             if request.arguments is not None:
                 return Approve.with_arguments(dict(request.arguments))
             return Approve()
@@ -267,6 +273,12 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
             raise UsageError(
                 f"{view.words}: decide it with {_describe_decision(view)}.", code="bad-decision"
             )
+
+
+def _class_of(alike: CallsAlike) -> ApprovalClass:
+    return ApprovalClass(
+        same=alike.same, when=alike.when, count=alike.count, expires_s=alike.expires_s
+    )
 
 
 def _describe_decision(view: ApprovalView) -> str:

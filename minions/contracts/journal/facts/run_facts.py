@@ -45,6 +45,27 @@ class RecordedVote(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """By which way: `cli`, `http`, `library` or `run`."""
 
 
+class RecordedClass(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Which later calls a decision covers, with all that it is bound to."""
+
+    tool: str
+    step_id: str
+    same: Mapping[str, JsonValue] = {}
+    """The values of arguments that are equal, by place: `json.amount`."""
+    when: str | None = None
+    """A condition over `args` that is true."""
+    words_of: tuple[str, ...] = ()
+    """Whose words may be in the arguments: nobody else's, as these were shown."""
+    count: int | None = None
+    """How many later calls at the most; None: all of the run."""
+    until: str | None = None
+    """The time, in ISO 8601, until which it covers calls; None: until the run ends."""
+    tool_digest: str
+    """Fingerprint of the tool: another one is not covered."""
+    recipe_digest: str
+    """Fingerprint of the recipe that makes the call."""
+
+
 class DecisionFact(FactShape, frozen=True, kw_only=True):
     """A decision of a person that a step needs to continue."""
 
@@ -98,6 +119,10 @@ class DecisionTaken(DecisionFact, frozen=True, kw_only=True):
     """Fingerprint of the tool and the edited arguments."""
     votes: tuple[RecordedVote, ...] | None = None
     """The votes that decided it; None: it has no rules."""
+    like: RecordedClass | None = None
+    """Which later calls are approved with it; None: this one alone."""
+    by_class: str | None = None
+    """The key of the decision that approved all calls like this one; None: it was decided alone."""
 
     def __post_init__(self) -> None:
         _stored_decision(self.word)

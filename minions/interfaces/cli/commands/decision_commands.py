@@ -15,6 +15,7 @@ from attrs import frozen
 
 from minions.contracts.decisions import (
     Answer,
+    ApprovalClass,
     Approve,
     Decision,
     Reject,
@@ -23,11 +24,13 @@ from minions.contracts.decisions import (
 )
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import UsageError
+from minions.data.texts import seconds_of
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     pending_decisions,
     shortest_command,
 )
+from minions.engine.history.approval_classes import checked_class, class_words
 from minions.engine.history.replay import Replay
 from minions.engine.run.recorded_run import RecordedRun
 from minions.interfaces.cli.console.console import tell
@@ -61,16 +64,52 @@ class DecisionOptions(ResumeOptions, CommonOptions):
 @click.argument("run", metavar="ID")
 @click.argument("call", required=False, metavar="[ADDRESS]")
 @click.option("--arguments", metavar="JSON", help="Call it with exactly these arguments instead.")
+@click.option(
+    "--all-like",
+    "same",
+    multiple=True,
+    metavar="PLACE",
+    help="Also all later calls of the tool in the step with the same value there: args.to. "
+    "Repeatable.",
+)
+@click.option(
+    "--like-when", metavar="CONDITION", help="Of these only where it is true: args.amount < 100."
+)
+@click.option("--like-count", type=click.IntRange(min=1), help="At most so many later calls.")
+@click.option("--like-for", metavar="TIME", help="Only for so long: 90s, 2h; else the whole run.")
 @takes_options(DecisionOptions)
 def approve_command(
-    options: DecisionOptions, run: str, call: str | None, arguments: str | None
+    options: DecisionOptions,
+    run: str,
+    call: str | None,
+    *,
+    arguments: str | None,
+    same: tuple[str, ...],
+    like_when: str | None,
+    like_count: int | None,
+    like_for: str | None,
 ) -> int:
     """Approve the call that run ID waits for, and resume it.
 
     It is made with exactly the arguments shown, or with those that you give.
     ADDRESS says which, if several wait: an address, a step, a tool or a key.
+
+    With --all-like or --like-when later calls of the run that are like it are approved, too, as
+    long as no other stranger's words may be in them.
     """
-    return _decide(run, call, Approve(arguments=arguments), options)
+    is_class = bool(same) or like_when is not None
+    if not is_class and (like_count is not None or like_for is not None):
+        raise click.UsageError("--like-count and --like-for belong to --all-like or --like-when.")
+    if is_class and arguments is not None:
+        raise click.UsageError("--arguments is about one call, --all-like about several.")
+    like = ApprovalClass(
+        same=tuple(same),
+        when=like_when,
+        count=like_count,
+        expires_s=seconds_of(like_for) if like_for is not None else None,
+    )
+    decision = Approve(arguments=arguments, like=like if is_class else None)
+    return _decide(run, call, decision, options)
 
 
 @click.command("reject")
@@ -155,6 +194,9 @@ def _decide(run: str, about: str | None, decision: Decision, options: DecisionOp
             tell(f"  bound to these arguments ({digest})")
         if isinstance(decision, Approve) and decision.arguments is not None:
             tell(f"  edited to {decision.arguments}")
+        if isinstance(decision, Approve) and decision.like is not None:
+            checked_class(decision.like, chosen.fact)  # before it is shown
+            tell(f"  and {class_words(decision.like, chosen.fact)}")
         return {chosen.key: word_of(decision)}
 
     return resume_with(context, run, options, choose)

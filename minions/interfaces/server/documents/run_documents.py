@@ -421,6 +421,22 @@ class Approvals:
 
 
 @frozen(kw_only=True)
+class CallsAlike:
+    """Later calls of the same tool in the same step that are approved with the one shown, as long
+    as no other stranger's words may be in them.
+    """
+
+    same: tuple[str, ...] = ()
+    """Places of arguments that are as in the call shown: `to`, `json.amount`."""
+    when: str | None = field(default=None, metadata=text_schema(1_000, "null"))
+    """A condition over `args` that is true: `args.amount < 100`; null: there is none."""
+    count: int | None = field(default=None, metadata=number_schema(1, 1_000_000))
+    """How many at the most; null: all of the run."""
+    expires_s: float | None = None
+    """For how many seconds; null: until the run ends."""
+
+
+@frozen(kw_only=True)
 class DecisionRequest:
     """The decision of a person."""
 
@@ -439,6 +455,8 @@ class DecisionRequest:
     """The answer; for a call that is `done` its result."""
     arguments: JsonObject | None = None
     """Edited arguments of a call that is approved: exactly these are called; None: those shown."""
+    all_like: CallsAlike | None = None
+    """Which later calls of the run are approved with this one; null: none."""
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
     """Why it is rejected: the failure says it, and the model may read it."""
     by: str | None = field(default=None, metadata=USER)

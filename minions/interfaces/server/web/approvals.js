@@ -162,7 +162,32 @@ function callPart(waiting, decide) {
 		h("div.row",
 			approve,
 			action("Reject", reject, { needs: "decide", class: "danger" })),
+		waiting.kind === "approval" ? classPart(waiting, (like) => decide(body("approve", { all_like: like }), "Approved with all calls like it; the run is resumed.")()) : null,
 	];
+}
+
+/** Approves later calls, too, of which the chosen arguments are as here; what that covers is shown first. */
+function classPart(waiting, send) {
+	let args = {};
+	try {
+		args = JSON.parse(waiting.arguments ?? "{}");
+	} catch {
+		return null;
+	}
+	const names = isObject(args) ? Object.keys(args) : [];
+	if (!names.length) return null;
+	const boxes = names.map((name) => h("input", { type: "checkbox", name }));
+	const chosen = () => names.filter((_, at) => boxes[at].checked);
+	const shown = h("p.hint", { role: "status" });
+	const approve = action("Approve all like this", () => send({ same: chosen() }), { needs: "decide" });
+	const show = () => {
+		const equal = chosen().map((name) => `${name} = ${JSON.stringify(args[name])}`);
+		approve.hidden = !equal.length;
+		shown.textContent = equal.length ? `All calls of ${waiting.tool} in step '${waiting.step_id}' with ${equal.join(" and ")}, until the run ends, as long as no other stranger's words may be in them.` : "Choose what has to be the same.";
+	};
+	for (const box of boxes) box.addEventListener("change", show);
+	show();
+	return h("details.edit", h("summary", "Approve all like this"), names.map((name, at) => h("label.row", boxes[at], h("code", name))), shown, h("div.row", approve));
 }
 
 /** The arguments as JSON that can be changed; what is no JSON object is said as it is typed. */

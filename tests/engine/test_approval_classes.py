@@ -1,0 +1,246 @@
+"""An approval of all calls like the one shown covers those, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from attrs import evolve
+from msgspec.structs import asdict, replace
+
+from builders import FakeTool, deterministic_services, executor_of, fake_tool
+from minions.adapters.models.scripted import ScriptedModel
+from minions.app.runs.deciders import Policy
+from minions.contracts.approvals import ApprovalRule, ApprovalStage, DecisionMaker
+from minions.contracts.decisions import ApprovalClass, Approve, Verdict, parse_decision, word_of
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
+from minions.contracts.tools import Effect
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.history.approval_classes import ApprovalClasses, recorded_class
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.recipe.control_flow import LoopSpec
+from minions.recipe.kinds.tool_kind import ToolSpecStep
+from minions.recipe.model import AgentRecipe, CallRule, Permissions
+from minions.testing.virtual_time import FakeClock
+from mortal import KilledError, MortalJournal
+
+ANN = DecisionMaker(name="ann", way="cli")
+
+
+def mails(items: Sequence[JsonValue], *rules: ApprovalRule) -> AgentRecipe:
+    """One call for each item, one after another."""
+    permissions = Permissions(
+        allow_write=True,
+        requires_approval=("send",),
+        approval_rules=tuple(CallRule(tools=("send",), rule=rule) for rule in rules),
+    )
+    step = ToolSpecStep(
+        id="mail",
+        tool="send",
+        params={"to": "{{ loop.item.to }}", "text": "{{ loop.item.text }}"},
+        loop=LoopSpec(over=list(items)),
+    )
+    return AgentRecipe(id="mails", permissions=permissions, steps=(step,))
+
+
+ITEMS: list[JsonValue] = [
+    {"to": "ann", "text": "one"},
+    {"to": "ann", "text": "two"},
+    {"to": "bob", "text": "three"},
+    {"to": "ann", "text": "four"},
+]
+
+
+def sender(description: str = "") -> FakeTool:
+    tool = fake_tool("send", dict, effect=Effect.ONCE)
+    return FakeTool(evolve(tool.spec, description=description), tool.work)
+
+
+class World:
+    """A journal and a tool that outlive the executors."""
+
+    def __init__(self, journal: MemoryJournal | None = None) -> None:
+        self.clock = FakeClock()
+        self.journal = journal or MemoryJournal(self.clock)
+        self.tool = sender()
+
+    async def run(
+        self, recipe: AgentRecipe, decisions: Mapping[str, str] | None = None
+    ) -> AgentResult[object]:
+        services = evolve(
+            deterministic_services(self.journal, self.clock), decider=Policy(Verdict.LATER)
+        )
+        works = executor_of(ScriptedModel(()), tools=[self.tool], services=services)
+        if decisions is None:
+            return await works.execute(recipe)
+        return await works.resume("run_1", recipe=recipe, decisions=decisions, decided_by=ANN)
+
+    @property
+    def sent(self) -> list[JsonValue]:
+        return [each["text"] for each in self.tool.asked]
+
+    async def covered(self) -> list[str | None]:
+        rows = await self.journal.entries(kinds={"decision"})
+        return [each.fact.by_class for each in rows if isinstance(each.fact, DecisionRecorded)]
+
+
+def like(*same: str, **limits: object) -> str:
+    return word_of(Approve(like=ApprovalClass(same=same, **limits)))  # type: ignore[arg-type]  # as each test says
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_calls_that_are_alike_are_decided_once(world: World) -> None:
+    """A-169: the others wait; each that is let through says by which decision."""
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    result = await world.run(recipe, {"mail[0]": like("args.to")})
+    assert result.status is RunStatus.NEEDS_DECISION
+    assert world.sent == ["one", "two", "four"]
+    result = await world.run(recipe, {"mail[2]": "approve"})
+    assert result.status is RunStatus.COMPLETED
+    assert world.sent == ["one", "two", "four", "three"]
+    first = (await world.journal.entries(kinds={"decision"}))[0].key
+    assert await world.covered() == [None, first, first, None]
+
+
+async def test_calls_before_the_one_that_was_shown_are_covered_too(world: World) -> None:
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    await world.run(recipe, {"mail[3]": like("to")})
+    assert world.sent == ["one", "two", "four"]
+    assert [each is None for each in await world.covered()] == [True, False, False]
+
+
+async def test_a_class_has_a_count_and_a_time(world: World) -> None:
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    await world.run(recipe, {"mail[0]": like("to", count=1)})
+    assert world.sent == ["one", "two"]
+    other = World()
+    other.tool = fake_tool("send", lambda _: other.clock.advance(60), effect=Effect.ONCE)
+    await other.run(recipe)
+    await other.run(recipe, {"mail[0]": like("to", expires_s=90)})
+    assert other.sent == ["one", "two"]
+
+
+async def test_a_condition_is_true_of_each_call(world: World) -> None:
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    await world.run(recipe, {"mail[0]": like(when="args.text | length == 3")})
+    assert world.sent == ["one", "two"]
+
+
+async def test_a_class_survives_each_death_and_counts_what_was_recorded() -> None:
+    """A-169: `kill -9` after each fact; no call is made twice, none beyond the count."""
+    recipe = mails(ITEMS[:2] + ITEMS[3:])
+    for dies_at in range(1, 30):
+        journal = MortalJournal(FakeClock())
+        world = World(journal)
+        await world.run(recipe)
+        journal.count, journal.dies_at = 0, dies_at
+        try:
+            await world.run(recipe, {"mail[0]": like("to", count=1)})
+        except KilledError:
+            pass
+        else:
+            assert dies_at > 5
+            break
+        finally:
+            journal.revive()
+        world.clock.advance(1000)
+        result = await world.run(recipe, {})
+        while result.error is not None and result.error.code == "in-doubt":
+            (call,) = result.error.suggestions
+            key = call.rpartition(" ")[2].partition("=")[0]
+            result = await world.run(recipe, {key: "done"})
+        assert result.status is RunStatus.NEEDS_DECISION
+        assert len(world.sent) == len(set(map(str, world.sent))) <= 2, dies_at
+        covered = [each for each in await world.covered() if each is not None]
+        assert len(covered) == 1, dies_at
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        (like("args.cc"), "no argument 'cc'; it has: text, to"),
+        (like(), "say in which arguments"),
+        (like(when="args.to == 'bob'"), "is not true of the call that is shown"),
+        (like(when="args.to =="), "is not true of the call"),
+        (like("to", count=0), "at least 1"),
+        (like("to", expires_s=0), "above 0"),
+    ],
+)
+async def test_a_class_that_does_not_fit_the_call_is_refused(
+    world: World, word: str, problem: str
+) -> None:
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    with pytest.raises(UsageError, match="cannot be approved together") as caught:
+        await world.run(recipe, {"mail[0]": word})
+    assert (caught.value.error_code, problem in caught.value.message) == ("bad-class", True)
+
+
+async def test_another_tool_of_that_name_is_not_covered(world: World) -> None:
+    recipe = mails(ITEMS)
+    await world.run(recipe)
+    await world.run(recipe, {"mail[0]": like("to", count=1)})
+    assert world.sent == ["one", "two"]
+    world.tool = sender("Sends to everybody.")
+    await world.run(recipe, {"mail[2]": like("text")})
+    assert world.sent == ["three"]
+
+
+async def test_several_deciders_approve_single_calls(world: World) -> None:
+    rule = ApprovalRule(stages=(ApprovalStage(deciders=("ann", "bob"), quorum=2),))
+    recipe = mails(ITEMS, rule)
+    await world.run(recipe)
+    with pytest.raises(UsageError, match="others have to approve it"):
+        await world.run(recipe, {"mail[0]": like("to")})
+
+
+async def test_a_class_covers_calls_for_the_same_deciders(world: World) -> None:
+    recipe = mails(ITEMS, ApprovalRule(stages=(ApprovalStage(deciders=("ann",)),)))
+    await world.run(recipe)
+    await world.run(recipe, {"mail[0]": like("to")})
+    assert world.sent == ["one", "two", "four"]
+
+
+@pytest.mark.parametrize(
+    ("words_of", "is_covered"),
+    [((), True), (("look in page",), True), (("look in page", "peek in letter"), False)],
+)
+def test_a_call_with_words_of_others_than_were_shown_waits(
+    words_of: tuple[str, ...], is_covered: bool
+) -> None:
+    """A-169: `words_of` of a covered call is within what was shown."""
+    recipe, now, spec = mails(ITEMS), FakeClock().now(), sender().spec
+    shown = DecisionWaiting(
+        what="approval",
+        step_id="mail",
+        tool="send",
+        arguments='{"to":"ann","text":"one"}',
+        words_of=["look in page"],
+    )
+    like = recorded_class(ApprovalClass(same=("to",)), shown, spec, recipe, now)
+    classes = ApprovalClasses()
+    taken = DecisionRecorded(**asdict(shown), word="approve", like=like)
+    classes.add("first", taken)
+    asked = replace(shown, words_of=words_of, arguments='{"to":"ann","text":"two"}')
+    assert classes.take(asked, spec, recipe, now) == ("first" if is_covered else None)
+    elsewhere = replace(asked, step_id="other")
+    assert classes.take(elsewhere, spec, recipe, now) is None
+    edited = evolve(recipe, version="2")
+    assert classes.take(asked, spec, edited, now) is None
+
+
+def test_the_text_form_holds_all_of_a_class() -> None:
+    said = Approve("abc", like=ApprovalClass(same=("to",), count=2, expires_s=1.5, when="a: b"))
+    assert parse_decision(word_of(said)) == said
+    with pytest.raises(ValueError, match="which calls are alike"):
+        parse_decision("approve-like:abc:{")
