@@ -265,6 +265,9 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
         most = limits.max_model_calls_per_step + _answers_at_limit(step)
         model_calls = Bound(known=most if place.asks(step) else 0)
         tool_calls = _tool_calls(step, limits)
+    if (reviewer := _reviewer(place, step)) is not None:
+        reason = f"the reviewer '{reviewer}' asks models for calls of '{path}'"
+        model_calls = model_calls.plus(Bound(unbounded=(reason,)))
     routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)
     count = Bound(known=visits)
     return StepBound(
@@ -275,6 +278,19 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
         iterations=iterations,
         inner=inner,
     )
+
+
+def _reviewer(place: Place, step: AnyStep) -> str | None:
+    """The id of a recipe with models that reviews calls of the step; None: none does."""
+    rules = place.recipe.permissions.approval_rules
+    called = place.called(step) if rules else ()
+    for each in rules:
+        if each.reviewer is None or not set(each.tools) & set(called):
+            continue
+        inner = each.reviewer.recipe
+        if any(place.asks(step) for step in inner.steps):
+            return inner.id
+    return None
 
 
 def _tool_calls(step: AnyStep, limits: Limits) -> Bound:

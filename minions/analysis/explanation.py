@@ -365,7 +365,11 @@ def _rule_words(call: CallRule, timeout_s: float | None) -> str:
         words += ", then rejected"
     if call.rule.rejections > 1:
         words += f"; {call.rule.rejections} rejections reject it"
-    return f"{words}; not whoever started the run" if call.rule.not_by_starter else words
+    if call.rule.not_by_starter:
+        words += "; not whoever started the run"
+    if call.reviewer is not None:
+        words = f"reviewed by {call.reviewer.recipe.id}, {words}"
+    return words
 
 
 def _opened(recipe: AgentRecipe, option: str) -> Iterator[str]:

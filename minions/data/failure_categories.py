@@ -135,7 +135,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution
         unknown-step-class bad-step-arguments unknown-kind unknown-…
-        unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input recipe-needed
+        unknown-recipe recipe-not-found bad-reviewer
+        bad-recipe recipe-cycle missing-input recipe-needed
         bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         approval-expired bad-class

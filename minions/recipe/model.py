@@ -73,6 +73,15 @@ class UntrustedRule(StrEnum):
 
 
 @frozen(kw_only=True)
+class Reviewer:
+    """A recipe that may reject calls, and passes the others to a person."""
+
+    name: str
+    """The recipe's name or path, as written."""
+    recipe: AgentRecipe
+
+
+@frozen(kw_only=True)
 class CallRule:
     """Who may approve calls of some tools, and until when."""
 
@@ -81,6 +90,8 @@ class CallRule:
     when: str | None = None
     """A condition over `args` and `inputs`; None: it holds for every call."""
     rule: ApprovalRule
+    reviewer: Reviewer | None = None
+    """What looks at each call before a person is asked; None: nothing does."""
 
 
 @frozen(kw_only=True)

@@ -24,16 +24,25 @@ def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
     Recipes made by code have no text: on resume they must be registered again.
     """
     bundle: dict[str, JsonValue] = {}
-    for step in recipe.steps:
-        if not isinstance(step, RecipeSpec) or step.recipe.document is None:
+    named = [(each.name, each.recipe) for each in recipe.steps if isinstance(each, RecipeSpec)]
+    for name, inner in (*named, *reviewers_of(recipe).items()):
+        if inner.document is None:
             continue
-        inner = step.recipe
-        bundle[step.name] = {
-            "document": dict(step.recipe.document),
+        bundle[name] = {
+            "document": dict(inner.document),
             "directory": inner.directory,
             "recipes": bundle_of(inner),
         }
     return bundle
+
+
+def reviewers_of(recipe: AgentRecipe) -> dict[str, AgentRecipe]:
+    """The recipes that review calls of the recipe's tools, by the names that it uses."""
+    return {
+        each.reviewer.name: each.reviewer.recipe
+        for each in recipe.permissions.approval_rules
+        if each.reviewer is not None
+    }
 
 
 @frozen

@@ -18,7 +18,7 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import Templates
-from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse, UntrustedRule
+from minions.recipe.model import AgentRecipe, CallRule, Permissions, ToolsetUse, UntrustedRule
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -84,14 +84,14 @@ class _OwnRights(Struct, frozen=True):
             for condition in conditions
         )
 
-    def rules_of(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> Iterator[ApprovalRule]:
+    def rules_of(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> Iterator[CallRule]:
         """Who may approve this call, as far as the recipe says so."""
         for each in self.permissions.approval_rules:
             if any(
                 self._is_about(written, tool, is_own=is_own, with_toolset=True)
                 for written in each.tools
             ) and (each.when is None or self._holds(each.when, arguments, otherwise=True)):
-                yield each.rule
+                yield each
 
     def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
         """What the recipe says of a call whose arguments may hold strangers' words; None: nothing.
@@ -253,7 +253,7 @@ class Rights(Struct, frozen=True):
         said = [each.permissions.approval_timeout_s for each in self._said]
         return min((each for each in said if each is not None), default=None)
 
-    def approval_rules(self, tool: ToolSpec, arguments: str) -> tuple[ApprovalRule, ...]:
+    def approval_rules(self, tool: ToolSpec, arguments: str) -> tuple[CallRule, ...]:
         """Who may approve a call that needs approval: all of these have to be fulfilled. Where a
         rule does not say how long it waits, `approval_timeout_s` does.
 
@@ -263,12 +263,11 @@ class Rights(Struct, frozen=True):
         if not any(each.permissions.approval_rules for each in self._said):
             return ()
         own, timeout_s = self._said[-1], self.approval_timeout_s
-        found = (
-            rule
+        return tuple(
+            evolve(rule, rule=_with_timeout(rule.rule, timeout_s))
             for each in self._said
             for rule in each.rules_of(tool, arguments, is_own=each is own)
         )
-        return tuple(_with_timeout(rule, timeout_s) for rule in dict.fromkeys(found))
 
     def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
         """As `untrusted`, for one call: a policy that is true of it allows it.

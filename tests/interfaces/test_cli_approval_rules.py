@@ -76,9 +76,11 @@ def _files(write: Write) -> None:
     write("pays.yaml", RECIPE)
 
 
-def ran(here: Path, *arguments: str, dies_at: str = "") -> subprocess.CompletedProcess[str]:
+def ran(
+    here: Path, *arguments: str, dies_at: str = "", with_code: bool = True
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "minions", *arguments, *STORE],
+        [sys.executable, "-m", "minions", *arguments, *(STORE if with_code else STORE[:2])],
         cwd=here,
         env={**os.environ, "DIES_AT": dies_at, "LOGNAME": "starter"},
         capture_output=True,
@@ -168,3 +170,47 @@ def test_all_like_this_are_approved_once_also_after_a_kill(here: Path, write: Wr
     assert sorted((here / "paid.txt").read_text().split()) == ["5", "6"]
     assert ran(here, "approve", run).returncode == 0
     assert sorted((here / "paid.txt").read_text().split()) == ["5", "6", "7"]
+
+
+REVIEWER: Final = """
+id: limits
+inputs: {arguments: {type: object, untrusted: true}}
+steps:
+  - id: look
+    set:
+      verdict: "{{ 'reject' if inputs.arguments.amount > 6 else 'pass' }}"
+      reason: "{{ inputs.arguments.amount }} was asked for"
+output: "{{ look }}"
+"""
+REVIEWED: Final = """
+id: reviewed
+permissions: {allow_write: true, requires_approval: [{tool: pay, reviewer: limits.yaml}]}
+steps: [{id: pay, tool: pay, params: {amount: AMOUNT}}]
+output: "{{ pay }}"
+"""
+
+
+@pytest.mark.parametrize("dies_at", ["step.started", "step.finished", "decision.waiting"])
+def test_a_review_survives_a_kill(here: Path, write: Write, dies_at: str) -> None:
+    """A-169: `kill -9` before, after and within the review; a person is asked in the end."""
+    write("limits.yaml", REVIEWER)
+    write("reviewed.yaml", REVIEWED.replace("AMOUNT", "5"))
+    killed = ran(here, "run", "reviewed.yaml", "--approve", "wait", dies_at=dies_at)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    listed = ran(here, "sessions", "list", "--json", with_code=False)
+    runs = json.loads(listed.stdout)
+    waits = ran(here, "resume", runs[0]["run_id"], "--approve", "wait")
+    assert waits.returncode == 3, waits.stderr
+    assert "the reviewer 'limits' lets it pass: 5 was asked for" in waits.stderr
+    assert ran(here, "approve", runs[0]["run_id"]).returncode == 0
+    assert (here / "paid.txt").read_text() == "5\n"
+
+
+def test_a_reviewer_rejects_unasked(cli: Cli, write: Write, here: Path) -> None:
+    write("limits.yaml", REVIEWER)
+    write("reviewed.yaml", REVIEWED.replace("AMOUNT", "7"))
+    done = cli("run", "reviewed.yaml", "--approve", "all", *STORE)
+    assert done.code == 1
+    assert "rejected: the reviewer 'limits' says: 7 was asked for" in done.err
+    shown = cli("explain", "reviewed.yaml", "--extensions", "own.py")
+    assert "decided by: pay: reviewed by limits, 1 of anybody" in " ".join(shown.out.split())

@@ -18,7 +18,11 @@ from minions.contracts.decisions import (
     Rejection,
     Verdict,
 )
-from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
+from minions.contracts.journal.facts import (
+    DecisionRecorded,
+    DecisionWaiting,
+    RecordedReview,
+)
 from minions.data.errors import StepFailedError
 from minions.data.texts import write_duration
 from minions.engine.calls.pending_decisions import (
@@ -27,15 +31,18 @@ from minions.engine.calls.pending_decisions import (
     decision_command,
     is_over,
     record_decision,
+    review_words,
     said_before,
     shortened,
     waiting_step,
 )
+from minions.engine.calls.reviews import review_call
 from minions.engine.context.step_view import StepView
 from minions.engine.history.approval_classes import recorded_class
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.replay import is_same_question
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.recipe.model import CallRule
 
 if TYPE_CHECKING:
     from minions.engine.services.services import Services
@@ -51,9 +58,15 @@ async def needed_approval(
     Raises:
         StepFailedError: The decision is pending (`needs-decision`).
     """
-    asked = _asking_about(view, call, words_of)
-    if await _is_covered(view, call, asked):
-        return None
+    rules = view.context.approval_rules(call.name, call.request.arguments)
+    asked = _asking_about(view, call, words_of, rules)
+    if not _is_decided(view, call, asked.digest):
+        asked = await _reviewed(view, call, asked, rules)
+        if (rejection := _rejection_in(asked)) is not None:
+            await _record(view, _approval_key(call), asked, Reject(asked.digest, rejection))
+            return _rejected(call, rejection, words_of)
+        if await _is_covered(view, call, asked):
+            return None
     if asked.rules is not None:
         return await _approval_by_rules(view, call, asked, words_of)
     key, digest, timeout_s = _approval_key(call), f"{asked.digest}", asked.timeout_s
@@ -83,10 +96,12 @@ async def needed_approval(
     return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
 
 
-def _asking_about(view: StepView, call: ToolCall, words_of: Sequence[str]) -> DecisionWaiting:
+def _asking_about(
+    view: StepView, call: ToolCall, words_of: Sequence[str], named: Sequence[CallRule]
+) -> DecisionWaiting:
     """What is asked about a call, with the rules of who may decide."""
     name, arguments, scope = call.name, call.request.arguments, view.context.scope
-    rules = view.context.approval_rules(name, arguments)
+    rules = tuple(dict.fromkeys(each.rule for each in named))
     since = scope.services.clock.now().isoformat() if rules else ""
     asked = [
         AskedRule(rule=rule, since=since, not_by=scope.starters if rule.not_by_starter else ())
@@ -106,18 +121,60 @@ def _asking_about(view: StepView, call: ToolCall, words_of: Sequence[str]) -> De
     )
 
 
+def _is_decided(view: StepView, call: ToolCall, digest: str | None) -> bool:
+    """Whether a decision about this very call was recorded, or somebody said something of it."""
+    scope, key = view.context.scope, _approval_key(call)
+    recorded = scope.recorded("decision", key)
+    if recorded is not None and fact_in(recorded, DecisionRecorded).digest == digest:
+        return True
+    if scope.recorder.classes.has(key):
+        return True
+    replay = scope.replay
+    if replay is None:
+        return False
+    said = [replay.decisions.get(key), *(vote.decision for vote in replay.votes.get(key, ()))]
+    return any(isinstance(x, Approve | Reject) and x.digest == digest for x in said)
+
+
+# --- recipes that review calls -------------------------------------------------------------------
+
+
+async def _reviewed(
+    view: StepView, call: ToolCall, asked: DecisionWaiting, rules: Sequence[CallRule]
+) -> DecisionWaiting:
+    """With what the reviewers say of the call: each is asked once."""
+    reviewers = {each.reviewer.name: each.reviewer for each in rules if each.reviewer is not None}
+    if not reviewers:
+        return asked
+    replay, reviews = view.context.scope.replay, list[RecordedReview]()
+    known = replay.question(_approval_key(call)) if replay is not None else None
+    fact = known.fact if known is not None else None
+    if isinstance(fact, DecisionWaiting) and is_same_question(fact, asked) and fact.reviews:
+        return replace(asked, reviews=fact.reviews)
+    for each in reviewers.values():
+        reviews.append(await review_call(view, call, each, asked.words_of or ()))
+        if reviews[-1].verdict == "reject":
+            break
+    return replace(asked, reviews=tuple(reviews))
+
+
+def _rejection_in(asked: DecisionWaiting) -> str | None:
+    """Why a reviewer rejects the call; None: none does."""
+    for each in asked.reviews or ():
+        if each.verdict == "reject":
+            return f"the reviewer '{each.recipe}' says: {each.reason or 'no reason'}"
+    return None
+
+
 # --- calls that were approved together -----------------------------------------------------------
 
 
 async def _is_covered(view: StepView, call: ToolCall, asked: DecisionWaiting) -> bool:
-    """Whether somebody approved all calls like this one; then that is recorded.
-
-    A call that was decided, or about which somebody said something, is not looked at again.
+    """Whether somebody approved all calls like this one; then that is recorded. One that no
+    reviewer passed is not covered.
     """
     scope, key = view.context.scope, _approval_key(call)
-    if scope.recorded("decision", key) is not None:
-        return False
-    if scope.replay is not None and key in scope.replay.decisions:
+    if any(each.verdict != "pass" for each in asked.reviews or ()):
         return False
     tool = view.tools.find(call.name)
     if tool is None:
@@ -181,15 +238,14 @@ async def _record(
 
 
 def _waits_for_approval(
-    view: StepView, call: ToolCall, words_of: Sequence[str], who: str = ""
+    view: StepView, call: ToolCall, words_of: Sequence[str], more: Sequence[str] = ()
 ) -> StepFailedError:
     what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
     if call.filled:
         what += f"; a model made: {', '.join(call.filled)}"
     if words_of:
         what += f"; words in it may be of: {', '.join(words_of)}"
-    if who:
-        what += f"; {who}"
+    what += "".join(f"; {each}" for each in more if each)
     command = decision_command(view.run_id, "approval", _approval_key(call))
     return StepFailedError(waiting_step(view, what, command))
 
@@ -224,7 +280,7 @@ async def _approval_by_rules(
     if said is not None and tally is None:  # recorded before
         return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
     assert tally is not None  # noqa: S101  # nothing is recorded
-    asked = replace(asked, rules=tally.rules)
+    asked = replace(asked, rules=tally.rules, reviews=_reviews_of(view, key, asked))
     if said is not None:
         await _record(view, key, asked, said, votes=tally.counted)
         return None if isinstance(said, Approve) else _rejected(call, _reason(said), words_of)
@@ -249,7 +305,20 @@ async def _approval_by_rules(
         if verdict is not Verdict.LATER:
             return _no_verdict(call, verdict)
     await scope.recorder.record(key, asked)
-    raise _waits_for_approval(view, call, words_of, rule_words(tally.rules, tally.counted))
+    who = rule_words(tally.rules, tally.counted)
+    raise _waits_for_approval(view, call, words_of, [who, *review_words(asked)])
+
+
+def _reviews_of(
+    view: StepView, key: str, asked: DecisionWaiting
+) -> tuple[RecordedReview, ...] | None:
+    """What reviewers said, now or when it was asked first."""
+    replay = view.context.scope.replay
+    question = replay.question(key) if replay is not None else None
+    known = question.fact if question is not None else None
+    if asked.reviews is None and isinstance(known, DecisionWaiting):
+        return known.reviews if is_same_question(known, asked) else None
+    return asked.reviews
 
 
 def _may_be_asked(services: Services, rules: Sequence[AskedRule]) -> bool:
@@ -294,7 +363,8 @@ def edited_call(view: StepView, call: ToolCall) -> ToolCall:
     """The call, which needs approval, with the arguments of it, if the person who approved it
     edited them.
     """
-    asked, key = _asking_about(view, call, ()), _approval_key(call)
+    rules = view.context.approval_rules(call.name, call.request.arguments)
+    asked, key = _asking_about(view, call, (), rules), _approval_key(call)
     said = said_before(view, key) if asked.rules is None else _said_by_rules(view, key, asked)[0]
     match said:
         case Approve(digest, str(edited)) if digest == consent_digest(

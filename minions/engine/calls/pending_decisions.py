@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -37,6 +37,7 @@ from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.texts import one_line
 from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
@@ -162,8 +163,17 @@ class PendingDecision:
             made += f" (words in it may be of: {', '.join(words)})" if words else ""
             who = rule_words(self.rules, self.votes)
             made += f" ({who})" if who else ""
+            made += "".join(f" ({each})" for each in review_words(self.fact))
             return f"{self.tool}({arguments}) in step '{self.address}' needs approval{made}"
         return f"step '{self.address}' asks: {self.fact.question}"
+
+
+def review_words(fact: DecisionFact) -> Iterator[str]:
+    """What reviewing recipes said of a call, in words for a person."""
+    for each in fact.reviews or ():
+        said = {"pass": "lets it pass", "failed": "failed", "reject": "rejects it"}[each.verdict]
+        reason = f": {shortened(one_line(each.reason))}" if each.reason else ""
+        yield f"the reviewer '{each.recipe}' {said}{reason}"
 
 
 def waiting_failure(

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 from attrs import Factory, field, frozen
 from msgspec import Struct
 
-from minions.contracts.approvals import ApprovalRule
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal.facts import WarningRecorded
@@ -30,7 +29,7 @@ from minions.engine.context.scope import RunScope
 from minions.engine.context.strangers_words import StrangersWords, WordsOf
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.values import MissingValueError, Reference, resolve
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, CallRule
 from minions.recipe.permissions import ALLOW_WRITE
 
 _SKIPPED: Final = StepStatus.SKIPPED.value
@@ -361,7 +360,7 @@ class AgentContext(RunContext):
         found = self.tools.find(tool)
         return found is not None and self.scope.rights.needs_approval(found.spec, arguments)
 
-    def approval_rules(self, tool: str, arguments: str) -> tuple[ApprovalRule, ...]:
+    def approval_rules(self, tool: str, arguments: str) -> tuple[CallRule, ...]:
         """Who may approve a call that needs approval; empty: anybody, alone."""
         found = self.tools.find(tool)
         return () if found is None else self.scope.rights.approval_rules(found.spec, arguments)

@@ -408,8 +408,11 @@ class Replay:
         entry = self._newest(key, fact)
         if entry is None or entry.state != fact.state:
             return None
+        known = entry.fact
+        if isinstance(fact, DecisionRecorded) and isinstance(known, DecisionRecorded):
+            is_same = (known.digest, known.word) == (fact.digest, fact.word)
+            return entry if is_same or self.is_over else None
         if isinstance(fact, DecisionWaiting) and not self.is_over:
-            known = entry.fact
             is_same = isinstance(known, DecisionWaiting) and known.rules == fact.rules
             return entry if is_same and is_same_question(known, fact) else None
         return (

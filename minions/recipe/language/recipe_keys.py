@@ -289,6 +289,11 @@ APPROVAL: Final = Table(
             "rejections", "How many different persons have to reject it; default: one is enough."
         ),
         flag_key("not_by_starter", "Whether whoever started the run may not decide."),
+        text_key(
+            "reviewer",
+            "A recipe that looks at each call first: it may reject it, and passes the others to a "
+            "person.",
+        ),
     ),
 )
 NEXT_DECIDERS: Final = Table(
@@ -332,7 +337,8 @@ PERMISSIONS: Final = Table(
             description="Tools of which every call needs approval; a toolset's name stands for "
             "all of its tools. `{tool: …, when: …}`: calls of which the condition over `args` and "
             "`inputs` is true; with `deciders`, `quorum`, `expires`, `then`, `rejections` and "
-            "`not_by_starter` it says who decides, and until when.",
+            "`not_by_starter` it says who decides, and until when; `reviewer` names a recipe that "
+            "looks at it first.",
             types=("array",),
             shape=_APPROVALS,
         ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -10,13 +11,70 @@ from minions.contracts.approvals import ROLE, ApprovalRule, ApprovalStage
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
 from minions.recipe.language import recipe_keys as keys
-from minions.recipe.text.nodes import MappingNode, ScalarNode
+from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
+from minions.recipe.text.nodes import MappingNode, Place, ScalarNode
 from minions.recipe.text.sections import Report, Section, read_section, read_texts
 
 
 def read_rule(section: Section, report: Report) -> ApprovalRule | None:
     """The rule of an item of `requires_approval`; None: anybody decides alone, without a limit."""
     return _Reader(report).rule(section)
+
+
+FindReviewer: TypeAlias = Callable[[str, Place, Report], AgentRecipe | None]
+"""The recipe of a name; None: there is none, or it has faults, which was reported."""
+
+REVIEWED: Final = ("tool", "arguments", "words_of", "step")
+"""Inputs that a reviewer may have."""
+VERDICTS: Final = frozenset({"reject", "pass"})
+"""What a reviewer may say."""
+
+
+def read_reviewer(section: Section, find: FindReviewer, report: Report) -> Reviewer | None:
+    """The reviewer of an item of `requires_approval`; None: it has none, or a faulty one."""
+    name = section.text("reviewer")
+    if name is None:
+        return None
+    place = section.place_of("reviewer")
+    recipe = find(name, place, report)
+    if recipe is None:
+        return None
+    problem = _reviewer_problem(recipe)
+    if problem is not None:
+        message = f"'{name:.60}' cannot review calls: {problem}"
+        report(place.fault("bad-reviewer", message, help=_REVIEWER_HELP))
+        return None
+    return Reviewer(name=name, recipe=recipe)
+
+
+_REVIEWER_HELP: Final = (
+    "its inputs are `arguments: {type: object, untrusted: true}` and, where it wants them, `tool`, "
+    "`step` and `words_of`; its output is `{verdict: reject | pass, reason: string}`"
+)
+
+
+def _reviewer_problem(recipe: AgentRecipe) -> str | None:
+    """Why the recipe is no reviewer; None: it is one."""
+    taken = recipe.inputs.get("arguments")
+    if taken is None or not taken.is_untrusted:
+        return "it has no input 'arguments' that is untrusted"
+    foreign = [
+        name
+        for name, each in recipe.inputs.items()
+        if name not in REVIEWED and not each.has_default
+    ]
+    if foreign:
+        return f"nothing gives its input '{foreign[0]}'"
+    if recipe.tools or recipe.permissions.allow_write or any(recipe.permissions.tools.values()):
+        return "it opens tools or asks for the right to write, and a reviewer does neither"
+    if any(isinstance(step, StepSpec) and step.asks_person for step in recipe.steps):
+        return "it asks a person"
+    fields = recipe.known_output.get("properties")
+    verdict = fields.get("verdict") if isinstance(fields, Mapping) else None
+    words = verdict.get("enum", ()) if isinstance(verdict, Mapping) else None
+    if not isinstance(words, list | tuple) or not {*map(str, words)} <= VERDICTS:
+        return "its output has no field 'verdict' that is `reject` or `pass`"
+    return None
 
 
 class _Reader(Struct, frozen=True):

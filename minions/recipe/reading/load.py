@@ -245,7 +245,7 @@ def _checked_draft(
                 set_output(step, tool.returns or {})
         elif step.kind == "uses" and draft.is_text:
             set_output(step, catalog.step_outputs.get(step.section.text("uses") or "", {}))
-    draft.permissions = _permissions(draft, catalog, report)
+    draft.permissions = _permissions(draft, catalog, recipes, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
     draft.tests = read_tests(draft, catalog, report)
@@ -256,12 +256,14 @@ def _checked_draft(
     return draft
 
 
-def _permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
+def _permissions(
+    draft: RecipeDraft, catalog: Catalog, recipes: SubRecipes, report: Report
+) -> Permissions:
     def note(fault: Fault) -> None:
         draft.has_faulty_permissions = True
         report(fault)
 
-    return read_permissions(draft, catalog, note)
+    return read_permissions(draft, catalog, note, recipes.find)
 
 
 def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:

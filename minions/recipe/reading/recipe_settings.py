@@ -8,6 +8,7 @@ from typing import Final, TypeGuard
 import attrs
 from msgspec import Struct, structs
 
+from minions.contracts.approvals import ApprovalRule
 from minions.contracts.context import Limits
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import check_base_url
@@ -25,7 +26,7 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.reading.approval_reading import read_rule
+from minions.recipe.reading.approval_reading import FindReviewer, read_reviewer, read_rule
 from minions.recipe.reading.toolset_reading import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
@@ -457,9 +458,13 @@ def read_limits(
 # --- the `permissions` of a recipe, for its own tools and those of its nested recipes ------------
 
 
-def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
+def read_permissions(
+    draft: RecipeDraft, catalog: Catalog, report: Report, find_recipe: FindReviewer
+) -> Permissions:
     """The `permissions` of the recipe; nested recipes have to be loaded before.
 
+    Args:
+        find_recipe: The recipe that an approval names as its reviewer.
     Returns:
         Permissions in which names of nested recipes' tools stay as written.
     """
@@ -470,7 +475,7 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
     own, single = _split(node, names)
     section = read_section(own, keys.PERMISSIONS, report)
     approved: list[str] = []
-    policies = _Policies(draft, names, report)
+    policies = _Policies(draft, names, report, find_recipe)
     items = section.items("requires_approval")
     conditional = [each for each in items if isinstance(each, MappingNode)]
     plain = tuple(each for each in items if not isinstance(each, MappingNode))
@@ -512,6 +517,7 @@ class _Policies(Struct, frozen=True):
     draft: RecipeDraft
     names: _Names
     report: Report
+    find_recipe: FindReviewer
 
     def approvals(self, nodes: Sequence[Node]) -> _Approvals:
         """The items of `requires_approval` that say more than the name of a tool."""
@@ -531,8 +537,11 @@ class _Policies(Struct, frozen=True):
                 elif (when := self._condition(each, condition)) is not None:
                     conditions[each] = (*conditions.get(each, ()), when)
             rule = read_rule(section, self.report)
-            if tools and rule is not None and (condition is None or when is not None):
-                rules.append(CallRule(tools=tools, when=when, rule=rule))
+            reviewer = read_reviewer(section, self.find_recipe, self.report)
+            says_more = rule is not None or reviewer is not None
+            if tools and says_more and (condition is None or when is not None):
+                found = rule or ApprovalRule()
+                rules.append(CallRule(tools=tools, when=when, rule=found, reviewer=reviewer))
         return _Approvals(always=tuple(always), conditions=conditions, rules=tuple(rules))
 
     def policies(self, node: MappingNode | None) -> dict[str, str]:

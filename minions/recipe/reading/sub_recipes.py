@@ -139,11 +139,12 @@ class SubRecipes:
             if name is None:
                 continue
             place = step.section.place_of("recipe")
-            step.recipe = self._recipe(name, place, report)
+            step.recipe = self.find(name, place, report)
             if step.recipe is not None:
                 check_given(draft, step, step.recipe, report)
 
-    def _recipe(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
+    def find(self, name: str, place: Place, report: Report) -> AgentRecipe | None:
+        """The recipe of that name; None: there is none, or it has faults, which was reported."""
         if (registered := self._catalog.recipes.get(name)) is not None:
             return registered
         try:

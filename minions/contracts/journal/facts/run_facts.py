@@ -45,6 +45,17 @@ class RecordedVote(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """By which way: `cli`, `http`, `library` or `run`."""
 
 
+class RecordedReview(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a reviewing recipe said of a call."""
+
+    recipe: str
+    """The recipe's id."""
+    verdict: Literal["reject", "pass", "failed"]
+    """`failed`: it came to no verdict, so that a person is asked as after `pass`."""
+    reason: str | None = None
+    """Why, in its words; of a failed one what went wrong."""
+
+
 class RecordedClass(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Which later calls a decision covers, with all that it is bound to."""
 
@@ -93,6 +104,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     """The plan that the question is about; None: it is about something else."""
     rules: tuple[AskedRule, ...] | None = None
     """Who may decide, and how far that came; None: anybody, alone."""
+    reviews: tuple[RecordedReview, ...] | None = None
+    """What reviewing recipes said of the call; None: none was asked."""
 
 
 class DecisionWaiting(DecisionFact, frozen=True, kw_only=True):
