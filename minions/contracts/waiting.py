@@ -24,13 +24,17 @@ class RunWait:
     """When the wait was recorded."""
     decisions: tuple[Mapping[str, JsonValue], ...]
     """As in the event `run_waiting`: `key`, `step_id`, `what` (`approval`, `answer` or `doubt`),
-    and `tool` with its `digest`, or `question`. Those that the run waited for before are left out.
+    `tool` with its `digest`, or `question`, and `deciders`, where not everybody decides. Those that
+    the run waited for before are left out; a reminder has all that it waits for.
     """
+    reminder: int = 0
+    """How often it was told before, at the least; 0: it is new."""
     address: str | None = None
     """The page on which they are made; None: there is none."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The document that a webhook posts."""
+        more: dict[str, JsonValue] = {"reminder": self.reminder} if self.reminder else {}
         return {
             "type": "run.waiting",
             "timestamp": self.since.isoformat(),
@@ -41,6 +45,7 @@ class RunWait:
                 "recipe": self.recipe,
                 "decisions": [dict(each) for each in self.decisions],
                 "address": self.address,
+                **more,
             },
         }
 

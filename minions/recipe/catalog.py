@@ -98,6 +98,9 @@ class Catalog:
     recipes say themselves, of persons, schemas and tools, makes no text harmless.
     """
 
+    roles: frozenset[str] = frozenset()
+    """Roles that whoever decides about calls may have; empty: they are not known."""
+
     @property
     def is_strict_in_full(self) -> bool:
         """Whether only approvals of calls, and the operator's own tools, make text harmless."""

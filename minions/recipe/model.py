@@ -108,6 +108,8 @@ class Permissions:
     approval_timeout_s: float | None = None
     """Seconds after which a call that nobody approved counts as rejected; None: it waits for as
     long as it takes."""
+    remind_every_s: float | None = None
+    """Seconds after which hooks are reminded of what waits, until it is decided; None: never."""
     approval_when: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """By full name of a tool: conditions over `args` and `inputs`. A call of which one is true, or
     cannot be told, needs approval."""

@@ -269,6 +269,14 @@ class Rights(Struct, frozen=True):
             for rule in each.rules_of(tool, arguments, is_own=each is own)
         )
 
+    @property
+    def remind_every_s(self) -> float | None:
+        """Seconds after which hooks are reminded of what waits: the fewest that a recipe here
+        says; None: they are told once.
+        """
+        said = [each.permissions.remind_every_s for each in self._said]
+        return min((each for each in said if each is not None), default=None)
+
     def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
         """As `untrusted`, for one call: a policy that is true of it allows it.
 

@@ -135,6 +135,15 @@ def test_who_is_not_asked_decides_nothing_here(
     assert not (here / "paid.txt").exists()
 
 
+def test_a_role_that_nobody_has_is_a_warning(cli: Cli, write: Write, here: Path) -> None:
+    """Where the configuration lists the roles."""
+    write("minions.toml", 'approval_roles = ["finances", "cfo"]\n')
+    done = cli("validate", "pays.yaml", "--extensions", "own.py", "--trust")
+    assert done.code == 0
+    assert "warning[unknown-role]: nobody has the role 'finance'" in done.err + done.out
+    assert "did you mean 'finances'?" in done.err + done.out
+
+
 def test_it_is_explained_who_decides_and_until_when(cli: Cli, here: Path) -> None:
     shown = cli("explain", "pays.yaml", "--extensions", "own.py")
     assert "decided by: pay when args.amount > 3: 2 of ann or bob or role:finance within" in (

@@ -103,6 +103,7 @@ LARGEST_PROMPTS: Final = {
     "questions_over_documents": ("documents_model.py", 1409),
     "quickstart": ("quickstart_model.py", 1506),
     "read_reviews": ("reviews_model.py", 510),
+    "refund": ("refund_model.py", 154),
     "repository_triage": ("triage_model.py", 2051),
     "sales_report": ("sales_model.py", 1045),
     "write_function": ("function_model.py", 1538),
@@ -489,6 +490,37 @@ def test_every_row_of_a_table_gets_a_result_line(
     lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
     assert [line["output"]["id"] for line in lines] == [f"T{n:03}" for n in range(1, 101)]
     assert lines[3]["output"] == {"id": "T004", "class": "billing"}
+
+
+# --- refund ----------------------------------------------------------------------------------
+
+
+def test_a_refund_waits_for_two_persons_unless_it_is_small_or_far_too_large(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-169."""
+    monkeypatch.setenv("LOGNAME", "clerk")
+    own = ("--extensions", str(RECIPES / "refund_model.py"), "--db", "j.sqlite")
+    run = ("run", recipe("refund"), *own, "-m", "scripted/refund")
+    small = cli(*run, "--json")
+    assert small.json["output"] == {
+        "receipt": "20 euros for order 4711",
+        "letter": "We are sorry for the trouble, and have paid you back.",
+    }
+    large = cli(*run, "-p", "amount=5000")
+    assert large.code == 1
+    assert "the reviewer 'refund_limits' says: 5000 euros; 1000 are the most" in large.err
+    waits = cli(*run, "-p", "amount=300", "--json")
+    assert waits.code == 3
+    (item,) = json.loads(cli("inbox", "--json", "--db", "j.sqlite").out)["items"]
+    assert item["deciders"] == ["ann", "bob", "role:finance"]
+    name = str(waits.json["run_id"])
+    assert cli("approve", name, *own).code == 2  # whoever started it
+    assert cli("approve", name, "--as", "ann", *own).code == 3
+    done = cli("approve", name, "--as", "cfo", "--role", "finance", "--json", *own)
+    assert cast("dict[str, JsonValue]", done.json["output"])["receipt"] == (
+        "300 euros for order 4711"
+    )
 
 
 # --- build_package ---------------------------------------------------------------------------

@@ -276,6 +276,13 @@ class Settings:
             "conversation; empty: the recipe's own, or the configured one, answers."
         ),
     )
+    approval_roles: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Roles that whoever decides about calls may have; `validate` warns of others in "
+            "`deciders`. Empty: any."
+        ),
+    )
     caller_secrets: tuple[str, ...] = field(
         default=(),
         metadata=_described(

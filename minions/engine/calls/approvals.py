@@ -118,6 +118,7 @@ def _asking_about(
         digest=consent_digest(name, arguments),
         timeout_s=None if rules else scope.rights.approval_timeout_s,
         rules=tuple(asked) or None,
+        remind_every_s=scope.rights.remind_every_s,
     )
 
 

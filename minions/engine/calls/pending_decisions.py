@@ -430,7 +430,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     """
     said = said_before(view, question.key)
     if isinstance(said, Answer):
-        await record_decision(view, question.key, _asking(question), said)
+        await record_decision(view, question.key, _asking(view, question), said)
         return said.value
     if isinstance(said, Reject) and question.can_decline:
         raise await _declined(view, question, said)
@@ -442,17 +442,17 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
         raise await _declined(view, question, Reject())
     if not isinstance(answer, NoAnswer):
         value = await match_beside_loop(lambda: _fitting(answer, question))
-        await record_decision(view, question.key, _asking(question), Answer.of(value))
+        await record_decision(view, question.key, _asking(view, question), Answer.of(value))
         return value
     if asked is None:
-        await view.context.scope.recorder.record(question.key, _asking(question))
+        await view.context.scope.recorder.record(question.key, _asking(view, question))
     command = decision_command(view.run_id, "answer", question.key, question.form)
     raise StepFailedError(waiting_step(view, f"it asks: {question.text}", command))
 
 
 async def _declined(view: StepView, question: Question, said: Reject) -> StepFailedError:
     """What says that there will be no answer, stored."""
-    await record_decision(view, question.key, _asking(question), said)
+    await record_decision(view, question.key, _asking(view, question), said)
     because = f": {said.reason}" if said.reason else ""
     message = f"A person declined to answer '{question.text}'{because}"
     return StepFailedError(FailureInfo(code=DECLINED, message=message, where=view.address))
@@ -489,11 +489,11 @@ async def _in_place_of_an_answer(view: StepView, question: Question) -> JsonValu
             )
         )
     answer = Answer.of(question.default)
-    await record_decision(view, question.key, _asking(question), answer, is_default=True)
+    await record_decision(view, question.key, _asking(view, question), answer, is_default=True)
     return question.default
 
 
-def _asking(question: Question) -> DecisionWaiting:
+def _asking(view: StepView, question: Question) -> DecisionWaiting:
     return DecisionWaiting(
         what="answer",
         step_id=question.step_id,
@@ -502,6 +502,7 @@ def _asking(question: Question) -> DecisionWaiting:
         default=question.default if question.has_default else UNSET,
         timeout_s=question.timeout_s,
         plan=_proposal(question.plan) if question.plan is not None else None,
+        remind_every_s=view.context.scope.rights.remind_every_s,
     )
 
 

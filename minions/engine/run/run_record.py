@@ -215,6 +215,7 @@ class RunRecord:
             sequence=conversation.restores if conversation is not None and has_failed else None,
             waiting=self._waiting(pending) if is_waiting else None,
             resumes_at=self._resumes_at(pending) if is_waiting else None,
+            remind_every_s=_remind_every_s(pending) if is_waiting else None,
         )
         await self._recorder.record("run", finished)
         if scope.services.has_log:
@@ -277,6 +278,12 @@ class RunRecord:
                 data={"response": response, "metrics": metrics},
             )
         )
+
+
+def _remind_every_s(pending: Sequence[PendingDecision]) -> float | None:
+    """The fewest seconds that one of them says; None: none does."""
+    said = (each.fact.remind_every_s for each in pending)
+    return min((each for each in said if each is not None), default=None)
 
 
 class _MakerFields(TypedDict, total=False):

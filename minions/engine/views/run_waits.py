@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunFinished
@@ -41,6 +42,51 @@ async def new_wait(journal: Journal, run_id: str, *, page: str | None = None) ->
         decisions=decisions,
         address=None if page is None else f"{page}#/runs/{run_id}",
     )
+
+
+async def due_reminder(
+    journal: Journal, run_id: str, now: datetime, *, page: str | None = None
+) -> tuple[RunWait | None, datetime | None]:
+    """The reminder of a run that waits, None where none is due, and when the next one is due; None:
+    there is none, because the recipe wants none or the run does not wait.
+
+    Reminders that were missed are told as one: the number counts the times that are over.
+
+    Args:
+        page: The address of the server's page; None: there is none.
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    rows = await journal.entries(run_id=run_id, kinds={"run"})
+    ends = [row for row in rows if isinstance(row.fact, RunFinished)]
+    last = ends[-1] if ends and rows[-1] is ends[-1] else None
+    fact = last.fact if last is not None else None
+    if last is None or not isinstance(fact, RunFinished) or fact.remind_every_s is None:
+        return None, None
+    waiting = _waiting(last)
+    if not waiting or fact.remind_every_s <= 0:
+        return None, None
+    present = {_identity(each) for each in waiting}
+    first = last
+    for end in reversed(ends[:-1]):  # since when it waits for one of these
+        if present.isdisjoint(_identity(each) for each in _waiting(end)):
+            break
+        first = end
+    number = int((now - first.at).total_seconds() // fact.remind_every_s)
+    following = first.at + timedelta(seconds=fact.remind_every_s * (max(number, 0) + 1))
+    if number < 1:
+        return None, following
+    wait = RunWait(
+        id=f"{_id(run_id, first.position)}-{number}",
+        run_id=run_id,
+        session_id=last.session_id,
+        recipe=next(row.fact.recipe for row in rows if isinstance(row.fact, RunBeginning)),
+        since=first.at,
+        decisions=tuple(waiting),
+        reminder=number,
+        address=None if page is None else f"{page}#/runs/{run_id}",
+    )
+    return wait, following
 
 
 def _waiting(end: JournalEntry) -> Sequence[Mapping[str, JsonValue]]:

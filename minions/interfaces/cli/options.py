@@ -412,13 +412,18 @@ class CommandContext:
         from minions.recipe.catalog import Catalog
 
         if self.settings.extensions:
-            return evolve(self.extensions().catalog(), strict=self.settings.strict)
+            return evolve(
+                self.extensions().catalog(),
+                strict=self.settings.strict,
+                roles=frozenset(self.settings.approval_roles),
+            )
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
         return Catalog(
             toolsets=joined_toolsets(self.mcp_toolsets(), built_in_toolsets()),
             tools=tools,
             recipes=built_in_recipes(),
             strict=self.settings.strict,
+            roles=frozenset(self.settings.approval_roles),
         )
 
     def journal(self) -> Journal:

@@ -75,6 +75,7 @@ class App:
             app_state.runtime, app_state.run_manager, log, every_s=app_state.options.recover_s
         )
         self._recovering: asyncio.Task[None] | None = None
+        self._reminding: asyncio.Task[None] | None = None
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
@@ -105,13 +106,17 @@ class App:
             recovering = self.recovery.run(resumes_all=self._resumes)
             self._recovering = asyncio.ensure_future(recovering)
             await import_in_daemon_thread(_load_answers)
-            await self.app_state.waiting_notices.tell_untold()
+            notices = self.app_state.waiting_notices
+            await notices.tell_untold()
+            self._reminding = asyncio.ensure_future(notices.remind_at_intervals())
 
     async def stop(self) -> None:
         """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
         self._is_stopped = True
         if self._recovering is not None:
             self._recovering.cancel()
+        if self._reminding is not None:
+            self._reminding.cancel()
         await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
         await self.app_state.changes.aclose()
         await self.app_state.waiting_notices.aclose()
@@ -269,7 +274,9 @@ def _waiting_notices(
     )
     hooks = tuple(hook for hook in (on_waiting, webhook) if hook is not None)
     marks = state_beside(services.journal)
-    return WaitingNotices(hooks, services.journal, marks, log, page=options.public_url)
+    return WaitingNotices(
+        hooks, services.journal, marks, log, page=options.public_url, clock=services.clock
+    )
 
 
 def _app_state(

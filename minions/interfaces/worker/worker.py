@@ -30,7 +30,7 @@ from minions.data.errors import (
     words_of,
 )
 from minions.data.json_values import JsonValue
-from minions.interfaces.server.live.waiting_notices import WaitingNotices
+from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
 from minions.recipe.model import AgentRecipe
@@ -138,6 +138,7 @@ class Worker:
                 (self._reconciliation.look, lambda: self._lost_jobs_s),
                 (self._timed_waits.look, lambda: _LOOK_TIMED_S),
                 (self._schedules.look, lambda: self._schedules.pause_s),
+                (self._notices.remind, lambda: REMINDERS_S),
             )
         ]
         try:

@@ -347,6 +347,12 @@ PERMISSIONS: Final = Table(
             "After so many seconds a call that nobody approved counts as rejected; default: it "
             "waits.",
         ),
+        Key(
+            name="remind_every",
+            description="How often those who are told of waiting runs are reminded, until it is "
+            "decided: seconds, or `30m`, `2h`; default: once.",
+            types=("number", "string"),
+        ),
         mapping_key(
             "policies",
             "By tool: a condition over `args` and `inputs`. A call of which it is true is made "

@@ -13,12 +13,16 @@ from minions.data.texts import seconds_of
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
 from minions.recipe.text.nodes import MappingNode, Place, ScalarNode
-from minions.recipe.text.sections import Report, Section, read_section, read_texts
+from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
 
-def read_rule(section: Section, report: Report) -> ApprovalRule | None:
-    """The rule of an item of `requires_approval`; None: anybody decides alone, without a limit."""
-    return _Reader(report).rule(section)
+def read_rule(section: Section, roles: frozenset[str], report: Report) -> ApprovalRule | None:
+    """The rule of an item of `requires_approval`; None: anybody decides alone, without a limit.
+
+    Args:
+        roles: Those that there are; empty: they are not known.
+    """
+    return _Reader(report, roles).rule(section)
 
 
 FindReviewer: TypeAlias = Callable[[str, Place, Report], AgentRecipe | None]
@@ -77,10 +81,23 @@ def _reviewer_problem(recipe: AgentRecipe) -> str | None:
     return None
 
 
+def read_duration(section: Section, key: str, report: Report) -> float | None:
+    """The seconds under a key; None: there are none, or none that can be read."""
+    scalar = section.scalar(key)
+    if scalar is None:
+        return None
+    try:
+        return seconds_of(str(scalar.value))
+    except UsageError as error:
+        report(scalar.place.fault("bad-value", error.message.rstrip(".")))
+        return None
+
+
 class _Reader(Struct, frozen=True):
     """Reads who may decide, and until when."""
 
     report: Report
+    roles: frozenset[str]
 
     def rule(self, section: Section) -> ApprovalRule | None:
         """The rule of an item; None: it says nothing of who decides."""
@@ -97,7 +114,7 @@ class _Reader(Struct, frozen=True):
         self, section: Section, key: str, expires_s: float | None = None
     ) -> Iterator[ApprovalStage]:
         deciders = self._deciders(section, key)
-        expires_s = self._expires(section, expires_s)
+        expires_s = read_duration(section, "expires", self.report) or expires_s
         quorum = section.plain("quorum")
         needed = quorum if isinstance(quorum, int) else 1
         if deciders and needed > len(deciders) and not _has_role(deciders):
@@ -126,17 +143,13 @@ class _Reader(Struct, frozen=True):
         if empty or not named:
             message = f"'{key}' names persons, and roles as `role:NAME`"
             self.report(node.place.fault("bad-value", message, help="[ann, role:finance]"))
+        for each in named:
+            role = each.removeprefix(ROLE)
+            if self.roles and each != role and role not in self.roles:
+                message = f"nobody has the role '{role:.60}', as far as the configuration says"
+                label = suggestion(role, tuple(sorted(self.roles)))
+                self.report(node.place.fault("unknown-role", message, label=label, is_warning=True))
         return tuple(dict.fromkeys(named))
-
-    def _expires(self, section: Section, before: float | None) -> float | None:
-        scalar = section.scalar("expires")
-        if scalar is None:
-            return before
-        try:
-            return seconds_of(str(scalar.value))
-        except UsageError as error:
-            self.report(scalar.place.fault("bad-value", error.message.rstrip(".")))
-            return before
 
     def _report_count(
         self, section: Section, key: str, count: int, deciders: tuple[str, ...]

@@ -260,7 +260,7 @@ def _permissions(
     draft: RecipeDraft, catalog: Catalog, recipes: SubRecipes, report: Report
 ) -> Permissions:
     def note(fault: Fault) -> None:
-        draft.has_faulty_permissions = True
+        draft.has_faulty_permissions |= not fault.is_warning
         report(fault)
 
     return read_permissions(draft, catalog, note, recipes.find)

@@ -26,7 +26,12 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.reading.approval_reading import FindReviewer, read_reviewer, read_rule
+from minions.recipe.reading.approval_reading import (
+    FindReviewer,
+    read_duration,
+    read_reviewer,
+    read_rule,
+)
 from minions.recipe.reading.toolset_reading import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
@@ -475,7 +480,7 @@ def read_permissions(
     own, single = _split(node, names)
     section = read_section(own, keys.PERMISSIONS, report)
     approved: list[str] = []
-    policies = _Policies(draft, names, report, find_recipe)
+    policies = _Policies(draft, names, report, find_recipe, catalog.roles)
     items = section.items("requires_approval")
     conditional = [each for each in items if isinstance(each, MappingNode)]
     plain = tuple(each for each in items if not isinstance(each, MappingNode))
@@ -490,6 +495,7 @@ def read_permissions(
         tools=_list_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys((*approved, *approvals.always))),
         approval_timeout_s=_seconds(section.plain("approval_timeout_s", None)),
+        remind_every_s=read_duration(section, "remind_every", report),
         approval_when=approvals.conditions,
         approval_rules=approvals.rules,
         policies=policies.policies(section.mapping("policies")),
@@ -518,6 +524,7 @@ class _Policies(Struct, frozen=True):
     names: _Names
     report: Report
     find_recipe: FindReviewer
+    roles: frozenset[str]
 
     def approvals(self, nodes: Sequence[Node]) -> _Approvals:
         """The items of `requires_approval` that say more than the name of a tool."""
@@ -536,7 +543,7 @@ class _Policies(Struct, frozen=True):
                     always.append(each)
                 elif (when := self._condition(each, condition)) is not None:
                     conditions[each] = (*conditions.get(each, ()), when)
-            rule = read_rule(section, self.report)
+            rule = read_rule(section, self.roles, self.report)
             reviewer = read_reviewer(section, self.find_recipe, self.report)
             says_more = rule is not None or reviewer is not None
             if tools and says_more and (condition is None or when is not None):

@@ -106,6 +106,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     """Who may decide, and how far that came; None: anybody, alone."""
     reviews: tuple[RecordedReview, ...] | None = None
     """What reviewing recipes said of the call; None: none was asked."""
+    remind_every_s: float | None = None
+    """Seconds after which hooks are reminded, until it is decided; None: they are told once."""
 
 
 class DecisionWaiting(DecisionFact, frozen=True, kw_only=True):
@@ -388,6 +390,8 @@ class RunFinished(FactShape, frozen=True, kw_only=True):
     """Of a run that waits: the first time, in ISO 8601, at which it can be resumed without a
     decision, because a question's time is over or a server may be asked again; None: there is none.
     """
+    remind_every_s: float | None = None
+    """Of a run that waits: seconds after which hooks are reminded; None: they are told once."""
 
     def __post_init__(self) -> None:
         if self.resumes_at is not None:

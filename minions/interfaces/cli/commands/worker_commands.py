@@ -284,7 +284,7 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
     )
     hooks = () if webhook is None else (webhook,)
     marks = state_beside(services.journal)
-    notices = WaitingNotices(hooks, services.journal, marks, log, page=None)
+    notices = WaitingNotices(hooks, services.journal, marks, log, page=None, clock=services.clock)
     schedules = ScheduleStore(state_beside(services.journal))
     deltas = None if access is None else access.streams
     return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules, deltas=deltas)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
 from typing import Final
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import Clock, Log, SystemClock
 from minions.contracts.waiting import OnWaiting, RunWait
-from minions.data.errors import NEEDS_DECISION, JournalError
+from minions.data.errors import NEEDS_DECISION, JournalError, MinionsError
 from minions.engine.views.lookup import list_runs
-from minions.engine.views.run_waits import new_wait
+from minions.engine.views.run_waits import due_reminder, new_wait
 
 _TOLD: Final = f"{RESERVED}told:"
+REMINDERS_S: Final = 15.0
+"""Seconds between two looks for waiting runs of which hooks are to be reminded."""
 _STATUS: Final = NEEDS_DECISION.replace("-", "_")
 
 
@@ -31,13 +34,18 @@ class WaitingNotices:
         log: Log,
         *,
         page: str | None,
+        clock: Clock | None = None,
     ) -> None:
         """Nothing is read yet.
 
         Args:
             marks: Where it is stored which waits were told.
             page: The address of the server's page; None: it is not known.
+            clock: Says which reminders are due; None: that of the system.
         """
+        self._clock = clock or SystemClock()
+        self._due: dict[str, tuple[object, datetime | None]] = {}
+        """Of runs that wait: the end that was read, and when a reminder is due."""
         self._hooks = tuple(hooks)
         self._journal = journal
         self._marks = marks
@@ -53,9 +61,12 @@ class WaitingNotices:
     def tell(self, run_id: str) -> None:
         """Tell of a run that has begun to wait; returns at once."""
         if self._hooks:
-            task = asyncio.ensure_future(self._tell(run_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._tell(run_id))
+
+    def _begin(self, telling: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(telling)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def tell_untold(self) -> None:
         """Tell of every waiting run of which no process has told."""
@@ -68,6 +79,45 @@ class WaitingNotices:
             return
         for run in reversed(runs):
             self.tell(run.run_id)
+
+    async def remind_at_intervals(self) -> None:
+        """Look for due reminders until cancelled."""
+        while self._hooks:
+            await asyncio.sleep(REMINDERS_S)
+            try:
+                await self.remind()
+            except MinionsError as error:
+                self._log.warning("waiting_runs_not_told", reason=error.message)
+
+    async def remind(self) -> int:
+        """Remind hooks of runs that still wait; how many those were.
+
+        Each reminder is marked before it is told, so that of several processes one tells it, and
+        none tells it twice. What was read of a run is read again when it is due, or when the run
+        has ended again.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        if not self._hooks:
+            return 0
+        now, told = self._clock.now(), 0
+        due: dict[str, tuple[object, datetime | None]] = {}
+        for run in await list_runs(self._journal, wanted=RunFilter(statuses={_STATUS})):
+            known = self._due.get(run.run_id)
+            if known is not None and known[0] == run.finished_at:
+                due[run.run_id] = known
+                if known[1] is None or known[1] > now:
+                    continue
+            wait, following = await due_reminder(self._journal, run.run_id, now, page=self._page)
+            due[run.run_id] = (run.finished_at, following)
+            if wait is not None and await self._marks.replace(
+                f"{_TOLD}{wait.id}", None, run.run_id
+            ):
+                told += 1
+                self._begin(self._tell_all(wait))
+        self._due = due
+        return told
 
     async def _tell(self, run_id: str) -> None:
         try:

@@ -12,7 +12,7 @@ export async function showApprovals({ root, signal }) {
 	const list = h("div.stack"), rows = new Rows(list), place = h("div", loading("what waits"));
 	fill(root, h("div.head", h("h1", "Approvals"), h("p.muted", "Runs that need a person: calls that may be made only with consent, and questions.")), place);
 	const part = h("span.muted", { role: "status" });
-	const newer = h("button", { onclick: () => turn(-1) }, "Newer"), older = h("button", { onclick: () => turn(1) }, "Older"), foot = h("div.row", { hidden: true }, newer, older, part);
+	const previous = h("button", { onclick: () => turn(-1) }, "Previous"), next = h("button", { onclick: () => turn(1) }, "Next"), foot = h("div.row", { hidden: true }, previous, next, part);
 	root.append(foot);
 	let page = 0;
 	async function turn(by) {
@@ -29,8 +29,8 @@ export async function showApprovals({ root, signal }) {
 			return;
 		}
 		foot.hidden = total <= PAGE;
-		newer.hidden = page === 0;
-		older.hidden = (page + 1) * PAGE >= total;
+		previous.hidden = page === 0;
+		next.hidden = (page + 1) * PAGE >= total;
 		part.textContent = `${count(page * PAGE + 1)}–${count(page * PAGE + approvals.length)} of ${count(total)}`;
 		if (!approvals.length) fill(place, empty("Nothing waits", h("p.muted", "When a step asks for consent or for an answer, it appears here.")));
 		else if (list.parentNode !== place) fill(place, list);
@@ -88,7 +88,7 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 /** Since when it waits, until when, and what its run cost so far. */
 function sinceWhen(waiting) {
 	return [
-		" · asked ", time(waiting.asked_at),
+		...(waiting.asked_at ? [" · asked ", time(waiting.asked_at)] : []),
 		...(waiting.expires_at ? [" · expires ", time(waiting.expires_at)] : []),
 		...(waiting.cost_usd ? [` · cost so far $${Number(waiting.cost_usd.toPrecision(4))}`] : []),
 	];
