@@ -15,6 +15,8 @@ from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect
 from minions.data.errors import UsageError
 from minions.engine.calls.inbox import InboxItem, list_inbox
+from minions.engine.history.imported_entries import imported_entry
+from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.views.run_waits import new_wait
 from minions.recipe.kinds.tool_kind import ToolSpecStep
@@ -156,6 +158,18 @@ async def test_whoever_started_the_run_may_be_kept_from_deciding(world: World) -
     with pytest.raises(UsageError, match="but not ann"):
         await world.resume(recipe, "approve", ANN)
     assert (await world.resume(recipe, "approve", BOB)).status is RunStatus.COMPLETED
+
+
+async def test_an_imported_session_brings_no_votes(world: World) -> None:
+    """A-169."""
+    recipe = recipe_with(ApprovalRule(stages=(stage("ann", "bob", quorum=2),)))
+    await world.start(recipe)
+    await world.resume(recipe, "approve", ANN)
+    rows = await world.journal.entries()
+    (votes,) = Replay(rows, 3).votes.values()
+    assert [each.maker.name for each in votes] == ["ann"]
+    imported = [imported_entry(each, None) for each in rows]
+    assert Replay(imported, 3).votes == {}
 
 
 # --- how many ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.journal.facts import RunBeginning, RunFinished
+from minions.contracts.journal.facts import DecisionRecorded, RunBeginning, RunFinished
 from minions.interfaces.worker.run_execution import MOST_PAUSES
 from timed_world import World
 
@@ -43,6 +43,40 @@ def test_a_question_whose_time_is_over_is_answered_by_its_default(world: World) 
         await asyncio.sleep(1)
         await world.work()
         assert await world.status(run_id) == "completed"
+
+    world.run(work())
+
+
+ESCALATED = """
+id: r
+permissions:
+  allow_write: true
+  requires_approval:
+    - {tool: saveState, deciders: [ann], expires: 10m, then: {ask: [boss]}}
+steps:
+  - {id: save, tool: saveState, params: {key: a, value: 1}}
+"""
+
+
+def test_an_approval_that_nobody_gives_in_time_is_put_to_others_and_then_rejected(
+    world: World,
+) -> None:
+    """A-169: no process runs when the time is over; the worker that comes next does it."""
+
+    async def work() -> None:
+        run_id = await world.queued(ESCALATED)
+        await world.work()
+        for deciders in (["ann"], ["boss"]):
+            assert await world.status(run_id) == "needs_decision"
+            end = (await world.facts(run_id, "run"))[-1].fact
+            assert isinstance(end, RunFinished)
+            assert (end.waiting or [{}])[0]["deciders"] == deciders
+            await asyncio.sleep(3 * MINUTES)
+            await world.work()
+        assert await world.status(run_id) == "failed"
+        (taken,) = [each.fact for each in await world.facts(run_id, "decision")][-1:]
+        assert isinstance(taken, DecisionRecorded)
+        assert (taken.is_default, taken.reason) == (True, "nobody decided within 10m")
 
     world.run(work())
 

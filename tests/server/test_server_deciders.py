@@ -10,6 +10,7 @@ import pytest
 from asgi_client import TOKEN, Client
 from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.http.tokens import CallerToken, read_token_file
+from minions.interfaces.server.decision_views import made_already
 from served import MakeApp
 
 RECIPE = """
@@ -80,6 +81,18 @@ async def test_two_of_those_who_are_asked_decide_and_a_user_counts_once(client: 
     assert (await decide(client, "ann", view)).status == 202
     run = await client.ended(view["run_id"])
     assert (run["status"], run["output"]) == ("completed", "sign: a cheque")
+
+
+async def test_a_vote_is_no_decision_that_others_are_told_of(client: Client) -> None:
+    """Who comes at the same moment is told to try again, not that it is decided."""
+    view = await waiting(client)
+    assert (await decide(client, "ann", view)).status == 202
+    journal = client.app.app_state.journal
+    assert await made_already(journal, view["run_id"], lambda _key: True) is None
+    assert (await decide(client, "cfo-desk", view)).status == 202
+    refusal = await made_already(journal, view["run_id"], lambda _key: True)
+    assert refusal is not None
+    assert refusal.error_code == "already-decided"
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])

@@ -177,3 +177,56 @@ def test_a_form_has_a_field_for_each_value_and_a_question_of_a_tool_can_be_decli
         '{"decision":"reject"}',
     ]
     expect(page.get_by_role("button", name="Decline to answer")).to_have_count(1)
+
+
+def test_all_calls_like_one_are_approved_after_it_was_shown_which(
+    window: BrowserContext, served: Served
+) -> None:
+    """A-169."""
+    call = {
+        "id": "d",
+        "run_id": "run_1",
+        "session_id": "ses_1",
+        "recipe": "mail",
+        "key": "k",
+        "step_id": "letter",
+        "what": "approval",
+        "kind": "approval",
+        "tool": "send",
+        "words": "",
+        "arguments": '{"to": "Ada", "text": "Dear Ada."}',
+        "digest": "d",
+        "question": None,
+        "form": None,
+        "default": None,
+        "who": "1 of 2 approvals (ann)",
+        "asked_at": "2026-01-01T00:00:00Z",
+        "expires_at": "2026-01-02T00:00:00Z",
+        "votes": [{"decision": "approve", "by": "ann", "at": "2026-01-01T00:00:00Z"}],
+    }
+    said: list[str | None] = []
+    page = window.new_page()
+    page.route("**/api/v1/approvals?*", lambda route: route.fulfill(json={"approvals": [call]}))
+
+    def take(route: Route) -> None:
+        said.append(route.request.post_data)
+        route.fulfill(status=202, json={})
+
+    page.route("**/api/v1/approvals/d", take)
+    page.goto(served.at("/approvals"))
+    card = page.get_by_role("article")
+    expect(card).to_contain_text("1 of 2 approvals (ann)")
+    expect(card).to_contain_text("ann approved")
+    expect(card).to_contain_text("expires")
+    card.locator("summary").filter(has_text="Approve all like this").click()
+    approve = card.get_by_role("button", name="Approve all like this")
+    expect(approve).to_be_hidden()
+    card.get_by_label("to", exact=True).check()
+    expect(card).to_contain_text("All calls of send in step 'letter' with to = \"Ada\"")
+    approve.click()
+    expect(page.get_by_text("Approved with all calls like it")).to_be_visible()
+    assert json.loads(said[0] or "") == {
+        "decision": "approve",
+        "digest": "d",
+        "all_like": {"same": ["to"]},
+    }

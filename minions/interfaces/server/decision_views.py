@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final
@@ -25,6 +25,7 @@ from minions.contracts.decisions import (
 )
 from minions.contracts.journal.facts import (
     DecisionTaken,
+    DecisionWaiting,
     RecordedProposal,
     RunResumed,
     given,
@@ -192,12 +193,23 @@ async def made_already(
     """
     for run in await list_runs(journal, run_id=run_id):
         rows = await journal.entries(run.session_id, run_id=run.run_id, kinds=_DECIDING)
+        votes = _undecided_votes(rows)
         # The word that was given with a resume tells more than the row that repeats it.
         for row in sorted(rows, key=lambda row: (row.kind == "run", row.position), reverse=True):
             for key, word, by in _made_in(row):
-                if is_meant(key):
+                if is_meant(key) and key not in votes:
                     return _refusal(row.at, word, by)
     return None
+
+
+def _undecided_votes(rows: Sequence[JournalEntry]) -> set[str]:
+    """The keys of what several persons decide, or some, and of which there is no decision yet."""
+    asked = {
+        row.key
+        for row in rows
+        if isinstance(row.fact, DecisionWaiting) and row.fact.rules is not None
+    }
+    return asked - {row.key for row in rows if isinstance(row.fact, DecisionTaken)}
 
 
 def named_by(address: str | None) -> Callable[[str], bool]:
