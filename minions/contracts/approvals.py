@@ -70,7 +70,7 @@ class AskedRule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     def is_open(self) -> bool:
         """Whether anybody decides alone, whoever that is."""
         stage, rule = self.present, self.rule
-        limits = stage.deciders or self.not_by or rule.not_by_starter
+        limits = stage.deciders or rule.not_by_starter
         return not limits and stage.quorum == 1 and rule.rejections == 1
 
     def allows(self, maker: DecisionMaker | None) -> bool:

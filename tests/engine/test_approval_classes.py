@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 import pytest
 from attrs import evolve
@@ -11,14 +12,19 @@ from msgspec.structs import asdict, replace
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
-from minions.contracts.approvals import ApprovalRule, ApprovalStage, DecisionMaker
+from minions.contracts.approvals import ApprovalRule, ApprovalStage, AskedRule, DecisionMaker
 from minions.contracts.decisions import ApprovalClass, Approve, Verdict, parse_decision, word_of
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
-from minions.contracts.tools import Effect
+from minions.contracts.tools import Effect, ToolSpec
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.engine.history.approval_classes import ApprovalClasses, recorded_class
+from minions.engine.history.approval_classes import (
+    ApprovalClasses,
+    checked_class,
+    class_words,
+    recorded_class,
+)
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.control_flow import LoopSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
@@ -244,3 +250,98 @@ def test_the_text_form_holds_all_of_a_class() -> None:
     assert parse_decision(word_of(said)) == said
     with pytest.raises(ValueError, match="which calls are alike"):
         parse_decision("approve-like:abc:{")
+
+
+def waiting(**fields: object) -> DecisionWaiting:
+    """A call of `send` that waits."""
+    shown = DecisionWaiting(
+        what="approval", step_id="mail", tool="send", arguments='{"to":"ann","deep":{"n":1}}'
+    )
+    return replace(shown, **fields)
+
+
+def asked_rule(*deciders: str, quorum: int = 1, stage: int = 0, stages: int = 1) -> AskedRule:
+    one = ApprovalStage(deciders=deciders, quorum=quorum)
+    return AskedRule(rule=ApprovalRule(stages=(one,) * stages), since="", stage=stage)
+
+
+def covers(like: ApprovalClass, asked: DecisionWaiting, **changed: object) -> bool:
+    """Whether a class that was approved with the usual call covers another one.
+
+    Args:
+        changed: `shown`: the call that was approved; `spec`, `now`: those of the other call.
+    """
+    now, spec = FakeClock().now(), sender().spec
+    shown = changed.pop("shown", waiting())
+    assert isinstance(shown, DecisionWaiting)
+    stored = recorded_class(like, shown, spec, mails(ITEMS), now)
+    classes = ApprovalClasses()
+    classes.add("other", DecisionRecorded(**asdict(shown), word="approve"))
+    classes.add("first", DecisionRecorded(**asdict(shown), word="approve", like=stored))
+    later, tool = changed.pop("now", now), changed.pop("spec", spec)
+    assert isinstance(later, datetime)
+    assert isinstance(tool, ToolSpec)
+    return classes.take(asked, tool, mails(ITEMS), later) == "first"
+
+
+def test_a_class_is_bound_to_tool_rules_and_time() -> None:
+    like, now = ApprovalClass(same=("to",), expires_s=60), FakeClock().now()
+    assert covers(like, waiting())
+    assert not covers(like, waiting(), spec=sender("Sends to everybody.").spec)
+    assert not covers(like, waiting(), spec=evolve(sender().spec, effect=Effect.IDEMPOTENT))
+    assert covers(like, waiting(), now=now + timedelta(seconds=59))
+    assert not covers(like, waiting(), now=now + timedelta(seconds=60))
+    assert not covers(like, waiting(rules=(asked_rule("ann"),)))
+    ruled = waiting(rules=(asked_rule("ann"),))
+    assert covers(like, ruled, shown=ruled)
+    assert not covers(like, waiting(), shown=ruled)
+    assert not covers(like, waiting(tool="other"))
+
+
+def test_places_are_of_any_depth_and_values_of_their_type() -> None:
+    like = ApprovalClass(same=("deep.n",))
+    assert covers(like, waiting(arguments='{"deep": {"n": 1, "m": 2}}'))
+    for other in ('{"deep":{"n":true}}', '{"deep":1}', '{"deep":"n"}', "{}", "[]", "", "{"):
+        assert not covers(like, waiting(arguments=other)), other
+
+
+def test_a_count_that_was_not_used_is_given_back() -> None:
+    now, spec, recipe = FakeClock().now(), sender().spec, mails(ITEMS)
+    like = recorded_class(ApprovalClass(same=("to",), count=1), waiting(), spec, recipe, now)
+    classes = ApprovalClasses()
+    classes.add("first", DecisionRecorded(**asdict(waiting()), word="approve", like=like))
+    assert classes.take(waiting(), spec, recipe, now) == "first"
+    assert classes.take(waiting(), spec, recipe, now) is None
+    classes.give_back("first")
+    assert classes.take(waiting(), spec, recipe, now) == "first"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (asked_rule("ann"), asked_rule("bob")),
+        (asked_rule("ann", "bob", quorum=2),),
+        (asked_rule("ann", stage=1, stages=2),),
+    ],
+)
+def test_calls_that_others_approve_too_are_approved_one_by_one(
+    rules: tuple[AskedRule, ...],
+) -> None:
+    like = ApprovalClass(same=("to",), expires_s=1)
+    assert checked_class(like, waiting(rules=(asked_rule("ann"),))) == like
+    with pytest.raises(UsageError, match="others have to approve it"):
+        checked_class(like, waiting(rules=rules))
+
+
+def test_what_is_covered_is_said_in_words() -> None:
+    like = ApprovalClass(same=("args.to",), when="args.deep.n == 1", count=3, expires_s=7200)
+    assert class_words(like, waiting(words_of=["look in page"])) == (
+        "all calls of send in step 'mail' with to = \"ann\" and args.deep.n == 1, with words of "
+        "nobody but look in page, 3 at the most, for 2h, until the run ends"
+    )
+    assert class_words(ApprovalClass(same=("to", "cc")), waiting()) == (
+        "all calls of send in step 'mail' with to = \"ann\" and cc = ?, with no stranger's words, "
+        "until the run ends"
+    )
+    with pytest.raises(UsageError, match="no argument 'to'; it has: none"):
+        checked_class(ApprovalClass(same=("to",)), waiting(arguments="{}"))

@@ -48,8 +48,10 @@ def _engine(*names: str) -> tuple[str, ...]:
     return tuple(f"engine/test_{name}.py" for name in names)
 
 
-_APPROVALS: Final = _engine(
-    "approval_votes", "approval_classes", "decisions", "recorded_decisions", "tool_batch"
+_APPROVALS: Final = (
+    "contracts/test_approval_tallies.py",
+    *_engine("approval_votes", "approval_classes", "approval_reviewers", "decisions"),
+    *_engine("recorded_decisions", "tool_batch"),
 )
 _DECISIONS: Final = _engine(
     "decisions",
@@ -199,6 +201,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/approvals.py": Guard(tests=_APPROVALS),
+    "engine/calls/reviews.py": Guard(tests=_APPROVALS),
     "engine/history/approval_classes.py": Guard(tests=_APPROVALS),
     "contracts/approvals.py": Guard(tests=_APPROVALS),
     "engine/services/budget.py": Guard(tests=_LIMITS),
