@@ -202,6 +202,19 @@ async def test_another_tool_of_that_name_is_not_covered(world: World) -> None:
     assert world.sent == ["three"]
 
 
+async def test_what_was_approved_under_other_rules_covers_nothing(world: World) -> None:
+    """A-169: nor does it decide the call that was shown, in this execution or a later one."""
+    before, now = (
+        mails(ITEMS),
+        mails(ITEMS, ApprovalRule(stages=(ApprovalStage(deciders=("bob",)),))),
+    )
+    await world.run(before)
+    for decisions in ({"mail[1]": like("to")}, {}, {}):
+        result = await world.run(now, decisions)
+        assert result.status is RunStatus.NEEDS_DECISION
+    assert world.sent == []
+
+
 async def test_several_deciders_approve_single_calls(world: World) -> None:
     rule = ApprovalRule(stages=(ApprovalStage(deciders=("ann", "bob"), quorum=2),))
     recipe = mails(ITEMS, rule)

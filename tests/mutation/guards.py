@@ -50,8 +50,8 @@ def _engine(*names: str) -> tuple[str, ...]:
 
 _APPROVALS: Final = (
     "contracts/test_approval_tallies.py",
-    *_engine("approval_votes", "approval_classes", "approval_reviewers", "decisions"),
-    *_engine("recorded_decisions", "tool_batch"),
+    *_engine("approval_votes", "approval_classes", "approval_reviewers", "approval_deciders"),
+    *_engine("decisions", "recorded_decisions", "tool_batch"),
 )
 _DECISIONS: Final = _engine(
     "decisions",

@@ -40,7 +40,7 @@ from minions.engine.calls.reviews import review_call
 from minions.engine.context.step_view import StepView
 from minions.engine.history.approval_classes import recorded_class
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.replay import is_same_question
+from minions.engine.history.replay import definitions_of, is_same_question
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import CallRule
 
@@ -207,6 +207,8 @@ async def _record_classes(view: StepView, asked: DecisionWaiting) -> None:
             continue
         if (known.tool, known.step_id) != (asked.tool, asked.step_id):
             continue
+        if definitions_of(known) != definitions_of(asked):
+            continue  # others decide it now
         if known.rules is None:
             await _record(view, key, known, said)
             continue

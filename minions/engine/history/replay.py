@@ -479,10 +479,11 @@ def is_same_question(known: Fact | UnreadableFact, fact: DecisionWaiting) -> boo
     """Whether it is the same call under the same rules, however far those came."""
     if not isinstance(known, DecisionWaiting) or known.digest != fact.digest:
         return False
-    return _definitions(known) == _definitions(fact)
+    return definitions_of(known) == definitions_of(fact)
 
 
-def _definitions(fact: DecisionWaiting) -> tuple[object, ...]:
+def definitions_of(fact: DecisionWaiting) -> tuple[object, ...]:
+    """The rules of who decides, however far those came."""
     return tuple((each.rule, each.not_by) for each in fact.rules or ())
 
 
