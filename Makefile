@@ -82,7 +82,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 # The locks hold versions and hashes for every platform and no address, so that any index serves. `requirements.lock` is what production installs, with the versions that
 # were tested; of it is left out what a dependency wants for parts that are not used (release/not-installed.txt), which is why it is installed with --no-deps.
 COMPILE := $(RELEASE)/bin/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header
-EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --extra sign
+EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --extra sign --extra encrypt
 lock: $(RELEASE_READY)  ## Choose new versions for all locks.
 	$(COMPILE) pyproject.toml --group dev $(EXTRAS) --extra lsp -o requirements-dev.lock
 	$(COMPILE) pyproject.toml $(EXTRAS) --constraint requirements-dev.lock --excludes release/not-installed.txt -o requirements.lock

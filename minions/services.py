@@ -11,6 +11,7 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
+    from minions.adapters.stores.body_cipher import BodyCipher, JournalKey
     from minions.adapters.stores.postgres_journal import PostgresJournal
     from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics, OpenTelemetryTracer
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "BodyCipher",
     "BudgetPeriod",
     "BudgetRule",
     "BudgetSpender",
@@ -76,6 +78,7 @@ __all__ = [
     "Journal",
     "JournalEntry",
     "JournalError",
+    "JournalKey",
     "Lease",
     "LeaseHeldError",
     "LocalFileRestorer",
@@ -118,6 +121,7 @@ _HOMES: Final = {
         "RollbackReport",
         "RolledBackFile",
     ),
+    "minions.adapters.stores.body_cipher": ("BodyCipher", "JournalKey"),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
     "minions.adapters.telemetry.open_telemetry": (
         "OpenTelemetryMetrics",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 import re
@@ -12,6 +13,7 @@ from attrs import field, frozen
 
 from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.stores.body_cipher import BodyCipher, JournalKey
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.contracts.border_names import is_border_words
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelCapabilities
@@ -440,3 +442,10 @@ def border_in(messages: Iterable[Message]) -> str:
     found = re.search(r"data-\w+", text)
     assert found is not None
     return found[0]
+
+
+def body_cipher(*key_ids: str) -> BodyCipher:
+    """A cipher with these keys; the same id is the same key each time."""
+    return BodyCipher(
+        [JournalKey(each, hashlib.sha256(each.encode()).digest()) for each in key_ids or ("k1",)]
+    )

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from builders import draft_of, result_of
+from builders import body_cipher, draft_of, result_of
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
+from minions.adapters.stores.sealed_stores import SealedState
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
@@ -30,13 +31,15 @@ SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key
 MIGRATIONS = bundled_migrations()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "sealed sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore]:
     made: StateStore = MemoryState()
     if request.param == "sqlite":
         made = SqliteState(tmp_path / "s.db")
     elif request.param == "postgres":
         made = PostgresState(request.getfixturevalue("postgres_url"))
+    elif request.param == "sealed sqlite":
+        made = SealedState(SqliteState(tmp_path / "s.db"), body_cipher())
     yield made
     await made.aclose()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from builders import body_cipher
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.facts import StepFinished
@@ -34,21 +35,22 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "sealed sqlite", "sealed postgres"])
 async def opening(
     request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
 ) -> AsyncIterator[Open]:
     """Each call opens the same store, as another process would; memory is one object."""
+    cipher = body_cipher() if request.param.startswith("sealed") else None
     made: list[Journal] = []
 
     def make() -> Journal:
-        if request.param == "memory":
+        if (kind := request.param.removeprefix("sealed ")) == "memory":
             made.append(made[0] if made else MemoryJournal(clock))
-        elif request.param == "sqlite":
-            made.append(SqliteJournal(tmp_path / "journal.db", clock))
+        elif kind == "sqlite":
+            made.append(SqliteJournal(tmp_path / "journal.db", clock, cipher=cipher))
         else:
             url = request.getfixturevalue("postgres_url")
-            made.append(PostgresJournal(url, clock, lease_clock=clock))
+            made.append(PostgresJournal(url, clock, lease_clock=clock, cipher=cipher))
         return made[-1]
 
     yield make

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 from psycopg.rows import TupleRow
 
-from builders import draft_of
+from builders import body_cipher, draft_of
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.postgres_database import bundled_migrations as postgres_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal
@@ -62,15 +62,18 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "sealed sqlite", "sealed postgres"])
 async def journal(
     request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
 ) -> AsyncIterator[Journal]:
+    cipher = body_cipher() if request.param.startswith("sealed") else None
     made: Journal = MemoryJournal(clock)
-    if request.param == "sqlite":
-        made = SqliteJournal(tmp_path / "journal.db", clock)
-    elif request.param == "postgres":
-        made = PostgresJournal(request.getfixturevalue("postgres_url"), clock, lease_clock=clock)
+    if (kind := request.param.removeprefix("sealed ")) == "sqlite":
+        made = SqliteJournal(tmp_path / "journal.db", clock, cipher=cipher)
+    elif kind == "postgres":
+        made = PostgresJournal(
+            request.getfixturevalue("postgres_url"), clock, lease_clock=clock, cipher=cipher
+        )
     yield made
     await made.aclose()
 
@@ -622,7 +625,7 @@ async def test_what_an_older_program_adds_is_seen(tmp_path: Path, clock: FakeClo
     await store(journal, "s", "r", begun())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "minions.adapters.stores.sqlite_rows.Known.keep", lambda known, db, entry: None
+            "minions.adapters.stores.sqlite_rows.Known.keep", lambda known, db, entry, cipher: None
         )
         await store(journal, "s", "r", ended())
         await store(journal, "s2", "r2", begun(), ended("failed"))

@@ -197,6 +197,7 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
         for extra in (
             *(
                 "dbos",
+                "encrypt",
                 "litellm",
                 "local",
                 "lsp",

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from msgspec.structs import replace
 
 from minions.adapters.stores import postgres_rows
+from minions.adapters.stores.body_cipher import BodyCipher, entry_names
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
 from minions.adapters.stores.postgres_leases import Heads, fenced_error
@@ -50,9 +51,23 @@ def new_entry(lease: Lease, draft: EntryDraft, now: datetime) -> JournalEntry:
     )
 
 
-def stored_body(draft: EntryDraft | JournalEntry) -> bytes:
-    """The body as it is stored: in the row, or as a blob if it is large."""
-    return body_text(draft).encode("utf-8", "surrogatepass")
+def stored_body(
+    draft: EntryDraft | JournalEntry,
+    session_id: str,
+    run_id: str,
+    generation: int,
+    cipher: BodyCipher | None,
+) -> bytes:
+    """The body as it is stored in the row.
+
+    Args:
+        cipher: Encrypts it, bound to the session, run and generation; None: it is stored as it is.
+    """
+    text = body_text(draft)
+    if cipher is not None:
+        names = entry_names(session_id, run_id, generation, draft.key, draft.kind, draft.state)
+        text = cipher.seal(text, *names)
+    return text.encode("utf-8", "surrogatepass")
 
 
 async def _append_singly(attempt: Attempt, append: Append) -> JournalEntry:
@@ -151,7 +166,7 @@ async def _append_with_rows(
     values = [
         after.value, head.position, entry.session_id, entry.epoch, entry.run_id,
         entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
-        entry.state, append.body, entry.epoch, entry.at, *known.after(placed),
+        entry.state, append.body, entry.epoch, entry.at, *known.after(placed, append.cipher),
     ]  # fmt: skip
     return await db.execute(_APPEND_LISTED if waits else _APPEND_UNLOCKED, values, binary=True)
 
@@ -309,18 +324,28 @@ def _integer(number: int) -> int:
     return max(min(number, _LARGEST_INTEGER), -_LARGEST_INTEGER)
 
 
-async def read_entries(db: Connection, query: EntriesQuery) -> Sequence[JournalEntry]:
-    """The entries that a query finds, oldest or newest first as it says."""
+async def read_entries(
+    db: Connection, query: EntriesQuery, cipher: BodyCipher | None
+) -> Sequence[JournalEntry]:
+    """The entries that a query finds, oldest or newest first as it says.
+
+    Args:
+        cipher: Decrypts them; None: there is no key.
+    Raises:
+        JournalError: `journal-key-missing`, `journal-key-wrong`.
+    """
     found = await db.execute(query.sql.encode(), query.parameters, binary=True)
     rows = await found.fetchall()
-    return [_entry(row) for row in rows]
+    return [_entry(row, cipher) for row in rows]
 
 
 _Row = tuple[str, int, str, int, str, str, str, bytes, int, datetime]
 
 
-def _entry(row: _Row) -> JournalEntry:
+def _entry(row: _Row, cipher: BodyCipher | None) -> JournalEntry:
     session_id, position, run_id, generation, key, kind, state, body, epoch, at = row
+    if cipher is not None:
+        body = cipher.open(body, *entry_names(session_id, run_id, generation, key, kind, state))
     return JournalEntry(
         session_id=session_id,
         position=position,
@@ -346,11 +371,17 @@ class Append:
     body: bytes
     heads: Heads = field(eq=False, repr=False)
     """The ends of the chains that its journal object knows."""
+    cipher: BodyCipher | None = field(default=None, eq=False, repr=False)
+    """Encrypts the words of rows."""
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows of lists are stored with it, and not made of it later."""
-        return self.entry.kind in LISTED and not folds_later(self.lease)
+        """Whether rows of lists are stored with it, and not made of it later, for which somebody
+        who only lists would need the key.
+        """
+        if self.entry.kind not in LISTED:
+            return False
+        return self.cipher is not None or not folds_later(self.lease)
 
     def head_after(self, head: ChainHead) -> ChainHead:
         """The end of the chain once it is stored behind `head`."""

@@ -8,11 +8,20 @@ import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import frozen
 
 from minions.adapters.stores import postgres_rows
+from minions.adapters.stores.body_cipher import (
+    BodyCipher,
+    entry_names,
+    is_sealed,
+    is_sealed_blob,
+    key_missing,
+    suppress_lost_keys,
+)
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_entries import (
@@ -44,7 +53,7 @@ from minions.adapters.stores.postgres_leases import (
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_queries import Part, RowLookups
-from minions.adapters.stores.stored_rows import PendingRows
+from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
@@ -98,6 +107,7 @@ class PostgresJournal(RowLookups):
         reconnect_within_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
         migrations: Mapping[str, str] | None = None,
+        cipher: BodyCipher | None = None,
     ) -> None:
         """No I/O here, and psycopg is not loaded.
 
@@ -109,8 +119,10 @@ class PostgresJournal(RowLookups):
             statement_timeout_s: How long a call may wait for other workers.
             reconnect_within_s: How long a server that went away may take to come back.
             migrations: SQL by name, oldest first; None: those of this package.
+            cipher: Encrypts the words of runs; None: they are stored as they are.
         """
         self.url = url
+        self.cipher = cipher
         self._clock = clock
         self._lease_clock = lease_clock
         self._link = PostgresLink(
@@ -173,12 +185,15 @@ class PostgresJournal(RowLookups):
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; facts that come together share a statement."""
         entry = new_entry(lease, draft, self._clock.now())
-        body = stored_body(draft)
-        stored = await self._appends.call(Append(lease, entry, body, self._heads))
+        body = stored_body(draft, lease.session_id, lease.run_id, lease.generation, self.cipher)
+        append = Append(lease, entry, body, self._heads, self.cipher)
+        stored = await self._appends.call(append)
         self._waiting.tell(stored.session_id, stored.position)
         if self._pending_rows.is_due(lease, draft):
             with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
-                await self._link.run(lambda attempt: fold_damaged_rows(attempt.connection))
+                await self._link.run(
+                    lambda attempt: fold_damaged_rows(attempt.connection, self.cipher)
+                )
         return stored
 
     async def entries(
@@ -197,7 +212,9 @@ class PostgresJournal(RowLookups):
         query = entries_query(
             session_id, run_id, after, until, kinds, limit, newest_first=newest_first
         )
-        found = await self._link.run(lambda attempt: read_entries(attempt.connection, query))
+        found = await self._link.run(
+            lambda attempt: read_entries(attempt.connection, query, self.cipher)
+        )
         if not with_damaged:
             refuse_damaged(found, without_password(self._link.url))
         return found
@@ -205,7 +222,8 @@ class PostgresJournal(RowLookups):
     async def _runs_page(
         self, wanted: RunFilter, after: RunRow | None, part: Part
     ) -> Sequence[RunRow]:
-        return await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
+        rows = await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
+        return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
 
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
@@ -219,18 +237,26 @@ class PostgresJournal(RowLookups):
     async def _sessions_page(
         self, wanted: SessionFilter, after: SessionRow | None, part: Part
     ) -> Sequence[SessionRow]:
-        return await self._looked_up(
-            lambda db: postgres_rows.sessions_page(db, wanted, after, part)
+        rows = await self._looked_up(
+            lambda db: postgres_rows.sessions_page(db, wanted, after, part, self.cipher)
         )
+        return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
 
     async def _count_sessions(self, wanted: SessionFilter) -> int:
-        return await self._looked_up(lambda db: postgres_rows.count_sessions(db, wanted))
+        return await self._looked_up(
+            lambda db: postgres_rows.count_sessions(db, wanted, self.cipher)
+        )
 
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
-        """In rows that are right: those that may not be are made anew first."""
+        """In rows that are right: those that may not be are made anew first, unless that needs a
+        key that is not here: then they are shown as they are.
+        """
         for _ in range(2):
-            while await self._link.run(lambda attempt: fold_damaged_rows(attempt.connection)):
-                pass
+            with suppress_lost_keys():
+                while await self._link.run(
+                    lambda attempt: fold_damaged_rows(attempt.connection, self.cipher)
+                ):
+                    pass
             try:
                 return await self._link.run(lambda attempt: look(attempt.connection))
             except postgres_rows.DamagedRowsError:
@@ -252,9 +278,10 @@ class PostgresJournal(RowLookups):
         """In one transaction."""
         if (why := bad_entries(session_id, entries)) is not None:
             raise why
-        bodies = [stored_body(entry) for entry in entries]
+        bodies = stored_bodies(entries, self.cipher)
+        now = self._lease_now()
         await self._link.run(
-            lambda attempt: adopt_entries(attempt, session_id, entries, bodies, self._lease_now())
+            lambda attempt: adopt_entries(attempt, session_id, entries, bodies, now, self.cipher)
         )
         self._waiting.tell(session_id, len(entries))
 
@@ -263,6 +290,26 @@ class PostgresJournal(RowLookups):
         return await self._link.run(
             lambda attempt: remove_session(attempt.connection, session_id, self._lease_now())
         )
+
+    async def rewrite_session(self, session_id: str) -> int:
+        """In one transaction."""
+        if (cipher := self.cipher) is None:
+            return 0
+        return await self._link.run(
+            lambda attempt: rewrite_session(
+                attempt.connection, session_id, self._lease_now(), cipher
+            )
+        )
+
+    async def rewrite_blobs(self) -> int:
+        """One at a time."""
+        if (cipher := self.cipher) is None:
+            return 0
+        names = await self._link.run(lambda attempt: old_blobs(attempt.connection, cipher))
+        for name in names:
+            rewrite = partial(rewrite_blob, name=name, cipher=cipher, now=self._lease_now())
+            await self._link.run(rewrite)
+        return len(names)
 
     async def stored_chain(self, session_id: str) -> StoredChain:
         """Read in one statement."""
@@ -279,14 +326,20 @@ class PostgresJournal(RowLookups):
 
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
-        digest = hashlib.sha256(data).hexdigest()
-        packed = zlib.compress(data, _FAST_COMPRESSION)
-        await self._blobs.call(PackedBlob(digest, packed, self._lease_now()))
+        digest = name = hashlib.sha256(data).hexdigest()
+        if self.cipher is None:
+            packed = zlib.compress(data, _FAST_COMPRESSION)
+        else:
+            name = self.cipher.name_of(digest)
+            packed = self.cipher.seal_blob(data, name)
+        await self._blobs.call(PackedBlob(name, packed, self._lease_now()))
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        data = await self._link.run(lambda attempt: get_blob(attempt.connection, digest))
+        data = await self._link.run(
+            lambda attempt: get_blob(attempt.connection, digest, self.cipher)
+        )
         if data is None:
             raise NotFoundError(
                 f"{without_password(self.url)} holds no blob {digest!r}.", code="unknown-blob"
@@ -297,7 +350,9 @@ class PostgresJournal(RowLookups):
         """All bodies are read, by and by; nobody is kept from writing meanwhile."""
         now = self._lease_now()
         return await self._link.run(
-            lambda attempt: collect_blobs(attempt.connection, now, spare_s, dry_run=dry_run)
+            lambda attempt: collect_blobs(
+                attempt.connection, now, spare_s, self.cipher, dry_run=dry_run
+            )
         )
 
     async def aclose(self) -> None:
@@ -433,22 +488,58 @@ BLOBS: Final = CallKind(
 )
 
 
-async def get_blob(db: Connection, digest: str) -> bytes | None:
-    """The packed bytes of a blob; None: there is none."""
+async def get_blob(db: Connection, digest: str, cipher: BodyCipher | None) -> bytes | None:
+    """The bytes of a blob; None: there is none."""
+    names = [digest] if cipher is None else [*cipher.names_of(digest), digest]
     found = await db.execute(
-        "SELECT data FROM minions.blobs WHERE digest = %s", [digest], binary=True
+        "SELECT digest, data FROM minions.blobs WHERE digest = ANY(%s)", [names], binary=True
     )
-    row = await found.fetchone()
-    if row is None:
-        return None
+    rows: dict[str, bytes] = dict(await found.fetchall())
+    name = next((each for each in names if each in rows), None)
+    return None if name is None else _unpacked(name, rows[name], cipher)
+
+
+def _unpacked(name: str, data: bytes, cipher: BodyCipher | None) -> bytes:
+    if is_sealed_blob(data):
+        if cipher is None:
+            raise key_missing(data)
+        return cipher.open_blob(data, name)
     try:
-        return zlib.decompress(row[0])
+        return zlib.decompress(data)
     except zlib.error as error:
-        raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
+        raise DamageError(f"the blob {name} cannot be unpacked ({error})") from error
+
+
+async def old_blobs(db: Connection, cipher: BodyCipher) -> list[str]:
+    """The names of blobs that are not encrypted under the first key."""
+    found = await db.execute("SELECT digest, substr(data, 1, 100) FROM minions.blobs", binary=True)
+    return [name for name, start in await found.fetchall() if not cipher.is_current(start)]
+
+
+async def rewrite_blob(
+    attempt: Attempt, name: str, cipher: BodyCipher, now: datetime | None
+) -> None:
+    """Store a blob under the first key in place of the one under the old name."""
+    db = attempt.connection
+    async with db.transaction():
+        found = await db.execute(
+            "SELECT data FROM minions.blobs WHERE digest = %s FOR UPDATE", [name], binary=True
+        )
+        if (row := await found.fetchone()) is None:
+            return
+        data = _unpacked(name, row[0], cipher)
+        new = cipher.name_of(hashlib.sha256(data).hexdigest())
+        await _put_together(db, [PackedBlob(new, cipher.seal_blob(data, new), now)])
+        await db.execute("DELETE FROM minions.blobs WHERE digest = %s", [name])
 
 
 async def collect_blobs(
-    db: Connection, now: datetime | None, spare_s: float, *, dry_run: bool
+    db: Connection,
+    now: datetime | None,
+    spare_s: float,
+    cipher: BodyCipher | None,
+    *,
+    dry_run: bool,
 ) -> BlobCollection:
     """The young ones are left out twice: one may be put again while the bodies are read."""
     old = "put_at <= coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)"
@@ -457,7 +548,7 @@ async def collect_blobs(
         [now, spare_s],
     )
     sizes: dict[str, int] = dict(await found.fetchall())
-    named = await _find_named(db) if sizes else set()
+    named = await _find_named(db, cipher) if sizes else set()
     useless = {digest: size for digest, size in sizes.items() if digest not in named}
     if useless and not dry_run:
         locked = (
@@ -470,17 +561,30 @@ async def collect_blobs(
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
 
-async def _find_named(db: Connection) -> set[str]:
+async def _find_named(db: Connection, cipher: BodyCipher | None) -> set[str]:
+    """What any body or blob names.
+
+    Raises:
+        JournalError: `journal-key-missing`; one of them is encrypted.
+    """
     named: set[str] = set()
     rest: set[str] = set()
     async with db.transaction(), db.cursor("bodies", binary=True) as cursor:
-        await cursor.execute("SELECT body FROM minions.entries")
-        async for (body,) in cursor:
+        await cursor.execute(
+            "SELECT body, session_id, run_id, generation, key, kind, state FROM minions.entries"
+        )
+        async for body, *names in cursor:
+            if is_sealed(body):
+                if cipher is None:
+                    raise key_missing(body)
+                body = cipher.open(body, *entry_names(*names))  # noqa: PLW2901  # in clear
             rest |= digests_in(body)
     while rest:
         named |= rest
-        found = [await get_blob(db, digest) for digest in rest]
+        found = [await get_blob(db, digest, cipher) for digest in rest]
         rest = digests_in(*(data for data in found if data is not None)) - named
+    if cipher is not None:
+        named.update(*(cipher.names_of(digest) for digest in named))
     return named
 
 
@@ -503,6 +607,7 @@ async def adopt_entries(
     entries: Sequence[JournalEntry],
     bodies: Sequence[bytes],
     now: datetime | None,
+    cipher: BodyCipher | None,
 ) -> None:
     """Import the entries of a session, as `Journal.adopt` says."""
     db = attempt.connection
@@ -522,7 +627,7 @@ async def adopt_entries(
             "chain = excluded.chain",
             [session_id, last.run_id, last.epoch, last.generation, len(entries), value],
         )
-        await postgres_rows.make_anew(db, [session_id], entries)
+        await postgres_rows.make_anew(db, [session_id], entries, cipher)
         await db.execute(
             "SELECT pg_notify('minions_facts', %s || ' ' || %s)", [str(len(entries)), session_id]
         )
@@ -589,11 +694,44 @@ async def remove_session(db: Connection, session_id: str, now: datetime | None) 
             "WHERE session_id = %s",
             [session_id],
         )
-        await postgres_rows.make_anew(db, [session_id], ())
+        await postgres_rows.make_anew(db, [session_id], (), None)
     return removed.rowcount > 0
 
 
-async def fold_damaged_rows(db: Connection) -> bool:
+def stored_bodies(entries: Sequence[JournalEntry], cipher: BodyCipher | None) -> list[bytes]:
+    """The bodies of entries as they are stored."""
+    return [
+        stored_body(each, each.session_id, each.run_id, each.generation, cipher) for each in entries
+    ]
+
+
+async def rewrite_session(
+    db: Connection, session_id: str, now: datetime | None, cipher: BodyCipher
+) -> int:
+    """Store the entries of a session again, as `Journal.rewrite_session` says."""
+    async with db.transaction():
+        await _lock_lease(db, session_id, now)
+        found = await db.execute(
+            "SELECT substr(body, 1, 100) FROM minions.entries WHERE session_id = %s",
+            [session_id],
+            binary=True,
+        )
+        if all(cipher.is_current(start) for (start,) in await found.fetchall()):
+            return 0
+        entries = await read_entries(db, entries_query(session_id, None, 0), cipher)
+        refuse_damaged(entries)
+        bodies = stored_bodies(entries, cipher)
+        await db.execute("DELETE FROM minions.entries WHERE session_id = %s", [session_id])
+        value = await _insert_as_they_were(db, entries, bodies)
+        await db.execute(
+            "UPDATE minions.leases SET last_position = %s, chain = %s WHERE session_id = %s",
+            [len(entries), value, session_id],
+        )
+        await postgres_rows.make_anew(db, [session_id], entries, cipher)
+    return len(entries)
+
+
+async def fold_damaged_rows(db: Connection, cipher: BodyCipher | None) -> bool:
     """Make the rows of some sessions anew that somebody changed; whether there were any."""
     if not await postgres_rows.changed_sessions(db):
         return False
@@ -605,7 +743,7 @@ async def fold_damaged_rows(db: Connection) -> bool:
             [ids],
         )
         await postgres_rows.make_anew(
-            db, ids, await read_entries(db, EntriesQuery(LISTED_OF, [ids]))
+            db, ids, await read_entries(db, EntriesQuery(LISTED_OF, [ids]), cipher), cipher
         )
     return True
 

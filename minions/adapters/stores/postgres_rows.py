@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
     RUN_COLUMNS,
     SESSION_COLUMNS,
@@ -23,6 +24,7 @@ from minions.adapters.stores.row_queries import (
     spent_question,
 )
 from minions.adapters.stores.stored_rows import (
+    name_key,
     project_key,
     rest_of_run,
     rest_of_session,
@@ -69,13 +71,13 @@ class KnownRows(NamedTuple):
     rest: str | None
     """Of the session's row, as it is stored."""
 
-    def after(self, entry: JournalEntry) -> list[object]:
+    def after(self, entry: JournalEntry, cipher: BodyCipher | None) -> list[object]:
         """The values for `KEEP_ROWS`."""
         run, session = run_row_after(self.run, entry), session_row_after(self.session, entry)
         return [
-            *([None] * _OF_RUN if run is None else _run_values(run)),
+            *([None] * _OF_RUN if run is None else _run_values(run, cipher)),
             run is not None,
-            *([None] * _OF_SESSION if session is None else _session_values(session)),
+            *([None] * _OF_SESSION if session is None else _session_values(session, cipher)),
             session is not None,
             None if self.session is None else self.session.last_position,
             self.rest,
@@ -133,24 +135,27 @@ _KNOWN: Final = (
 ).encode()
 
 
-def _run_values(row: RunRow) -> list[object]:
+def _run_values(row: RunRow, cipher: BodyCipher | None) -> list[object]:
     return [
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        row.started_at, rest_of_run(row), user_key(row), project_key(row), row.day, *row.spent,
-        *row.day_spent, None if row.schedule is row.token else started_key(row),
+        row.started_at, rest_of_run(row, cipher), user_key(row), project_key(row), row.day,
+        *row.spent, *row.day_spent, None if row.schedule is row.token else started_key(row),
     ]  # fmt: skip
 
 
-def _session_values(row: SessionRow) -> list[object]:
+def _session_values(row: SessionRow, cipher: BodyCipher | None) -> list[object]:
     return [
-        row.session_id, None if row.name is None else search_key(row.name),
+        row.session_id, name_key(row, cipher),
         None if row.parent is None else search_key(row.parent), row.updated_at,
-        row.last_position, user_key(row), project_key(row), rest_of_session(row),
+        row.last_position, user_key(row), project_key(row), rest_of_session(row, cipher),
     ]  # fmt: skip
 
 
 async def make_anew(
-    db: Connection, session_ids: Collection[str], entries: Iterable[JournalEntry]
+    db: Connection,
+    session_ids: Collection[str],
+    entries: Iterable[JournalEntry],
+    cipher: BodyCipher | None,
 ) -> None:
     """The rows of these sessions.
 
@@ -163,8 +168,8 @@ async def make_anew(
         # A plan that was made while the tables were empty would read all of them.
         await db.execute(sql.encode(), [ids], prepare=False)
     for statement, values in (
-        (_PUT_RUNS, [_run_values(row) for row in rows.runs.values()]),
-        (_PUT_SESSIONS, [_session_values(row) for row in rows.sessions.values()]),
+        (_PUT_RUNS, [_run_values(row, cipher) for row in rows.runs.values()]),
+        (_PUT_SESSIONS, [_session_values(row, cipher) for row in rows.sessions.values()]),
     ):
         if values:  # in one statement, column by column
             await db.execute(statement, [list(column) for column in zip(*values, strict=True)])
@@ -263,14 +268,18 @@ async def runs_page(
 
 
 async def sessions_page(
-    db: Connection, wanted: SessionFilter, after: SessionRow | None, part: Part
+    db: Connection,
+    wanted: SessionFilter,
+    after: SessionRow | None,
+    part: Part,
+    cipher: BodyCipher | None,
 ) -> list[SessionRow]:
     """Sessions that fit, but for their text.
 
     Raises:
         DamagedRowsError: A row holds what was never written to it.
     """
-    question = sessions_question(_DIALECT, wanted, after, part)
+    question = sessions_question(_DIALECT, wanted, after, part, cipher)
     return [_session(row) for row in await _rows(db, question)]
 
 
@@ -294,9 +303,9 @@ async def spent(db: Connection, spender: Spender, without: Collection[str]) -> S
     return found
 
 
-async def count_sessions(db: Connection, wanted: SessionFilter) -> int:
+async def count_sessions(db: Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:
     """How many fit, but for their text."""
-    return await _number(db, sessions_question(_DIALECT, wanted, None, None))
+    return await _number(db, sessions_question(_DIALECT, wanted, None, None, cipher))
 
 
 async def _rows(db: Connection, question: Question) -> list[tuple[object, ...]]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from minions.adapters.stores.stored_rows import found_by_text, search_key, started_by
+from minions.adapters.stores.body_cipher import BodyCipher
+from minions.adapters.stores.stored_rows import found_by_text, name_keys, search_key, started_by
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import (
@@ -234,7 +235,11 @@ def _has_status(where: _Where, wanted: RunFilter) -> None:
 
 
 def sessions_question(
-    dialect: Dialect, wanted: SessionFilter, after: SessionRow | None, part: Part | None
+    dialect: Dialect,
+    wanted: SessionFilter,
+    after: SessionRow | None,
+    part: Part | None,
+    cipher: BodyCipher | None = None,
 ) -> Question:
     """Sessions that fit, but for their text; or how many they are."""
     where = _Where(dialect)
@@ -245,10 +250,15 @@ def sessions_question(
     if wanted.id_start is not None:
         where.begins("session_id", wanted.id_start)
         is_few = True
-    for column, value in (("name", wanted.name), ("parent", wanted.parent)):
-        if value is not None:
-            where.add(f"{column} = {{}}", search_key(value))
-            is_few = True
+    if wanted.name is not None:
+        if cipher is None:
+            where.add("name = {}", search_key(wanted.name))
+        else:
+            where.one_of("name", name_keys(wanted.name, cipher))
+        is_few = True
+    if wanted.parent is not None:
+        where.add("parent = {}", search_key(wanted.parent))
+        is_few = True
     if wanted.user is not None:
         where.add("user_name = {}", search_key(wanted.user))
     if wanted.project is not None:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,13 @@ from typing import Final
 from msgspec import Struct
 
 from minions.adapters.stores import sqlite_rows
+from minions.adapters.stores.body_cipher import (
+    BodyCipher,
+    entry_names,
+    is_sealed,
+    is_sealed_blob,
+    key_missing,
+)
 from minions.adapters.stores.sqlite_database import is_busy, readable_rows, some_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.sqlite_leases import (
@@ -55,13 +62,21 @@ class StoredBody(Struct, frozen=True):
     """The blob that `digest` is of, compressed."""
 
 
-def stored_body(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> StoredBody:
+def stored_body(
+    draft: EntryDraft | JournalEntry,
+    *,
+    in_parts: bool = False,
+    seal: Callable[[str], str] | None = None,
+) -> StoredBody:
     """The body as it is stored: in the row, or as a blob if it is large.
 
     Args:
         in_parts: In a thread beside an event loop, which goes on.
+        seal: Encrypts it; None: it is stored as it is.
     """
     text = body_text(draft, in_parts=in_parts)
+    if seal is not None:
+        text = seal(text)
     # A larger one is a blob, so that reading the rows beside it stays quick.
     if len(text) * 4 <= LARGEST_INLINE_BODY and text.isascii():
         return StoredBody(text)
@@ -87,10 +102,16 @@ def append_entries(
     bodies: Sequence[StoredBody],
     now: datetime,
     heads: Heads,
+    cipher: BodyCipher | None,
 ) -> Sequence[JournalEntry]:
-    """Store entries under a lease, all of them or none, as `Journal.append_all` says."""
+    """Store entries under a lease, all of them or none, as `Journal.append_all` says.
+
+    Args:
+        cipher: Encrypts the words of rows; these are not left to a later fold, for which somebody
+            who only lists would need the key.
+    """
     session_id = lease.session_id
-    if folds_later(lease) or not any(draft.kind in LISTED for draft in drafts):
+    if (cipher is None and folds_later(lease)) or not any(draft.kind in LISTED for draft in drafts):
         head = heads[session_id] if session_id in heads else None  # noqa: SIM401  # a call less
         if head is not None and head.epoch == lease.epoch:
             stored = _append_at_once(db, lease, drafts, bodies, now, head, heads)
@@ -118,7 +139,7 @@ def append_entries(
             if draft.kind in LISTED:
                 known = sqlite_rows.known(db, session_id, lease.run_id)
                 sqlite_rows.mark_unseen(db, session_id)
-                known.keep(db, entry)
+                known.keep(db, entry, cipher)
             value = insert_entry(db, entry, body, now, head.value)
             head = ChainHead(lease.epoch, entry.position, value)
             entries.append(entry)
@@ -312,18 +333,27 @@ _Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes 
 
 
 def read_entries(
-    db: sqlite3.Connection, query: EntriesQuery, *, in_parts: bool = False
+    db: sqlite3.Connection,
+    query: EntriesQuery,
+    cipher: BodyCipher | None,
+    *,
+    in_parts: bool = False,
 ) -> list[JournalEntry]:
     """The entries that a query finds, oldest or newest first as it says.
 
     Args:
+        cipher: Decrypts them; None: there is no key.
         in_parts: In a thread beside an event loop, which goes on.
+    Raises:
+        JournalError: `journal-key-missing`, `journal-key-wrong`.
     """
     rows = readable_rows(db, query.sql, query.parameters)
-    return [_entry(row, in_parts=in_parts) for row in rows]
+    return [_entry(row, cipher, in_parts=in_parts) for row in rows]
 
 
-def read_few_entries(db: sqlite3.Connection, query: EntriesQuery) -> list[JournalEntry] | None:
+def read_few_entries(
+    db: sqlite3.Connection, query: EntriesQuery, cipher: BodyCipher | None
+) -> list[JournalEntry] | None:
     """As above; None: they are more than are read at once."""
     rows = some_rows(db, query.sql, query.parameters, _MOST_ROWS, _MOST_BYTES)
     if rows is None:
@@ -331,7 +361,7 @@ def read_few_entries(db: sqlite3.Connection, query: EntriesQuery) -> list[Journa
     blobs = [row[9] for row in rows if row[8] is not None]
     if len(blobs) > _MOST_BLOBS or any(unpacks_to_more(each, _MOST_BYTES) for each in blobs):
         return None
-    return [_entry(row) for row in rows]
+    return [_entry(row, cipher) for row in rows]
 
 
 _COLUMNS: Final = (
@@ -342,7 +372,7 @@ _COLUMNS: Final = (
 _KINDS: Final = tuple(kind for _, kind in _COLUMNS)
 
 
-def _entry(row: _Row, *, in_parts: bool = False) -> JournalEntry:
+def _entry(row: _Row, cipher: BodyCipher | None, *, in_parts: bool = False) -> JournalEntry:
     if tuple(map(type, row[:7])) != _KINDS or type(row[10]) is not int:
         return _odd_entry(row)
     (
@@ -352,6 +382,9 @@ def _entry(row: _Row, *, in_parts: bool = False) -> JournalEntry:
     fact: Fact | UnreadableFact
     try:
         stored = body if digest is None else decompressed(data, digest)
+        if cipher is not None and stored is not None:
+            names = entry_names(session_id, run_id, generation, key, kind, state)
+            stored = cipher.open(stored, *names)
         fact, time = read_fact(kind, state, stored or b"", in_parts=in_parts), as_time(at)
     except DamageError as error:
         fact, time = UnreadableFact(kind=kind, state=state, problem=str(error)), EPOCH
@@ -490,29 +523,49 @@ def put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: int) -> None
         )
 
 
-def useless_blobs(db: sqlite3.Connection, latest: int) -> Mapping[str, int]:
-    """Each with its size, in one state of the database."""
+def useless_blobs(
+    db: sqlite3.Connection, latest: int, cipher: BodyCipher | None
+) -> Mapping[str, int]:
+    """Each with its size, in one state of the database.
+
+    Raises:
+        JournalError: `journal-key-missing`; what names a blob is encrypted.
+    """
     db.execute("BEGIN")
     try:
         named = set[str]()
-        rest = _named_by_entries(db)
+        rest = _named_by_entries(db, cipher)
         while rest:
             named |= rest
-            found = (get_blob(db, digest) for digest in rest)
+            found = (get_blob(db, digest, cipher) for digest in rest)
             rest = digests_in(*(data for data in found if data is not None)) - named
+        if cipher is not None:
+            named.update(*(cipher.names_of(digest) for digest in named))
         old = db.execute("SELECT digest, length(data) FROM blobs WHERE put_at <= ?", (latest,))
         return {digest: size for digest, size in old if digest not in named}
     finally:
         db.execute("ROLLBACK")
 
 
-def _named_by_entries(db: sqlite3.Connection) -> set[str]:
-    bodies = db.execute("SELECT body, body_digest FROM entries")
-    return {
-        digest
-        for body, body_digest in bodies
-        for digest in (digests_in(body) if body_digest is None else (body_digest,))
-    }
+def _named_by_entries(db: sqlite3.Connection, cipher: BodyCipher | None) -> set[str]:
+    named = set[str]()
+    if cipher is None:
+        for body, body_digest in db.execute("SELECT body, body_digest FROM entries"):
+            if body_digest is not None:
+                named.add(body_digest)
+            elif is_sealed(body):
+                raise key_missing(body)
+            else:
+                named |= digests_in(body)
+        return named
+    for row in db.execute(_SELECT):
+        session_id, _, run_id, generation, key, kind, state, body, digest, data, *_ = row
+        stored = body if digest is None else decompressed(data, digest)
+        names = entry_names(session_id, run_id, generation, key, kind, state)
+        named |= digests_in(cipher.open(stored, *names))
+        if digest is not None:
+            named.add(digest)
+    return named
 
 
 def drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) -> None:
@@ -524,16 +577,55 @@ def drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) ->
         )
 
 
-def get_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
+def get_blob(db: sqlite3.Connection, digest: str, cipher: BodyCipher | None = None) -> bytes | None:
     """Its bytes, if there is one."""
-    data = packed_blob(db, digest)
-    return None if data is None else decompressed(data, digest)
+    name, data = find_blob(db, digest, cipher)
+    return None if data is None else unpacked_blob(name, data, cipher)
 
 
-def packed_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
-    """Its bytes as they are stored, if there is one."""
-    row = db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
-    return None if row is None else row[0] or b""
+def find_blob(
+    db: sqlite3.Connection, digest: str, cipher: BodyCipher | None
+) -> tuple[str, bytes | None]:
+    """The name under which it is stored and its bytes as they are stored, if there is one."""
+    for name in (digest,) if cipher is None else (*cipher.names_of(digest), digest):
+        row = db.execute("SELECT data FROM blobs WHERE digest = ?", (name,)).fetchone()
+        if row is not None:
+            return name, row[0] or b""
+    return digest, None
+
+
+def unpacked_blob(name: str, data: bytes, cipher: BodyCipher | None) -> bytes:
+    """The bytes that were put.
+
+    Raises:
+        DamageError: They are not what was stored.
+        JournalError: `journal-key-missing`, `journal-key-wrong`.
+    """
+    if cipher is not None and is_sealed_blob(data):
+        return cipher.open_blob(data, name)
+    return decompressed(data, name)
+
+
+def old_blobs(db: sqlite3.Connection, cipher: BodyCipher) -> Sequence[str]:
+    """The names of blobs that are not encrypted under the first key, without bodies of entries."""
+    rows = db.execute(
+        "SELECT digest, substr(data, 1, 100) FROM blobs WHERE digest NOT IN "
+        "(SELECT body_digest FROM entries WHERE body_digest IS NOT NULL)"
+    )
+    return [name for name, start in rows if not cipher.is_current(start)]
+
+
+def rewrite_blob(db: sqlite3.Connection, name: str, cipher: BodyCipher, now: int) -> None:
+    """Store a blob under the first key; the one under the old name is overwritten in the file."""
+    db.execute("PRAGMA secure_delete = ON")
+    with transaction(db):
+        row = db.execute("SELECT data FROM blobs WHERE digest = ?", (name,)).fetchone()
+        if row is None:
+            return
+        data = unpacked_blob(name, row[0], cipher)
+        new = cipher.name_of(hashlib.sha256(data).hexdigest())
+        put_blob(db, new, cipher.seal_blob(data, new), now)
+        db.execute("DELETE FROM blobs WHERE digest = ?", (name,))
 
 
 def decompressed(data: bytes | None, digest: str) -> bytes:
@@ -545,6 +637,8 @@ def decompressed(data: bytes | None, digest: str) -> bytes:
     try:
         return zlib.decompress(data or b"")
     except (zlib.error, TypeError) as error:
+        if isinstance(data, bytes) and is_sealed_blob(data):
+            raise key_missing(data) from None
         raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
 
 

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from minions.adapters.stores import sqlite_rows
+from minions.adapters.stores.body_cipher import BodyCipher, entry_names, suppress_lost_keys
 from minions.adapters.stores.row_queries import Part, RowLookups
 from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_entries import (
@@ -30,15 +31,18 @@ from minions.adapters.stores.sqlite_entries import (
     decompressed,
     drop_blobs,
     entries_query,
+    find_blob,
     insert_entry,
+    old_blobs,
     packed,
-    packed_blob,
     put_blob,
     read_chain,
     read_entries,
     read_few_entries,
+    rewrite_blob,
     stored_body,
     touch_blob,
+    unpacked_blob,
     unpacks_to_more,
     useless_blobs,
 )
@@ -54,7 +58,7 @@ from minions.adapters.stores.sqlite_leases import (
     renew_lease,
 )
 from minions.adapters.stores.sqlite_rows import as_count, as_micros
-from minions.adapters.stores.stored_rows import PendingRows
+from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
@@ -113,6 +117,7 @@ class SqliteJournal(RowLookups):
         busy_timeout_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
         migrations: Mapping[str, str] | None = None,
+        cipher: BodyCipher | None = None,
     ) -> None:
         """No I/O here.
 
@@ -121,8 +126,10 @@ class SqliteJournal(RowLookups):
             clock: None: the machine's.
             busy_timeout_s: How long calls wait for a lock of another process, all together.
             migrations: SQL by name, oldest first; None: those of this package.
+            cipher: Encrypts the words of runs; None: they are stored as they are.
         """
         self.path = Path(path)
+        self.cipher = cipher
         self._clock = clock = clock or SystemClock()
         self._file = SqliteFile(
             self.path,
@@ -188,10 +195,14 @@ class SqliteJournal(RowLookups):
         bodies, is_landmark = list[StoredBody](), False
         for draft in drafts:
             body = draft.stored
-            bodies.append(body if isinstance(body, StoredBody) else await self._stored_body(draft))
+            if not isinstance(body, StoredBody):
+                body = await self._stored_body(draft, lease)
+            bodies.append(body)
             is_landmark = is_landmark or draft.fact.kind in _LANDMARKS
         entries = await self._file.run(
-            lambda db: append_entries(db, lease, drafts, bodies, self._clock.now(), self._heads),
+            lambda db: append_entries(
+                db, lease, drafts, bodies, self._clock.now(), self._heads, self.cipher
+            ),
             is_landmark=is_landmark,
             is_at_once=True,
         )
@@ -200,22 +211,35 @@ class SqliteJournal(RowLookups):
             with contextlib.suppress(
                 JournalError
             ):  # the facts are stored; a look-up tells the rest
-                await self._file.run(fold_damaged_rows)
+                await self._file.run(partial(fold_damaged_rows, cipher=self.cipher))
         return entries
 
     def prepared(self, draft: EntryDraft) -> EntryDraft:
-        """With its body as its row holds it."""
-        return replace(draft, stored=stored_body(draft))
+        """With its body as its row holds it; what encrypts it is bound to a lease."""
+        body = stored_body(draft)
+        return replace(draft, stored=body) if self.cipher is None else draft
 
-    async def _stored_body(self, draft: EntryDraft) -> StoredBody:
+    async def _stored_body(self, draft: EntryDraft, lease: Lease) -> StoredBody:
         """The body; a large one is made in a thread, and its blob is stored before its entry."""
+        seal = None
+        if self.cipher is not None:
+            seal = self._seal(lease.session_id, lease.run_id, lease.generation, draft)
         if not is_large(draft.fact):
-            return stored_body(draft)
-        body = await self._file.compute(lambda: stored_body(draft, in_parts=True))
+            return stored_body(draft, seal=seal)
+        body = await self._file.compute(lambda: stored_body(draft, in_parts=True, seal=seal))
         if len(body.packed) > _LARGE_BLOB:
             digest, packed, now = body.digest or "", body.packed, as_micros(self._clock.now())
             await self._file.beside(lambda db: put_blob(db, digest, packed, now))
         return body
+
+    def _seal(
+        self, session_id: str, run_id: str, generation: int, draft: EntryDraft | JournalEntry
+    ) -> Callable[[str], str] | None:
+        """What encrypts the body of that entry; None: nothing does."""
+        if (cipher := self.cipher) is None:
+            return None
+        names = entry_names(session_id, run_id, generation, draft.key, draft.kind, draft.state)
+        return lambda text: cipher.seal(text, *names)
 
     async def entries(
         self,
@@ -234,8 +258,8 @@ class SqliteJournal(RowLookups):
             session_id, run_id, after, until, kinds, limit, newest_first=newest_first
         )
         found = await self._file.read(
-            few=lambda db: read_few_entries(db, query),
-            all=lambda db: read_entries(db, query, in_parts=True),
+            few=lambda db: read_few_entries(db, query, self.cipher),
+            all=lambda db: read_entries(db, query, self.cipher, in_parts=True),
         )
         if not with_damaged:
             refuse_damaged(found, str(self.path))
@@ -244,7 +268,8 @@ class SqliteJournal(RowLookups):
     async def _runs_page(
         self, wanted: RunFilter, after: RunRow | None, part: Part
     ) -> Sequence[RunRow]:
-        return await self._looked_up(lambda db: sqlite_rows.runs_page(db, wanted, after, part))
+        rows = await self._looked_up(lambda db: sqlite_rows.runs_page(db, wanted, after, part))
+        return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
 
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted))
@@ -258,18 +283,25 @@ class SqliteJournal(RowLookups):
     async def _sessions_page(
         self, wanted: SessionFilter, after: SessionRow | None, part: Part
     ) -> Sequence[SessionRow]:
-        return await self._looked_up(lambda db: sqlite_rows.sessions_page(db, wanted, after, part))
+        rows = await self._looked_up(
+            lambda db: sqlite_rows.sessions_page(db, wanted, after, part, self.cipher)
+        )
+        return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
 
     async def _count_sessions(self, wanted: SessionFilter) -> int:
-        return await self._looked_up(lambda db: sqlite_rows.count_sessions(db, wanted))
+        return await self._looked_up(lambda db: sqlite_rows.count_sessions(db, wanted, self.cipher))
 
     async def _looked_up(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """In rows that are right: those that may not be are made anew first."""
+        """In rows that are right: those that may not be are made anew first, unless that needs a
+        key that is not here: then they are shown as they are.
+        """
+        fold = partial(fold_damaged_rows, cipher=self.cipher)
         for _ in range(2):
             is_right = False
-            while not is_right:
-                is_right = not await self._file.run(fold_damaged_rows, is_derived=True)
-                await asyncio.sleep(0)  # there may be many: others have their turn
+            with suppress_lost_keys():
+                while not is_right:
+                    is_right = not await self._file.run(fold, is_derived=True)
+                    await asyncio.sleep(0)  # there may be many: others have their turn
             try:
                 return await self._file.read(few=look, all=look)
             except sqlite_rows.DamagedRowsError:
@@ -291,18 +323,52 @@ class SqliteJournal(RowLookups):
         """In one transaction."""
         if (why := bad_entries(session_id, entries)) is not None:
             raise why
-        bodies = [stored_body(entry) for entry in entries]
+        bodies = self._stored_bodies(entries)
         await self._file.run(
-            lambda db: adopt_entries(db, session_id, entries, bodies, self._clock.now()),
+            lambda db: adopt_entries(
+                db, session_id, entries, bodies, self._clock.now(), self.cipher
+            ),
             is_landmark=True,
         )
         self._waiting.tell(session_id, len(entries))
+
+    def _stored_bodies(self, entries: Sequence[JournalEntry]) -> list[StoredBody]:
+        return [
+            stored_body(each, seal=self._seal(each.session_id, each.run_id, each.generation, each))
+            for each in entries
+        ]
 
     async def remove_session(self, session_id: str) -> bool:
         """In one transaction."""
         return await self._file.run(
             lambda db: remove_session(db, session_id, self._clock.now()), is_landmark=True
         )
+
+    async def rewrite_session(self, session_id: str) -> int:
+        """In one transaction; what was there before is overwritten in the file."""
+        if self.cipher is None or not await self._file.run(
+            lambda db: has_old_bodies(db, session_id, self.cipher)
+        ):
+            return 0
+
+        def rewrite(db: sqlite3.Connection) -> int:
+            return rewrite_session(
+                db, session_id, self._clock.now(), self.cipher, self._stored_bodies
+            )
+
+        return await self._file.run(rewrite, is_landmark=True)
+
+    async def rewrite_blobs(self) -> int:
+        """One at a time."""
+        if (cipher := self.cipher) is None:
+            return 0
+        names = await self._file.run(lambda db: old_blobs(db, cipher), is_landmark=True)
+        now = as_micros(self._clock.now())
+        for name in names:
+            await self._file.run(
+                partial(rewrite_blob, name=name, cipher=cipher, now=now), is_landmark=True
+            )
+        return len(names)
 
     async def stored_chain(self, session_id: str) -> StoredChain:
         """Read in a thread, in one state of the file."""
@@ -329,24 +395,28 @@ class SqliteJournal(RowLookups):
         return digest
 
     async def _put_blob(self, data: bytes, digest: str, now: int) -> None:
-        if await self._file.run(lambda db: touch_blob(db, digest, now), is_landmark=True):
+        name, pack = digest, packed
+        if (cipher := self.cipher) is not None:
+            name = cipher.name_of(digest)
+            pack = partial(cipher.seal_blob, name=name)
+        if await self._file.run(lambda db: touch_blob(db, name, now), is_landmark=True):
             return
         is_small = len(data) <= _LARGE_BLOB
-        stored = packed(data) if is_small else await self._file.compute(lambda: packed(data))
+        stored = pack(data) if is_small else await self._file.compute(lambda: pack(data))
         if len(stored) > _LARGE_BLOB:
-            await self._file.beside(lambda db: put_blob(db, digest, stored, now))
+            await self._file.beside(lambda db: put_blob(db, name, stored, now))
         else:
-            await self._file.run(lambda db: put_blob(db, digest, stored, now), is_landmark=True)
+            await self._file.run(lambda db: put_blob(db, name, stored, now), is_landmark=True)
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        stored = await self._file.run(lambda db: packed_blob(db, digest))
+        name, stored = await self._file.run(lambda db: find_blob(db, digest, self.cipher))
         if stored is None:
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
         try:
-            if not unpacks_to_more(stored, _LARGE_BLOB):
-                return decompressed(stored, digest)
-            return await self._file.compute(lambda: decompressed(stored, digest))
+            if len(stored) <= _LARGE_BLOB and not unpacks_to_more(stored, _LARGE_BLOB):
+                return unpacked_blob(name, stored, self.cipher)
+            return await self._file.compute(lambda: unpacked_blob(name, stored, self.cipher))
         except DamageError as error:
             raise damaged(self.path, str(error)) from error
 
@@ -354,7 +424,9 @@ class SqliteJournal(RowLookups):
         """All bodies are read; nobody is kept from writing meanwhile."""
         self._fresh.clear()
         latest = as_micros(self._clock.now() - timedelta(seconds=spare_s))
-        useless = await self._file.run(lambda db: useless_blobs(db, latest), is_landmark=True)
+        useless = await self._file.run(
+            lambda db: useless_blobs(db, latest, self.cipher), is_landmark=True
+        )
         if not dry_run:
             await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)
         return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
@@ -410,6 +482,7 @@ def adopt_entries(
     entries: Sequence[JournalEntry],
     bodies: Sequence[StoredBody],
     now: datetime,
+    cipher: BodyCipher | None,
 ) -> None:
     """Import the entries of a session, as `Journal.adopt` says."""
     with transaction(db):
@@ -418,9 +491,7 @@ def adopt_entries(
         held = find_lease(db, session_id)
         if held is not None:
             refuse_if_active(held, session_id, None, None, now)
-        value = GENESIS
-        for entry, body in zip(entries, bodies, strict=True):
-            value = insert_entry(db, entry, body, now, value)
+        value = _insert_all(db, entries, bodies, now)
         last_lease = max(entries, key=lambda entry: entry.epoch)
         epoch = max(last_lease.epoch, held.epoch if held else 0)
         db.execute(
@@ -429,7 +500,65 @@ def adopt_entries(
             "VALUES (?,?,'',?,?,NULL,?,?)",
             (session_id, last_lease.run_id, epoch, last_lease.generation, len(entries), value),
         )
-        _make_anew(db, [session_id])
+        _make_anew(db, [session_id], cipher)
+
+
+def _insert_all(
+    db: sqlite3.Connection,
+    entries: Sequence[JournalEntry],
+    bodies: Sequence[StoredBody],
+    now: datetime,
+) -> bytes:
+    """The chain value of the last one."""
+    value = GENESIS
+    for entry, body in zip(entries, bodies, strict=True):
+        value = insert_entry(db, entry, body, now, value)
+    return value
+
+
+def has_old_bodies(db: sqlite3.Connection, session_id: str, cipher: BodyCipher | None) -> bool:
+    """Whether a body of the session is not encrypted under the first key."""
+    rows = db.execute(
+        "SELECT CAST(e.body AS BLOB), e.body_digest, b.data FROM entries e LEFT JOIN blobs b "
+        "ON b.digest = e.body_digest WHERE e.session_id = ?",
+        (session_id,),
+    )
+    return cipher is not None and not all(
+        cipher.is_current(body if digest is None else decompressed(data, digest))
+        for body, digest, data in rows
+    )
+
+
+def rewrite_session(
+    db: sqlite3.Connection,
+    session_id: str,
+    now: datetime,
+    cipher: BodyCipher | None,
+    stored_bodies: Callable[[Sequence[JournalEntry]], Sequence[StoredBody]],
+) -> int:
+    """Store the entries of a session again, as `Journal.rewrite_session` says."""
+    db.execute("PRAGMA secure_delete = ON")
+    with transaction(db):
+        held = find_lease(db, session_id)
+        if held is not None:
+            refuse_if_active(held, session_id, None, None, now)
+        entries = read_entries(db, entries_query(session_id, None, 0), cipher)
+        refuse_damaged(entries)
+        bodies = stored_bodies(entries)
+        db.execute(
+            "DELETE FROM blobs WHERE digest IN (SELECT body_digest FROM entries WHERE "
+            "session_id = ?1) AND digest NOT IN (SELECT body_digest FROM entries WHERE "
+            "session_id <> ?1 AND body_digest IS NOT NULL)",
+            (session_id,),
+        )
+        db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,))
+        value = _insert_all(db, entries, bodies, now)
+        db.execute(
+            "UPDATE leases SET last_position = ?, chain = ? WHERE session_id = ?",
+            (len(entries), value, session_id),
+        )
+        _make_anew(db, [session_id], cipher)
+    return len(entries)
 
 
 def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
@@ -445,22 +574,24 @@ def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bo
             "WHERE session_id = ?",
             (session_id,),
         )
-        _make_anew(db, [session_id])
+        _make_anew(db, [session_id], None)
     return removed > 0
 
 
-def _make_anew(db: sqlite3.Connection, session_ids: Collection[str]) -> None:
+def _make_anew(
+    db: sqlite3.Connection, session_ids: Collection[str], cipher: BodyCipher | None
+) -> None:
     """The rows of these sessions, of all their entries."""
     ids = json.dumps(list(session_ids))
     sqlite_rows.remove_rows(db, session_ids)
     query = EntriesQuery(LISTED_OF.format("SELECT value FROM json_each(?)"), (ids,))
-    sqlite_rows.make_anew(db, read_entries(db, query))
+    sqlite_rows.make_anew(db, read_entries(db, query, cipher), cipher)
     db.execute(
         "DELETE FROM changed_sessions WHERE session_id IN (SELECT value FROM json_each(?))", (ids,)
     )
 
 
-def fold_damaged_rows(db: sqlite3.Connection) -> bool:
+def fold_damaged_rows(db: sqlite3.Connection, cipher: BodyCipher | None = None) -> bool:
     """Make the rows of some sessions anew that somebody changed; whether there were any.
 
     All is done in SQL, by the numbers of the sessions: their ids may be damaged, too.
@@ -472,8 +603,10 @@ def fold_damaged_rows(db: sqlite3.Connection) -> bool:
             return False
         some = "SELECT session_id FROM changed_sessions WHERE id <= ?"
         ids = [as_text(session_id) for (session_id,) in readable_rows(db, some, (last,))]
+        query = EntriesQuery(LISTED_OF.format(some), (last,))
+        entries = read_entries(db, query, cipher)
         sqlite_rows.remove_rows(db, ids)
-        sqlite_rows.make_anew(db, read_entries(db, EntriesQuery(LISTED_OF.format(some), (last,))))
+        sqlite_rows.make_anew(db, entries, cipher)
         sqlite_rows.forget_changed(db, last)
     return True
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
     RUN_COLUMNS,
     SESSION_COLUMNS,
@@ -23,6 +24,7 @@ from minions.adapters.stores.sqlite_database import readable_rows
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.stored_rows import (
     micros,
+    name_key,
     project_key,
     rest_of_run,
     rest_of_session,
@@ -63,10 +65,10 @@ class Known(NamedTuple):
     run: RunRow | None
     session: SessionRow | None
 
-    def keep(self, db: sqlite3.Connection, entry: JournalEntry) -> None:
+    def keep(self, db: sqlite3.Connection, entry: JournalEntry, cipher: BodyCipher | None) -> None:
         """Store the rows after that entry, within its transaction and before it is stored."""
-        _put_run(db, self.run, run_row_after(self.run, entry))
-        _put_session(db, self.session, session_row_after(self.session, entry))
+        _put_run(db, self.run, run_row_after(self.run, entry), cipher)
+        _put_session(db, self.session, session_row_after(self.session, entry), cipher)
 
 
 def known(db: sqlite3.Connection, session_id: str, run_id: str) -> Known:
@@ -95,24 +97,32 @@ _KNOWN: Final = (
 )
 
 
-def _put_run(db: sqlite3.Connection, before: RunRow | None, row: RunRow | None) -> None:
+def _put_run(
+    db: sqlite3.Connection, before: RunRow | None, row: RunRow | None, cipher: BodyCipher | None
+) -> None:
     if row is None or row is before:
         return
     if before is not None and before.position == row.position:
-        db.execute(_UPDATE_RUN, (row.status, rest_of_run(row), *_spent_values(row), row.run_id))
+        rest = rest_of_run(row, cipher)
+        db.execute(_UPDATE_RUN, (row.status, rest, *_spent_values(row), row.run_id))
     else:
-        db.execute(_PUT_RUN, _run_values(row))
+        db.execute(_PUT_RUN, _run_values(row, cipher))
 
 
-def _put_session(db: sqlite3.Connection, before: SessionRow | None, row: SessionRow | None) -> None:
+def _put_session(
+    db: sqlite3.Connection,
+    before: SessionRow | None,
+    row: SessionRow | None,
+    cipher: BodyCipher | None,
+) -> None:
     if row is None or row is before:
         return
     if before is None:
-        db.execute(_PUT_SESSION, _session_values(row))
+        db.execute(_PUT_SESSION, _session_values(row, cipher))
         return
     db.execute(
         "UPDATE sessions SET updated_at = ?, last_position = ?, rest = ? WHERE session_id = ?",
-        (micros(row.updated_at), row.last_position, rest_of_session(row), row.session_id),
+        (micros(row.updated_at), row.last_position, rest_of_session(row, cipher), row.session_id),
     )
 
 
@@ -137,10 +147,10 @@ _PUT_RUN: Final = _put("runs", RUN_COLUMNS)
 _PUT_SESSION: Final = _put("sessions", SESSION_COLUMNS)
 
 
-def _run_values(row: RunRow) -> tuple[str | int | float | None, ...]:
+def _run_values(row: RunRow, cipher: BodyCipher | None) -> tuple[str | int | float | None, ...]:
     return (
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        micros(row.started_at), rest_of_run(row), user_key(row), project_key(row),
+        micros(row.started_at), rest_of_run(row, cipher), user_key(row), project_key(row),
         *_spent_values(row), None if row.schedule is row.token else started_key(row),
     )  # fmt: skip
 
@@ -149,11 +159,11 @@ def _spent_values(row: RunRow) -> tuple[int | float, ...]:
     return (row.day, *row.spent, *row.day_spent)
 
 
-def _session_values(row: SessionRow) -> tuple[str | int | None, ...]:
+def _session_values(row: SessionRow, cipher: BodyCipher | None) -> tuple[str | int | None, ...]:
     return (
-        row.session_id, None if row.name is None else search_key(row.name),
+        row.session_id, name_key(row, cipher),
         None if row.parent is None else search_key(row.parent), micros(row.updated_at),
-        row.last_position, user_key(row), project_key(row), rest_of_session(row),
+        row.last_position, user_key(row), project_key(row), rest_of_session(row, cipher),
     )  # fmt: skip
 
 
@@ -164,15 +174,17 @@ def remove_rows(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
     db.executemany("DELETE FROM sessions WHERE session_id = ?", ids)
 
 
-def make_anew(db: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
+def make_anew(
+    db: sqlite3.Connection, entries: Iterable[JournalEntry], cipher: BodyCipher | None
+) -> None:
     """The rows of sessions.
 
     Args:
         entries: All of these sessions that lists are made of, in order.
     """
     rows = folded(entries)
-    db.executemany(_PUT_RUN, map(_run_values, rows.runs.values()))
-    db.executemany(_PUT_SESSION, map(_session_values, rows.sessions.values()))
+    db.executemany(_PUT_RUN, (_run_values(row, cipher) for row in rows.runs.values()))
+    db.executemany(_PUT_SESSION, (_session_values(row, cipher) for row in rows.sessions.values()))
 
 
 # --- what may be wrong -----------------------------------------------------------------------
@@ -264,14 +276,18 @@ def runs_page(
 
 
 def sessions_page(
-    db: sqlite3.Connection, wanted: SessionFilter, after: SessionRow | None, part: Part
+    db: sqlite3.Connection,
+    wanted: SessionFilter,
+    after: SessionRow | None,
+    part: Part,
+    cipher: BodyCipher | None,
 ) -> list[SessionRow]:
     """Sessions that fit, but for their text.
 
     Raises:
         DamagedRowsError: A row holds what was never written to it.
     """
-    question = sessions_question(_DIALECT, wanted, after, part)
+    question = sessions_question(_DIALECT, wanted, after, part, cipher)
     return [_session(row) for row in readable_rows(db, question.sql, _values(question.values))]
 
 
@@ -301,11 +317,11 @@ def spent(db: sqlite3.Connection, spender: Spender, without: Collection[str]) ->
     return found
 
 
-def count_sessions(db: sqlite3.Connection, wanted: SessionFilter) -> int:
+def count_sessions(db: sqlite3.Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:
     """How many fit, but for their text."""
     if wanted == SessionFilter():
         return _number(db, "SELECT sessions FROM row_counts", ())
-    question = sessions_question(_DIALECT, wanted, None, None)
+    question = sessions_question(_DIALECT, wanted, None, None, cipher)
     return _number(db, question.sql, question.values)
 
 

@@ -5,15 +5,23 @@ The rest is ASCII: half characters and NULs, which no database takes in a text, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
+from attrs import evolve
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
+from minions.adapters.stores.body_cipher import (
+    BodyCipher,
+    SealedText,
+    is_sealed,
+    key_missing,
+)
 from minions.contracts.journal.facts import (
     Fact,
     RunFinished,
@@ -24,6 +32,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spender, Spent
+from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
 from minions.data.json_values import parse_json
 
@@ -40,18 +49,92 @@ _PAGE: Final = 500
 # --- runs ------------------------------------------------------------------------------------
 
 
-def rest_of_run(row: RunRow) -> str:
-    """What no column holds."""
+def rest_of_run(row: RunRow, cipher: BodyCipher | None = None) -> str:
+    """What no column holds; words are encrypted where there is a cipher."""
     usage: object = dict(row.usage)
     if tuple(row.usage) == _USAGE:
         usage = list(row.usage.values())
     recipe = None if search_key(row.recipe) == row.recipe else row.recipe
     ended = None if row.ended_at is None else micros(row.ended_at)
+    words = row.error_message, row.problem, row.input_words
+    if cipher is not None or SealedText in map(type, words):
+        message, problem, inputs = (
+            _sealed(cipher, text, row.run_id, name)
+            for text, name in zip(words, _RUN_WORDS, strict=True)
+        )
+    else:
+        message, problem, inputs = words
     return _shorten(
-        row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
-        row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
-        _whole_project(row), row.earlier or None,
+        row.model, ended, usage or None, row.mark, row.error_code, message, problem, recipe,
+        inputs, list(row.foreign) if any(row.foreign) else None, _whole_project(row),
+        row.earlier or None,
     )  # fmt: skip
+
+
+_RUN_WORDS: Final = ("error", "problem", "inputs")
+
+
+def _sealed(cipher: BodyCipher | None, text: str | None, *names: str) -> str | None | Sequence[str]:
+    """Words as a row holds them: encrypted ones are a list of one text."""
+    if type(text) is SealedText:
+        return [text.stored]
+    return text if text is None or cipher is None else [cipher.seal(text, "row", *names)]
+
+
+def opened_run(row: RunRow, cipher: BodyCipher | None) -> RunRow:
+    """The row with its words, as far as the keys are there."""
+    if cipher is None:
+        return row
+    words = (row.error_message, row.problem, row.input_words)
+    message, problem, inputs = (
+        _opened(cipher, text, row.run_id, name)
+        for text, name in zip(words, _RUN_WORDS, strict=True)
+    )
+    return evolve(row, error_message=message, problem=problem, input_words=inputs)
+
+
+def opened_session(row: SessionRow, cipher: BodyCipher | None) -> SessionRow:
+    """The row with its name, as far as the key is there."""
+    if cipher is None or type(row.name) is not SealedText:
+        return row
+    return evolve(row, name=_opened(cipher, row.name, row.session_id, "name"))
+
+
+def _opened(cipher: BodyCipher, text: str | None, *names: str) -> str | None:
+    """A list shows the other rows, too: what cannot be decrypted stays as it is."""
+    if type(text) is not SealedText:
+        return text
+    with contextlib.suppress(JournalError):
+        return cipher.open(text.stored.encode(), "row", *names).decode("utf-8", "surrogatepass")
+    return text
+
+
+def _words(stored: object) -> str | None:
+    """Words of a row; encrypted ones stay so until they are shown."""
+    if stored is None or type(stored) is str:
+        return stored
+    (sealed,) = _check(stored, list)
+    return SealedText(_check(sealed, str))
+
+
+def name_key(row: SessionRow, cipher: BodyCipher | None = None) -> str | None:
+    """What the column holds by which a session is found by its name."""
+    name = row.name
+    if type(name) is SealedText:
+        return name.column
+    if name is None or cipher is None:
+        return None if name is None else search_key(name)
+    return _hidden(cipher.name_of(name))
+
+
+def name_keys(name: str, cipher: BodyCipher | None) -> Sequence[str]:
+    """What that column may hold for a name."""
+    hidden = () if cipher is None else cipher.names_of(name)
+    return [search_key(name), *map(_hidden, hidden)]
+
+
+def _hidden(name: str) -> str:
+    return f"~{name}"
 
 
 def started_by(row: RunRow | Spender) -> str | None:
@@ -128,10 +211,10 @@ def run_of(
         ended_at=None if ended is None else time_of(ended),
         usage=cast("Mapping[str, Number]", _check(usage or {}, dict)),
         error_code=_text(code),
-        error_message=_text(message),
+        error_message=_words(message),
         mark=_text(mark),
-        problem=_text(problem),
-        input_words=_text(words),
+        problem=_words(problem),
+        input_words=_words(words),
         user=_text(user),
         project=_text(project if folder is None else folder),
         day=_check(day, int),
@@ -159,9 +242,13 @@ def _spent(tokens: object, cost_usd: object) -> Spent:
 # --- sessions --------------------------------------------------------------------------------
 
 
-def rest_of_session(row: SessionRow) -> str:
-    """What no column holds."""
-    name = None if row.name is None or search_key(row.name) == row.name else row.name
+def rest_of_session(row: SessionRow, cipher: BodyCipher | None = None) -> str:
+    """What no column holds; the name is encrypted where there is a cipher."""
+    name: object = row.name
+    if cipher is not None or type(name) is SealedText:
+        name = _sealed(cipher, row.name, row.session_id, "name")
+    elif row.name is not None and search_key(row.name) == row.name:
+        name = None
     parent = None if row.parent is None or search_key(row.parent) == row.parent else row.parent
     return _shorten(
         micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
@@ -195,7 +282,7 @@ def session_of(
         updated_at=updated_at,
         last_at=time_of(last),
         last_position=_check(last_position, int),
-        name=_text(name if whole_name is None else whole_name),
+        name=_name(name, whole_name),
         parent=_text(parent if whole_parent is None else whole_parent),
         forked_at=None if forked_at is None else _check(forked_at, int),
         has_inputs=bool(has_inputs),
@@ -207,6 +294,13 @@ def session_of(
         user=_text(user),
         project=_text(project if folder is None else folder),
     )
+
+
+def _name(column: str | None, whole: object) -> str | None:
+    if type(whole) is list:
+        (sealed,) = whole
+        return SealedText(_check(sealed, str), column)
+    return _text(column if whole is None else whole)
 
 
 # --- texts and times -------------------------------------------------------------------------
@@ -352,6 +446,8 @@ def read_fact(
 
     Args:
         in_parts: In a thread beside an event loop, which goes on.
+    Raises:
+        JournalError: `journal-key-missing`; it is encrypted.
     """
     if in_parts and len(stored) >= LONG_TEXT:
         return _read_slowly(kind, state, stored)
@@ -382,4 +478,6 @@ def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | Unreadabl
         return UnreadableFact(kind=kind, state=state, problem=problem)
     if isinstance(body, dict):
         return fact_of(kind, state, body)
+    if isinstance(body, str) and is_sealed(stored):
+        raise key_missing(stored)
     return UnreadableFact(kind=kind, state=state, problem="its body is no JSON object")

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from attrs import evolve, frozen
 
 from minions.app.settings.settings import (
+    JournalSettings,
     LocalSettings,
     McpSettings,
     PriceSettings,
@@ -402,6 +403,10 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "telemetry": _plain("configures traces and metrics"),
         "prices": _plain("configures prices"),
         "budgets": _plain("configures budgets"),
+        "journal": _plain("configures how the journal keeps what runs say"),
+    },
+    JournalSettings: {
+        "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
     },
     ProviderSettings: {
         "base_url": _base_url,
@@ -487,6 +492,7 @@ TABLES: Final[Mapping[str, type[object]]] = {
     "prices": PriceSettings,
     "budgets": Budgets,
     "budgets.limits": BudgetRule,
+    "journal": JournalSettings,
 }
 """The tables of the configuration; `budgets.limits` has tables by names."""
 _NAMED: Final = frozenset({"providers", "mcp", "prices"})

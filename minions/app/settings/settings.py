@@ -161,6 +161,14 @@ class TelemetrySettings:
     """Whether prompts, answers, arguments and results are attributes of spans."""
 
 
+@frozen(kw_only=True)
+class JournalSettings:
+    """How the journal keeps what runs say: `[journal]`."""
+
+    encryption_key_file: str | None = None
+    """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
+
+
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
     """The description of a key, as field metadata.
 
@@ -187,6 +195,13 @@ class Settings:
         default=None,
         metadata=_described(
             "Journal: path of an SQLite file, sqlite:///PATH, or postgresql://USER@HOST/DATABASE."
+        ),
+    )
+    journal: JournalSettings = field(
+        factory=JournalSettings,
+        metadata=_described(
+            "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
+            "encrypt it."
         ),
     )
     no_store: bool = field(

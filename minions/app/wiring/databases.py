@@ -14,6 +14,7 @@ from minions.contracts.runtime import Log
 from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
+    from minions.adapters.stores.body_cipher import BodyCipher
     from minions.contracts.dispatch import DispatchEngine
     from minions.contracts.journal.journal import Journal
     from minions.contracts.runtime import Clock
@@ -71,31 +72,82 @@ def make_journal(settings: Settings, folder: Path) -> Journal:
         from minions.engine.services.memory_journal import MemoryJournal
 
         return MemoryJournal(SystemClock())
-    return journal_at(postgres_of(settings) or database_of(settings, folder), SystemClock())
+    place = postgres_of(settings) or database_of(settings, folder)
+    return journal_at(place, SystemClock(), cipher_of_settings(settings))
 
 
-def journal_at(place: str | PathLike[str], clock: Clock) -> Journal:
+def cipher_of_settings(settings: Settings) -> BodyCipher | None:
+    """What encrypts the journal; None: nothing does. Reads the file of the keys.
+
+    Raises:
+        UsageError, EnvironmentRefusedError: The keys cannot be used.
+    """
+    name = settings.journal.encryption_key_file
+    return None if name is None else _cipher_of(name)
+
+
+def _cipher_of(name: str) -> BodyCipher:
+    from minions.adapters.stores.body_cipher import cipher_of
+
+    file = Path(name).expanduser()
+    if not file.is_absolute():
+        raise UsageError(
+            f"journal.encryption_key_file={name!r}: expected an absolute path, or one from ~/.",
+            code="bad-configuration",
+        )
+    return cipher_of(file)
+
+
+def journal_at(
+    place: str | PathLike[str], clock: Clock, cipher: BodyCipher | None = None
+) -> Journal:
     """The journal in that SQLite file, or at that `postgresql://` URL. Opens nothing yet."""
     if isinstance(place, str) and is_postgres_url(place):
         from minions.adapters.stores.postgres_journal import PostgresJournal
 
-        return PostgresJournal(place, clock)
+        return PostgresJournal(place, clock, cipher=cipher)
     from minions.adapters.stores.sqlite_journal import SqliteJournal
 
-    return SqliteJournal(place, clock)
+    return SqliteJournal(place, clock, cipher=cipher)
 
 
 def make_state(settings: Settings, folder: Path) -> StateStore:
     """The store of saved values, in the journal's database. Opens and loads nothing yet."""
     if settings.no_store:
         return MemoryState()
+    state: StateStore
     if (url := postgres_of(settings)) is not None:
         from minions.adapters.stores.postgres_side_tables import PostgresState
 
-        return PostgresState(url)
-    from minions.adapters.stores.sqlite_side_tables import SqliteState
+        state = PostgresState(url)
+    else:
+        from minions.adapters.stores.sqlite_side_tables import SqliteState
 
-    return SqliteState(database_of(settings, folder))
+        state = SqliteState(database_of(settings, folder))
+    return _sealed_state(state, cipher_of_settings(settings))
+
+
+def _sealed_state(state: StateStore, cipher: BodyCipher | None) -> StateStore:
+    if cipher is None:
+        return state
+    from minions.adapters.stores.sealed_stores import SealedState
+
+    return SealedState(state, cipher)
+
+
+async def rewrite_values(state: StateStore) -> int:
+    """Encrypt saved values under the first key; how many were not."""
+    from minions.adapters.stores.sealed_stores import SealedState
+
+    return await state.rewrite() if isinstance(state, SealedState) else 0
+
+
+def database_backups(settings: Settings, folder: Path) -> list[Path]:
+    """The copies of an SQLite file that its migrations left beside it."""
+    if settings.no_store or postgres_of(settings) is not None:
+        return []
+    file = database_of(settings, folder)
+    return sorted(file.parent.glob(f"{file.name}.bak-*"))
 
 
 def state_beside(journal: Journal) -> StateStore:
@@ -110,8 +162,10 @@ def state_beside(journal: Journal) -> StateStore:
     from minions.adapters.stores.sqlite_side_tables import SqliteState
 
     if isinstance(journal, PostgresJournal):
-        return PostgresState(journal.url)
-    return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
+        return _sealed_state(PostgresState(journal.url), journal.cipher)
+    if isinstance(journal, SqliteJournal):
+        return _sealed_state(SqliteState(journal.path), journal.cipher)
+    return MemoryState()
 
 
 def make_cache(settings: Settings, folder: Path) -> StepCache:
@@ -124,19 +178,26 @@ def make_cache(settings: Settings, folder: Path) -> StepCache:
         return MemoryStepCache(
             max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
         )
+    cache: StepCache
     if (url := postgres_of(settings)) is not None:
         from minions.adapters.stores.postgres_side_tables import PostgresStepCache
 
-        return PostgresStepCache(
+        cache = PostgresStepCache(
             url, max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
         )
-    from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
+    else:
+        from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
 
-    return SqliteStepCache(
-        database_of(settings, folder),
-        max_entries=settings.max_cache_entries,
-        max_bytes=settings.max_cache_bytes,
-    )
+        cache = SqliteStepCache(
+            database_of(settings, folder),
+            max_entries=settings.max_cache_entries,
+            max_bytes=settings.max_cache_bytes,
+        )
+    if (cipher := cipher_of_settings(settings)) is None:
+        return cache
+    from minions.adapters.stores.sealed_stores import SealedStepCache
+
+    return SealedStepCache(cache, cipher)
 
 
 # --- the engine that gives runs to workers, by the database of the journal -----------------------

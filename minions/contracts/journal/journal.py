@@ -358,6 +358,22 @@ class Journal(ABC):
             LeaseHeldError: A run of the session is active; nothing was deleted.
         """
 
+    async def rewrite_session(self, session_id: str) -> int:
+        """Store the entries of a session again as this journal stores new ones: encrypted under
+        the key for these. The chain of the session gets new values.
+
+        Returns:
+            How many entries; 0: nothing was to be done, as in a journal that does not encrypt.
+        Raises:
+            LeaseHeldError: A run of the session is active; nothing was changed.
+            JournalError: An entry cannot be read; nothing was changed.
+        """
+        return 0
+
+    async def rewrite_blobs(self) -> int:
+        """Store the blobs again as new ones are stored; how many."""
+        return 0
+
     async def stored_chain(self, session_id: str) -> StoredChain:
         """The rows of a session with their chain values, and the end that is stored beside them.
 

@@ -12,7 +12,13 @@ from typing import BinaryIO, Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
 
-from minions.contracts.journal.chain import GENESIS, link_of, verify_chain
+from minions.contracts.journal.chain import (
+    GENESIS,
+    ChainedRow,
+    chained,
+    link_of,
+    verify_chain,
+)
 from minions.contracts.journal.facts import SessionForked, UnreadableFact, fact_of
 from minions.contracts.journal.journal import Journal, JournalEntry, digests_in, row_of
 from minions.data.bounded_files import BoundedLines, LongLineError
@@ -152,6 +158,11 @@ async def _with_chain(
         )
     if len(stored.rows) < len(entries):
         raise NotFoundError(f"Session '{session_id}' was just removed.", code="unknown-session")
+    if any(_is_encrypted(row) for row in stored.rows[: len(entries)]):
+        # The file holds the text in clear: its own chain is of that.
+        clear = chained(row_of(entry) for entry in entries)
+        own = tuple(None if row.chain is None else row.chain.hex() for row in clear)
+        return ArchivedSession(session_id=session_id, entries=entries, values=own)
     texts = dict[int, str]()
     for entry, row in zip(entries, stored.rows, strict=False):  # there may be more meanwhile
         written = row_of(entry)
@@ -162,6 +173,11 @@ async def _with_chain(
             texts[entry.position] = body
     values = tuple(report.values[: len(entries)])
     return ArchivedSession(session_id=session_id, entries=entries, values=values, texts=texts)
+
+
+def _is_encrypted(row: ChainedRow) -> bool:
+    """Whether its body is a text, which no fact is."""
+    return row.body.startswith('"') if row.body is not None else (row.raw or b"").startswith(b'"')
 
 
 async def _blobs(journal: Journal, digests: set[str]) -> Mapping[str, bytes]:

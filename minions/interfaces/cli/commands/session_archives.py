@@ -185,7 +185,7 @@ def import_(options: DatabaseOption, file: str, public_key: str | None) -> int:
     _check_signature(archive, file, public_key)
     if uncovered := sum(each.uncovered for each in archive.sessions):
         tell(
-            f"note: {_counted(uncovered, 'row')} of {file} have no chain value, as a version "
+            f"note: {counted(uncovered, 'row')} of {file} have no chain value, as a version "
             "without chains wrote them: nothing shows whether they are as they were exported."
         )
     stored = asyncio.run(_import(context, archive))
@@ -323,12 +323,12 @@ def _report_as_json(report: ChainReport) -> JsonValue:
 
 
 def _report_lines(report: ChainReport) -> Sequence[str]:
-    name, count = one_line(report.session_id), _counted(report.entries, "row")
+    name, count = one_line(report.session_id), counted(report.entries, "row")
     if (fault := report.fault) is not None:
         return [f"{name}: {fault.what} · row {fault.position}: {one_line(fault.words)}"]
     lines = [f"{name}: ok · {count} · {report.head or 'no chain'}"]
     if report.uncovered:
-        older = _counted(report.uncovered, "older row")
+        older = counted(report.uncovered, "older row")
         lines.append(f"  not covered: {older}, of a version without chains")
     return lines
 
@@ -379,7 +379,7 @@ def _ask(ids: Sequence[str], child_count: int) -> None:
         UsageError: `not-agreed`; there is no terminal.
         click.Abort: The person said no.
     """
-    children = f" with {_counted(child_count, 'child run')}" if child_count else ""
+    children = f" with {counted(child_count, 'child run')}" if child_count else ""
     shown = f"{', '.join(ids)}{children}"
     if not _is_terminal():
         raise UsageError(
@@ -486,17 +486,18 @@ def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
         lines += [f"kept {session_id}: {why}" for session_id in ids]
     freeing = "would free" if dry_run else "freed"
     lines.append(
-        f"{freeing} {_counted(len(cleaned.sessions), 'session')}, "
-        f"{_counted(collected.blobs, 'blob')} ({_size(collected.bytes)})"
+        f"{freeing} {counted(len(cleaned.sessions), 'session')}, "
+        f"{counted(collected.blobs, 'blob')} ({_size(collected.bytes)})"
     )
     if freed.cached:
-        lines.append(f"removed {_counted(freed.cached, 'cached output')}")
+        lines.append(f"removed {counted(freed.cached, 'cached output')}")
     if freed.bytes_of_file:
         lines.append(f"the file is {_size(freed.bytes_of_file)} smaller")
     return lines
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

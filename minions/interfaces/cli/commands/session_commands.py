@@ -38,6 +38,7 @@ from minions.engine.views.run_notes import RunNote
 from minions.engine.views.run_steps import StepDetail, require_step
 from minions.engine.views.run_summary import RunSummary
 from minions.engine.views.stored_events import StoredEvents
+from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
 from minions.interfaces.cli.console.console import hanging, json_text, log_line, say, tell
@@ -180,7 +181,7 @@ def sessions_command() -> None:
     """List, show, mark and compare runs and sessions; export, import and remove them."""
 
 
-for each in (list_, follow, diff, verify, export, import_, rm, gc):
+for each in (list_, follow, diff, verify, export, import_, rm, gc, rekey):
     sessions_command.add_command(each)
 
 

@@ -1,0 +1,128 @@
+"""Personal data on the command line: encrypted journals, and what is kept of whom for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+
+CANARY = "Wilhelmine-Krautwurst"
+ASKS = """
+id: asks
+permissions: {allow_write: true}
+inputs: {who: {type: string}}
+steps:
+  - {id: one, goal: "Who is {{ inputs.who }}?", cache: true}
+  - {id: two, tool: saveState, params: {key: last, value: "{{ steps.one.output }}"}}
+"""
+ANSWERS = f"answers:\n  - text: {CANARY} is well\n"
+KEY = "A" * 43 + "="
+OTHER = "B" * 43 + "="
+
+
+@pytest.fixture(autouse=True)
+def _recipes(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINIONS_TRUST", "1")
+    write("asks.yaml", ASKS)
+    write("answers.yaml", ANSWERS)
+    write("minions.toml", CONFIGURATION)
+
+
+CONFIGURATION = 'db = "j.db"\nmodel = "scripted/answers.yaml"\n'
+
+
+def encrypt(here: Path, write: Write, keys: str) -> None:
+    file = here / "keys"
+    file.touch(mode=0o600)
+    file.write_text(keys)
+    write("minions.toml", f'{CONFIGURATION}[journal]\nencryption_key_file = "{file}"\n')
+
+
+def ask(cli: Cli, user: str = "ann") -> str:
+    told = cli("run", "asks.yaml", "-p", f"who={CANARY}", "--user", user, "--json")
+    assert told.code == 0, told.err
+    return str(told.json["run_id"])
+
+
+def database(here: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in here.glob("j.db*"))
+
+
+# --- encryption ----------------------------------------------------------------------------------
+
+
+def test_an_encrypted_journal_is_listed_and_verified_without_its_key(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-172: the file holds no word of a run, and one error names the key."""
+    encrypt(here, write, f"k1 {KEY}\n")
+    run_id = ask(cli)
+    assert CANARY.encode() not in database(here)
+    assert f"{CANARY} is well" in cli("sessions", "show", run_id, "--messages").out
+    write("minions.toml", CONFIGURATION)
+    listed = cli("sessions", "list")
+    assert (listed.code, "(encrypted)" in listed.out, run_id in listed.out) == (0, True, True)
+    assert cli("sessions", "verify").code == 0
+    for command in (
+        ("sessions", "show", run_id),
+        ("sessions", "export", run_id),
+        ("sessions", "gc"),
+        ("sessions", "mark", run_id, "good"),
+        ("resume", run_id),
+    ):
+        told = cli(*command)
+        assert told.code != 0
+        assert (
+            "error[journal-key-missing]: The journal holds what is encrypted with the key 'k1'"
+            in (told.err)
+        )
+
+
+def test_a_journal_is_encrypted_later_and_under_a_new_key(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-172: `rekey` leaves no word in clear, not even in free pages of the file."""
+    run_id = ask(cli)
+    assert CANARY.encode() in database(here)
+    assert "error[not-encrypted]" in cli("sessions", "rekey").err
+    encrypt(here, write, f"k1 {KEY}\n")
+    told = cli("sessions", "rekey")
+    assert told.code == 0
+    assert told.out == (
+        "encrypted by the key k1: 1 session (9 rows), 1 blob, 1 saved value; "
+        "1 cached output removed\n"
+    )
+    assert CANARY.encode() not in database(here)
+    encrypt(here, write, f"k2 {OTHER}\nk1 {KEY}\n")
+    assert cli("sessions", "rekey", "--json").json == {
+        "key": "k2",
+        "sessions": 1,
+        "entries": 9,
+        "blobs": 1,
+        "values": 1,
+        "cached": 0,
+        "left": [],
+        "backups": [],
+    }
+    encrypt(here, write, f"k2 {OTHER}\n")
+    assert f"{CANARY} is well" in cli("sessions", "show", run_id, "--messages").out
+    assert cli("sessions", "verify").code == 0
+
+
+def test_a_key_file_is_an_absolute_path(cli: Cli, write: Write) -> None:
+    write("minions.toml", f'{CONFIGURATION}[journal]\nencryption_key_file = "keys"\n')
+    told = cli("run", "asks.yaml", "-p", "who=me")
+    assert (told.code, "expected an absolute path" in told.err) == (2, True)
+
+
+def test_an_untrusted_configuration_names_no_keys(
+    cli: Cli, write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-172: a folder's own configuration cannot choose a key, before somebody trusts it."""
+    encrypt(here, write, f"k1 {KEY}\n")
+    monkeypatch.delenv("MINIONS_TRUST")
+    assert "journal" in cli("sessions", "list", "--db", "j.db").err
+    told = cli("trust", "--show")
+    assert f"encrypts the journal with the keys of {here / 'keys'}" in told.out
