@@ -6,7 +6,7 @@ Subclass `Step` for a model loop of your own, `PythonStep` for code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_type_hints
 
@@ -347,6 +347,14 @@ class StepCache(ABC):
         Raises:
             JournalError: The cache cannot be written now; nothing was stored.
         """
+
+    async def forget_runs(self, run_ids: Collection[str]) -> int:
+        """Delete what these runs executed; returns the number of entries.
+
+        Raises:
+            JournalError: The cache cannot be written now; nothing was deleted.
+        """
+        return 0
 
     async def clear(self) -> int:
         """Delete all entries; returns their number.

@@ -196,6 +196,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     permissions: Permissions = field(default_factory=Permissions)
     has_faulty_permissions: bool = False
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
+    retain_s: float | None = None
     retry: RetryConfig = NOTHING_STATED
     templates: Templates = field(default_factory=Templates)
     """Compiles the texts of the recipe, each once."""

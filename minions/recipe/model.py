@@ -420,6 +420,9 @@ class AgentRecipe:
     permissions: Permissions = field(factory=Permissions)
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     """Limits of the run; they become `AgentContext.metadata`."""
+    retain_s: float | None = None
+    """Seconds for which its runs stay in the journal after their end, the shortest that it or a
+    recipe within says; None: none does."""
     retry: RetryConfig = NOTHING_STATED
     templates: Templates = field(factory=Templates, eq=False, repr=False)
     """Its texts as they were compiled when it was read; whoever compiles one does it here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,66 @@ def test_a_journal_is_encrypted_later_and_under_a_new_key(
     encrypt(here, write, f"k2 {OTHER}\n")
     assert f"{CANARY} is well" in cli("sessions", "show", run_id, "--messages").out
     assert cli("sessions", "verify").code == 0
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def age(here: Path, days: int) -> None:
+    """As if all of it had been days ago."""
+    with closing(sqlite3.connect(here / "j.db")) as db, db:
+        for change in ("entries SET at = at - ?", "blobs SET put_at = put_at - ?"):
+            db.execute(f"UPDATE {change}", (days * 86_400 * 10**6,))  # constants
+
+
+@pytest.mark.parametrize(
+    ("operators", "own", "goes_after"), [("7d", None, 7), ("30d", "7d", 7), ("7d", "30d", 7)]
+)
+def test_a_session_stays_no_longer_than_the_operator_and_its_recipe_say(
+    cli: Cli, write: Write, here: Path, operators: str, own: str | None, goes_after: int
+) -> None:
+    """A-172: with its blobs and what it left in the cache."""
+    write("minions.toml", f'{CONFIGURATION}[journal]\nretain = "{operators}"\n')
+    write("asks.yaml", f"{ASKS}retain: {own}\n" if own else ASKS)
+    run_id = ask(cli)
+    age(here, goes_after - 1)
+    assert cli("sessions", "gc").code == 0
+    assert run_id in cli("sessions", "list").out
+    age(here, 1)
+    told = cli("sessions", "gc")
+    assert "freed 1 session, 1 blob" in told.out
+    assert "removed 1 cached output" in told.out
+    assert run_id not in cli("sessions", "list").out
+
+
+def test_what_an_operator_said_when_a_run_began_counts_later(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-172: each project has a time of its own in one database."""
+    write("minions.toml", f'{CONFIGURATION}[journal]\nretain = "7d"\n')
+    ask(cli)
+    write("minions.toml", CONFIGURATION)
+    ask(cli)
+    age(here, 8)
+    assert "freed 1 session" in cli("sessions", "gc").out
+
+
+def test_a_time_that_is_none_is_refused(cli: Cli, write: Write) -> None:
+    write("asks.yaml", f"{ASKS}retain: for ever\n")
+    assert "'for ever' is not a duration" in cli("validate", "asks.yaml").err
+    write("minions.toml", f'{CONFIGURATION}[journal]\nretain = "for ever"\n')
+    told = cli("sessions", "list")
+    assert (told.code, "a duration such as 30d or 12h was expected" in told.err) == (2, True)
+
+
+def test_a_recipe_keeps_what_a_recipe_within_keeps(cli: Cli, write: Write, here: Path) -> None:
+    """A-172: the stricter of both."""
+    write("inner.yaml", "id: inner\nretain: 2d\nsteps: [{id: a, set: {b: 1}}]\n")
+    write("outer.yaml", "id: outer\nretain: 9d\nsteps: [{id: a, recipe: inner.yaml}]\n")
+    told = cli("run", "outer.yaml")
+    assert told.code == 0, told.err
+    age(here, 3)
+    assert "freed 1 session" in cli("sessions", "gc").out
 
 
 def test_a_key_file_is_an_absolute_path(cli: Cli, write: Write) -> None:

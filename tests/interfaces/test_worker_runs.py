@@ -88,7 +88,7 @@ class World:
         await run.execute()
         return run.run_id
 
-    def worker(self, **plan: object) -> Worker:
+    def worker(self, retain_s: float | None = None, **plan: object) -> Worker:
         name = "host:1:1+w"
         return Worker(
             WorkerRuntime(Settings(no_store=True), self.runtime(name), name=name, folder=None),
@@ -97,6 +97,7 @@ class World:
             NullLog(),
             notices=WaitingNotices((), self.services.journal, MemoryState(), NullLog(), page=None),
             schedules=ScheduleStore(MemoryState()),
+            retain_s=retain_s,
         )
 
     async def status(self, run_id: str) -> str:
@@ -130,6 +131,25 @@ async def test_a_stopped_worker_hands_over_and_the_next_one_repeats_no_recorded_
     await world.worker(ends_when_idle=True).run()
     assert await world.status(run_id) == "completed"
     assert world.looks == 3  # the second step's call was cut off, and was made again
+
+
+async def test_a_worker_removes_sessions_that_are_older_than_they_may_become(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-172: beside its runs, some at a time."""
+    monkeypatch.setattr("minions.interfaces.worker.worker._LOOK_OLD_S", 0.01)
+    world.may_end.set()
+    await world.begun(QueuePlace())
+    left = await world.begun(None)
+    worker = world.worker(retain_s=1e-6)
+    working = asyncio.ensure_future(worker.run())
+    journal = world.services.journal
+    async with asyncio.timeout(HANG_S):
+        while await journal.count_sessions() > 1:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.005)
+    worker.stop()
+    await working
+    assert [row.run_id for row in await journal.runs()] == [left]  # it may be resumed
 
 
 async def test_a_job_makes_no_worker_execute_a_run_that_nobody_queued(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -189,6 +189,13 @@ class MemoryStepCache(StepCache):
         self._bytes += size
         while not self._bounds.hold(len(self._entries), self._bytes):
             self._forget(next(iter(self._entries)))
+
+    async def forget_runs(self, run_ids: Collection[str]) -> int:
+        """As the contract says. Looks at all of them."""
+        found = [key for key, each in self._entries.items() if each.entry.run_id in run_ids]
+        for key in found:
+            self._forget(key)
+        return len(found)
 
     async def clear(self) -> int:
         """As the contract says."""

@@ -53,7 +53,12 @@ from minions.adapters.stores.postgres_leases import (
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_queries import Part, RowLookups
-from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session
+from minions.adapters.stores.stored_rows import (
+    PendingRows,
+    opened_run,
+    opened_session,
+    search_key,
+)
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
@@ -75,6 +80,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    day_of,
 )
 from minions.contracts.runtime import Clock, Sleep
 from minions.data.errors import JournalError, NotFoundError
@@ -288,8 +294,15 @@ class PostgresJournal(RowLookups):
     async def remove_session(self, session_id: str) -> bool:
         """In one transaction."""
         return await self._link.run(
-            lambda attempt: remove_session(attempt.connection, session_id, self._lease_now())
+            lambda attempt: remove_session(
+                attempt.connection, session_id, self._lease_now(), self._clock.now(), self.cipher
+            )
         )
+
+    async def forget_spender(self, user: str) -> None:
+        """In one statement."""
+        sql = "UPDATE minions.removed_spending SET user_name = NULL WHERE user_name = %s"
+        await self._link.run(lambda attempt: attempt.connection.execute(sql, [search_key(user)]))
 
     async def rewrite_session(self, session_id: str) -> int:
         """In one transaction."""
@@ -682,10 +695,21 @@ async def _is_same(
     return await found.fetchall() == wanted
 
 
-async def remove_session(db: Connection, session_id: str, now: datetime | None) -> bool:
+async def remove_session(
+    db: Connection,
+    session_id: str,
+    now: datetime | None,
+    today: datetime,
+    cipher: BodyCipher | None,
+) -> bool:
     """Remove a session, as `Journal.remove_session` says; False: there is none."""
     async with db.transaction():
         await _lock_lease(db, session_id, now)
+        with suppress_lost_keys():
+            listed = await read_entries(db, EntriesQuery(LISTED_OF, [[session_id]]), cipher)
+            await postgres_rows.make_anew(db, [session_id], listed, cipher)
+        with contextlib.suppress(postgres_rows.DamagedRowsError):
+            await postgres_rows.keep_spending(db, session_id, day_of(today))
         removed = await db.execute(
             "DELETE FROM minions.entries WHERE session_id = %s", [session_id]
         )

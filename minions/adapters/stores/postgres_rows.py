@@ -26,6 +26,7 @@ from minions.adapters.stores.row_queries import (
 from minions.adapters.stores.stored_rows import (
     name_key,
     project_key,
+    removed_spending,
     rest_of_run,
     rest_of_session,
     run_of,
@@ -38,6 +39,7 @@ from minions.contracts.journal.chain import GENESIS, ChainHead
 from minions.contracts.journal.journal import JournalEntry, Lease
 from minions.contracts.journal.run_row_folds import folded, run_row_after, session_row_after
 from minions.contracts.journal.run_rows import (
+    MOST_DAYS,
     RunFilter,
     RunRow,
     SessionFilter,
@@ -147,7 +149,8 @@ def _session_values(row: SessionRow, cipher: BodyCipher | None) -> list[object]:
     return [
         row.session_id, name_key(row, cipher),
         None if row.parent is None else search_key(row.parent), row.updated_at,
-        row.last_position, user_key(row), project_key(row), rest_of_session(row, cipher),
+        row.last_position, user_key(row), project_key(row), row.expires_at,
+        rest_of_session(row, cipher),
     ]  # fmt: skip
 
 
@@ -173,6 +176,22 @@ async def make_anew(
     ):
         if values:  # in one statement, column by column
             await db.execute(statement, [list(column) for column in zip(*values, strict=True)])
+
+
+async def keep_spending(db: Connection, session_id: str, today: int) -> None:
+    """What the runs of a session spent, before their rows are removed."""
+    sql = (
+        f"SELECT {RUN_COLUMNS} FROM minions.runs WHERE session_id = %s "  # noqa: S608  # constants
+        "AND (tokens > 0 OR cost_usd > 0)"
+    )
+    found = await db.execute(sql.encode(), [session_id], binary=True)
+    rows = [_run(row) for row in await found.fetchall()]
+    await db.execute("DELETE FROM minions.removed_spending WHERE day <= %s", [today - MOST_DAYS])
+    async with db.cursor() as cursor:
+        await cursor.executemany(
+            "INSERT INTO minions.removed_spending VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            list(removed_spending(rows, today)),
+        )
 
 
 def _put(table: str, columns: str, kinds: str, values: str) -> str:
@@ -202,7 +221,8 @@ _KINDS_OF_RUN: Final = (
 _RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
 _SESSION: Final = (
-    "sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text, text, text"
+    "sessions", SESSION_COLUMNS,
+    "text, text, text, timestamptz, bigint, text, text, timestamptz, text",
 )  # fmt: skip
 _OF_SESSION: Final = len(SESSION_COLUMNS.split(", "))
 _PUT_RUNS: Final = _put_many(*_RUN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
-    from minions.adapters.stores.postgres_link import PostgresLink
+    from minions.adapters.stores.postgres_link import Attempt, PostgresLink
 
 _EVICTION_LOCK: Final = 5_506_021_906_420_777_552
 """An advisory lock of the database: its holder alone evicts, so that nobody waits in a circle."""
@@ -95,6 +95,20 @@ class PostgresStepCache(StepCache):
         row = (key, output, entry.run_id, entry.created_at, now, len(output))
         bounds = self._bounds if self._evictions.is_due(len(output)) else None
         await self._link.run(lambda attempt: _put(attempt.connection, row, bounds))
+
+    async def forget_runs(self, run_ids: Collection[str]) -> int:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The database cannot be used, or stayed busy.
+        """
+        ids = list(run_ids)
+
+        async def forget(attempt: Attempt) -> int:
+            sql = "DELETE FROM minions.step_cache WHERE run_id = ANY(%s)"
+            return (await attempt.connection.execute(sql, [ids])).rowcount
+
+        return await self._link.run(forget)
 
     async def clear(self) -> int:
         """Committed when this returns.

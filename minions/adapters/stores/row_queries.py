@@ -25,7 +25,7 @@ RUN_COLUMNS: Final = (
     "user_name, project, day, tokens, cost_usd, day_tokens, day_cost_usd, started_by"
 )
 SESSION_COLUMNS: Final = (
-    "session_id, name, parent, updated_at, last_position, user_name, project, rest"
+    "session_id, name, parent, updated_at, last_position, user_name, project, expires_at, rest"
 )
 
 _RARE: Final = frozenset(
@@ -179,8 +179,17 @@ def spent_question(dialect: Dialect, spender: Spender, without: Collection[str])
         where.add("(day_tokens > 0 OR day_cost_usd > 0)")  # as the index says
     if without:
         where.one_of("run_id", sorted(without), negated=True)
-    sums = f"coalesce(sum({prefix}tokens), 0), coalesce(sum({prefix}cost_usd), 0)"
-    return where.question(f"SELECT {sums} FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
+    sums = "SELECT coalesce(sum({0}tokens), 0) AS tokens, coalesce(sum({0}cost_usd), 0) AS usd FROM"
+    of_runs = f"{sums.format(prefix)} {dialect.schema}runs"
+    if spender.day is None or spender.session_id is not None:
+        return where.question(of_runs, "", None)
+    runs = where.question(of_runs, "", None)
+    removed = _of_spender(dialect, spender).question(
+        f"{sums.format('')} {dialect.schema}removed_spending", "", None
+    )
+    both = "SELECT r.tokens + x.tokens, r.usd + x.usd FROM"
+    sql = f"{both} ({runs.sql}) AS r, ({removed.sql}) AS x"
+    return Question(sql, (*runs.values, *removed.values))
 
 
 def earlier_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
@@ -263,6 +272,13 @@ def sessions_question(
         where.add("user_name = {}", search_key(wanted.user))
     if wanted.project is not None:
         where.add("project = {}", search_key(wanted.project))
+    if (expiry := wanted.expiry) is not None:
+        now = dialect.time(expiry.now)
+        if expiry.ended_by is None:
+            where.add("expires_at <= {}", now)
+        else:
+            by = dialect.time(expiry.ended_by)
+            where.add("(expires_at <= {} OR updated_at <= {})", now, by)
     if after is not None:
         where.behind("updated_at", after.updated_at, "session_id", after.session_id)
     start = "count(*)" if part is None else SESSION_COLUMNS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from attrs import evolve
@@ -117,6 +117,10 @@ class SealedStepCache(StepCache):
         name = self._cipher.name_of(key)
         sealed = self._cipher.seal(as_json(entry.output), "cache", name)
         await self._inner.put(name, evolve(entry, output=sealed))
+
+    async def forget_runs(self, run_ids: Collection[str]) -> int:
+        """As the contract says."""
+        return await self._inner.forget_runs(run_ids)
 
     async def clear(self) -> int:
         """As the contract says."""

@@ -570,6 +570,7 @@ def _named_by_entries(db: sqlite3.Connection, cipher: BodyCipher | None) -> set[
 
 def drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) -> None:
     """Those of them that nobody has put again since `latest`."""
+    db.execute("PRAGMA secure_delete = ON")  # what was removed is overwritten
     with transaction(db):
         db.executemany(
             "DELETE FROM blobs WHERE digest = ? AND put_at <= ?",

@@ -58,7 +58,12 @@ from minions.adapters.stores.sqlite_leases import (
     renew_lease,
 )
 from minions.adapters.stores.sqlite_rows import as_count, as_micros
-from minions.adapters.stores.stored_rows import PendingRows, opened_run, opened_session
+from minions.adapters.stores.stored_rows import (
+    PendingRows,
+    opened_run,
+    opened_session,
+    search_key,
+)
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.journal import (
@@ -79,6 +84,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    day_of,
 )
 from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.data.errors import JournalError, NotFoundError
@@ -341,8 +347,13 @@ class SqliteJournal(RowLookups):
     async def remove_session(self, session_id: str) -> bool:
         """In one transaction."""
         return await self._file.run(
-            lambda db: remove_session(db, session_id, self._clock.now()), is_landmark=True
+            lambda db: remove_session(db, session_id, self._clock.now(), self.cipher),
+            is_landmark=True,
         )
+
+    async def forget_spender(self, user: str) -> None:
+        """In one statement."""
+        await self._file.run(lambda db: forget_spender(db, search_key(user)), is_landmark=True)
 
     async def rewrite_session(self, session_id: str) -> int:
         """In one transaction; what was there before is overwritten in the file."""
@@ -424,9 +435,7 @@ class SqliteJournal(RowLookups):
         """All bodies are read; nobody is kept from writing meanwhile."""
         self._fresh.clear()
         latest = as_micros(self._clock.now() - timedelta(seconds=spare_s))
-        useless = await self._file.run(
-            lambda db: useless_blobs(db, latest, self.cipher), is_landmark=True
-        )
+        useless = await self._file.beside(lambda db: useless_blobs(db, latest, self.cipher))
         if not dry_run:
             await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)
         return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
@@ -561,12 +570,19 @@ def rewrite_session(
     return len(entries)
 
 
-def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bool:
+def remove_session(
+    db: sqlite3.Connection, session_id: str, now: datetime, cipher: BodyCipher | None
+) -> bool:
     """Remove a session, as `Journal.remove_session` says; False: there is none."""
+    db.execute("PRAGMA secure_delete = ON")  # what was removed is overwritten
     with transaction(db):
         held = find_lease(db, session_id)
         if held is not None:
             refuse_if_active(held, session_id, None, None, now)
+        with suppress_lost_keys():
+            _make_anew(db, [session_id], cipher)
+        with contextlib.suppress(sqlite_rows.DamagedRowsError):
+            sqlite_rows.keep_spending(db, session_id, day_of(now))
         removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
         # The row stays: epochs only grow.
         db.execute(
@@ -578,14 +594,21 @@ def remove_session(db: sqlite3.Connection, session_id: str, now: datetime) -> bo
     return removed > 0
 
 
+def forget_spender(db: sqlite3.Connection, user: str) -> None:
+    """As `Journal.forget_spender` says."""
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute("UPDATE removed_spending SET user_name = NULL WHERE user_name = ?", (user,))
+
+
 def _make_anew(
     db: sqlite3.Connection, session_ids: Collection[str], cipher: BodyCipher | None
 ) -> None:
     """The rows of these sessions, of all their entries."""
     ids = json.dumps(list(session_ids))
-    sqlite_rows.remove_rows(db, session_ids)
     query = EntriesQuery(LISTED_OF.format("SELECT value FROM json_each(?)"), (ids,))
-    sqlite_rows.make_anew(db, read_entries(db, query, cipher), cipher)
+    entries = read_entries(db, query, cipher)
+    sqlite_rows.remove_rows(db, session_ids)
+    sqlite_rows.make_anew(db, entries, cipher)
     db.execute(
         "DELETE FROM changed_sessions WHERE session_id IN (SELECT value FROM json_each(?))", (ids,)
     )

@@ -26,6 +26,7 @@ from minions.adapters.stores.stored_rows import (
     micros,
     name_key,
     project_key,
+    removed_spending,
     rest_of_run,
     rest_of_session,
     run_of,
@@ -38,6 +39,7 @@ from minions.adapters.stores.stored_rows import (
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_row_folds import folded, run_row_after, session_row_after
 from minions.contracts.journal.run_rows import (
+    MOST_DAYS,
     RunFilter,
     RunRow,
     SessionFilter,
@@ -121,8 +123,15 @@ def _put_session(
         db.execute(_PUT_SESSION, _session_values(row, cipher))
         return
     db.execute(
-        "UPDATE sessions SET updated_at = ?, last_position = ?, rest = ? WHERE session_id = ?",
-        (micros(row.updated_at), row.last_position, rest_of_session(row, cipher), row.session_id),
+        "UPDATE sessions SET updated_at = ?, last_position = ?, expires_at = ?, rest = ? "
+        "WHERE session_id = ?",
+        (
+            micros(row.updated_at),
+            row.last_position,
+            None if row.retain_s is None else _expiry(row),
+            rest_of_session(row, cipher),
+            row.session_id,
+        ),
     )
 
 
@@ -163,8 +172,25 @@ def _session_values(row: SessionRow, cipher: BodyCipher | None) -> tuple[str | i
     return (
         row.session_id, name_key(row, cipher),
         None if row.parent is None else search_key(row.parent), micros(row.updated_at),
-        row.last_position, user_key(row), project_key(row), rest_of_session(row, cipher),
+        row.last_position, user_key(row), project_key(row),
+        None if row.retain_s is None else _expiry(row), rest_of_session(row, cipher),
     )  # fmt: skip
+
+
+def _expiry(row: SessionRow) -> int | None:
+    return None if row.expires_at is None else micros(row.expires_at)
+
+
+def keep_spending(db: sqlite3.Connection, session_id: str, today: int) -> None:
+    """What the runs of a session spent, before their rows are removed."""
+    question = (
+        f"SELECT {RUN_COLUMNS} FROM runs WHERE session_id = ? AND (tokens > 0 OR cost_usd > 0)"  # noqa: S608  # constants
+    )
+    rows = [_run(row) for row in readable_rows(db, question, (session_id,))]
+    db.execute("DELETE FROM removed_spending WHERE day <= ?", (today - MOST_DAYS,))
+    db.executemany(
+        "INSERT INTO removed_spending VALUES (?,?,?,?,?,?,?)", removed_spending(rows, today)
+    )
 
 
 def remove_rows(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:

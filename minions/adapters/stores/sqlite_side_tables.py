@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
@@ -98,6 +98,15 @@ class SqliteStepCache(StepCache):
         bounds = self._bounds if self._evictions.is_due(size) else None
         await self._file.run(lambda db: _put(db, row, bounds), is_landmark=True)
 
+    async def forget_runs(self, run_ids: Collection[str]) -> int:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The file cannot be used, or stayed busy.
+        """
+        ids = list(run_ids)
+        return await self._file.run(lambda db: _forget_runs(db, ids), is_landmark=True)
+
     async def clear(self) -> int:
         """Committed when this returns.
 
@@ -185,6 +194,12 @@ DELETE FROM step_cache WHERE rowid IN (
 
 def _delete(db: sqlite3.Connection, key: str) -> None:
     db.execute("DELETE FROM step_cache WHERE key = ?", (key,))
+
+
+def _forget_runs(db: sqlite3.Connection, run_ids: Sequence[str]) -> int:
+    db.execute("PRAGMA secure_delete = ON")  # what was removed is overwritten
+    sql = "DELETE FROM step_cache WHERE run_id IN (SELECT value FROM json_each(?))"
+    return db.execute(sql, (json.dumps(run_ids),)).rowcount
 
 
 def _as_micros(at: datetime) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
@@ -31,7 +31,14 @@ from minions.contracts.journal.facts import (
     fact_of,
 )
 from minions.contracts.journal.journal import EntryDraft, Lease
-from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spender, Spent
+from minions.contracts.journal.run_rows import (
+    MOST_DAYS,
+    Number,
+    RunRow,
+    SessionRow,
+    Spender,
+    Spent,
+)
 from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
 from minions.data.json_values import parse_json
@@ -253,7 +260,7 @@ def rest_of_session(row: SessionRow, cipher: BodyCipher | None = None) -> str:
     return _shorten(
         micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
         row.own_recipe, row.is_mixed, row.has_inputs, row.forked_at, name, parent,
-        _whole_project(row),
+        _whole_project(row), row.retain_s,
     )  # fmt: skip
 
 
@@ -265,17 +272,20 @@ def session_of(
     last_position: int,
     user: str | None,
     project: str | None,
+    _expires_at: object,
     rest: str,
 ) -> SessionRow:
     """The row of these columns.
 
+    Args:
+        _expires_at: For those who look for it; the row computes it.
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
     (
         created, last, status, last_run, ran, own, is_mixed, has_inputs, forked_at,
-        whole_name, whole_parent, folder,
-    ) = _lengthened(rest, 12)  # fmt: skip
+        whole_name, whole_parent, folder, retain_s,
+    ) = _lengthened(rest, 13)  # fmt: skip
     return SessionRow(
         session_id=_check(session_id, str),
         created_at=time_of(created),
@@ -293,7 +303,17 @@ def session_of(
         status=_text(status),
         user=_text(user),
         project=_text(project if folder is None else folder),
+        retain_s=None if retain_s is None else _check(retain_s, float),
     )
+
+
+def removed_spending(rows: Iterable[RunRow], today: int) -> Iterator[tuple[object, ...]]:
+    """What stays of the rows of removed runs for budgets: figures of each day that may count."""
+    for row in rows:
+        names = (user_key(row), search_key(row.recipe), project_key(row), started_key(row))
+        for day, spent in (*row.earlier, (row.day, row.day_spent)):
+            if any(spent) and day > today - MOST_DAYS:
+                yield (day, *names, *spent)
 
 
 def _name(column: str | None, whole: object) -> str | None:

@@ -407,6 +407,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
     },
     JournalSettings: {
         "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
+        "retain": _plain("removes sessions {value} after the end of their last run"),
     },
     ProviderSettings: {
         "base_url": _base_url,

@@ -22,6 +22,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import ModelApi
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
+from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
 from minions.recipe.model import AgentRecipe
 
@@ -32,6 +33,13 @@ def _is_price(value: float) -> bool:
 
 def _is_amount(value: float) -> bool:
     return 0 < value < math.inf
+
+
+def _is_duration(value: str) -> bool:
+    try:
+        return seconds_of(value) > 0
+    except UsageError:
+        return False
 
 
 _Count: TypeAlias = Annotated[int, Constraint(lambda count: count >= 1, "a whole number from 1")]
@@ -167,6 +175,13 @@ class JournalSettings:
 
     encryption_key_file: str | None = None
     """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
+    retain: Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")] | None = None
+    """How long sessions stay after the end of their last run; None: until somebody removes them."""
+
+    @property
+    def retain_s(self) -> float | None:
+        """The same in seconds."""
+        return None if self.retain is None else seconds_of(self.retain)
 
 
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
@@ -201,7 +216,7 @@ class Settings:
         factory=JournalSettings,
         metadata=_described(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
-            "encrypt it."
+            "encrypt it, and `retain`, how long sessions stay."
         ),
     )
     no_store: bool = field(

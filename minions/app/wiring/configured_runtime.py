@@ -286,6 +286,8 @@ def make_runtime(
     services = _with_telemetry(services, telemetry)
     if project is not None:
         services = attrs.evolve(services, project=project)
+    if (retain_s := settings.journal.retain_s) is not None:
+        services = attrs.evolve(services, retain_s=retain_s)
     closers = (servers.aclose, models.aclose, *closers)
     if (close := telemetry.close) is not None:
         closers = (_off_the_loop(close), *closers)

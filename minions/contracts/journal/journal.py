@@ -352,11 +352,16 @@ class Journal(ABC):
     async def remove_session(self, session_id: str) -> bool:
         """Delete all entries of a session. Its blobs stay until `collect`.
 
+        What its runs spent still counts for budgets of days, weeks and months, as figures.
+
         Returns:
             False where there were none.
         Raises:
             LeaseHeldError: A run of the session is active; nothing was deleted.
         """
+
+    async def forget_spender(self, user: str) -> None:
+        """Let what removed runs of a user spent count as spent by nobody in particular."""
 
     async def rewrite_session(self, session_id: str) -> int:
         """Store the entries of a session again as this journal stores new ones: encrypted under

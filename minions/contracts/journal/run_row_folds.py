@@ -272,7 +272,8 @@ def _opened(entry: JournalEntry) -> SessionRow:
 def _of_its_run(row: SessionRow, entry: JournalEntry) -> Mapping[str, object]:
     match entry.fact:
         case RunStarted(recipe=recipe) | RunResumed(recipe=recipe) as fact:
-            return _with_run(row, entry, recipe, _open_state(fact))
+            changes = _with_run(row, entry, recipe, _open_state(fact))
+            return changes if fact.retain_s is None else {**changes, **_with_age(row, fact)}
         case RunRejected(recipe=recipe):
             return _with_run(row, entry, recipe, RunState.REJECTED)
         case UnreadableFact(state=state) if state in _EXECUTED:
@@ -281,6 +282,12 @@ def _of_its_run(row: SessionRow, entry: JournalEntry) -> Mapping[str, object]:
             return {"status": status}
         case _:
             return {}
+
+
+def _with_age(row: SessionRow, fact: RunStarted | RunResumed) -> Mapping[str, object]:
+    """A later run makes the time shorter, never longer."""
+    ages = [each for each in (row.retain_s, fact.retain_s) if each is not None]
+    return {"retain_s": min(ages)}
 
 
 def _with_run(

@@ -7,7 +7,7 @@ it returns; the entries stay the truth, and folding them again gives the same ro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
@@ -194,6 +194,19 @@ class SessionRow:
     it is the operator's, or it came from a file."""
     project: str | None = None
     """The folder of the project in which it was made; None: not known."""
+    retain_s: float | None = None
+    """Seconds after the end of its last run for which it may stay: the shortest that a run of it
+    says; None: none does."""
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When that time is over."""
+        if self.retain_s is None:
+            return None
+        try:
+            return self.updated_at + timedelta(seconds=self.retain_s)
+        except OverflowError:
+            return None
 
     @property
     def recipe(self) -> str | None:
@@ -256,6 +269,21 @@ class RunFilter:
         return has_words(self.text, *names, row.input_words, row.error_code, row.error_message)
 
 
+class Expiry(Struct, frozen=True, kw_only=True):
+    """Selects sessions that are older than they may become."""
+
+    now: datetime
+    """Sessions whose own time is over then, as their runs say it."""
+    ended_by: datetime | None = None
+    """Sessions of which no run started or ended after this time, too; None: only those above."""
+
+    def fits(self, row: SessionRow) -> bool:
+        """Whether the session is older."""
+        expires_at = row.expires_at
+        is_over = expires_at is not None and expires_at <= self.now
+        return is_over or (self.ended_by is not None and row.updated_at <= self.ended_by)
+
+
 class SessionFilter(Struct, frozen=True, kw_only=True):
     """Selects sessions that fulfil all fields. None: the field selects every session."""
 
@@ -271,11 +299,13 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     """The folder of the project in which it was made."""
     text: str | None = None
     """Words, each of which occurs in the name, the recipe or the id, in any case."""
+    expiry: Expiry | None = None
 
     def fits(self, row: SessionRow) -> bool:
         """Whether the session is selected."""
         return (
-            (self.session_ids is None or row.session_id in self.session_ids)
+            (self.expiry is None or self.expiry.fits(row))
+            and (self.session_ids is None or row.session_id in self.session_ids)
             and (self.id_start is None or row.session_id.startswith(self.id_start))
             and (self.name is None or row.name == self.name)
             and (self.parent is None or row.parent == self.parent)

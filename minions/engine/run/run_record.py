@@ -59,6 +59,7 @@ class _Beginning(TypedDict, total=False):
     recipes: str | None
     steps: Mapping[str, str] | None
     queued: bool | None
+    retain_s: float | None
 
 
 class RunRecord:
@@ -152,6 +153,9 @@ class RunRecord:
             "thread": conversation.recorded() if conversation is not None else None,
             "part": await chosen.stored(journal) if chosen is not None else None,
         }
+        operators, own = context.scope.services.retain_s, recipe.retain_s
+        if operators is not None or own is not None:
+            beginning["retain_s"] = min(each for each in (operators, own) if each is not None)
         if self._built.document is None:
             beginning["steps"] = {step.id: step.version for step in self._built.graph.steps}
             return beginning

@@ -35,6 +35,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    day_of,
 )
 from minions.contracts.runtime import Clock
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
@@ -318,12 +319,17 @@ class MemoryJournal(Journal):
         session = self._sessions.get(session_id, _Session())
         if session.holding is not None:
             session.holding = evolve(session.holding, deadline=None)
+        self._fresh_rows().keep_spending(session_id, day_of(self._clock.now()))
         removed, session.entries = session.entries, []
         self._rows.mark_changed(session_id)
         for entry in removed:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)
         return bool(removed)
+
+    async def forget_spender(self, user: str) -> None:
+        """See the contract."""
+        self._rows.forget_spender(user)
 
     async def put_blob(self, data: bytes) -> str:
         """Store a copy of the bytes, with the time."""

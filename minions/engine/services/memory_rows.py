@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from attrs import evolve
+
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_row_folds import folded
 from minions.contracts.journal.run_rows import (
+    MOST_DAYS,
     RunFilter,
     RunRow,
     SessionFilter,
@@ -38,6 +41,8 @@ class MemoryRows:
         self._changed: dict[str, None] = {}
         self._runs_of: dict[str, tuple[str, ...]] = {}
         self._spent: dict[Spender, Spent] = {}
+        self._removed: list[RunRow] = []
+        """Rows of removed runs, without words, as long as budgets count them."""
 
     def mark_changed(self, session_id: str) -> None:
         """Mark a session whose entries changed: its rows are folded again at the next read."""
@@ -59,6 +64,21 @@ class MemoryRows:
                 self._count(run)
         self._changed.clear()
 
+    def keep_spending(self, session_id: str, today: int) -> None:
+        """Keep what the runs of a session spent, before it is removed."""
+        kept = (self._runs.get(run_id) for run_id in self._runs_of.get(session_id, ()))
+        self._removed = [
+            evolve(row, session_id="", error_message=None, input_words=None, problem=None)
+            for row in (*self._removed, *kept)
+            if row is not None and any(row.spent) and row.day > today - MOST_DAYS
+        ]
+
+    def forget_spender(self, user: str) -> None:
+        """See `Journal.forget_spender`."""
+        self._removed = [
+            evolve(row, user=None) if row.user == user else row for row in self._removed
+        ]
+
     def spent(self, spender: Spender, without: Collection[str]) -> Spent:
         """See `Journal.spent`."""
         by_others = (spender.recipe, spender.project, spender.schedule, spender.token)
@@ -72,6 +92,8 @@ class MemoryRows:
             total = self._spent.get(spender, Spent())
         for row in self._runs.part(without, None):
             total = total.plus(spender.of(row), -1)
+        for row in self._removed if spender.day is not None else ():
+            total = total.plus(spender.of(row))
         return total
 
     def _count(self, row: RunRow | None, sign: int = 1) -> None:
@@ -129,6 +151,10 @@ class _Ordered(Generic[R]):
         self.remove(name)
         self._by_name[name] = row
         insort(self._in_order, (self._place_of(row), row), key=_first)
+
+    def get(self, name: str) -> R | None:
+        """The row with that name; None: there is none."""
+        return self._by_name.get(name)
 
     def remove(self, name: str) -> R | None:
         """Remove the row with that name, and return it; None: there is none."""

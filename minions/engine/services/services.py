@@ -306,6 +306,9 @@ class Services:
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
+    retain_s: float | None = None
+    """Seconds after their end for which runs that are started here stay in the journal, at most;
+    None: as long as nobody removes them."""
     project: str | None = None
     """The folder of the project in which runs and sessions are made; what one project lists and
     continues is its own. None: of none."""

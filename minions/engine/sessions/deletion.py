@@ -5,6 +5,7 @@ Sessions of child runs go with the session of their run, and not before: it read
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -13,16 +14,17 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
-from minions.contracts.journal.child_runs import child_runs_start, parent_part
+from minions.contracts.journal.child_runs import ChildLink, child_runs_start, parent_part
+from minions.contracts.journal.facts import RunRejected, RunStarted
 from minions.contracts.journal.journal import SPARED_S, BlobCollection, Journal
-from minions.contracts.journal.run_rows import RunFilter, SessionFilter, SessionRow
+from minions.contracts.journal.run_rows import Expiry, RunFilter, SessionFilter, SessionRow
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.data.words import shell_word
 from minions.engine.history.recorder import held_lease
 from minions.engine.services.services import Services
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 
-_OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
+OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
 """States of runs that may be resumed; an unreadable run counts if it has no end."""
 
 
@@ -39,6 +41,10 @@ class StoredSession:
     """Whether no run of it may be resumed."""
     last_at: datetime
     """When a run of it last began or ended."""
+    ended_at: datetime
+    """When a run of it last started or ended, else when it was made."""
+    expires_at: datetime | None = None
+    """When its own time is over; None: it has none."""
 
 
 @frozen(kw_only=True)
@@ -51,11 +57,13 @@ class CleanUp:
     forked: tuple[str, ...]
     """Old sessions that stay because forks of them stay."""
     collected: BlobCollection
+    runs: tuple[str, ...] = ()
+    """The runs of the removed sessions."""
 
 
 async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:
     """All sessions by their ids."""
-    open_runs = await journal.runs(RunFilter(statuses=_OPEN))
+    open_runs = await journal.runs(RunFilter(statuses=OPEN))
     unfinished = {
         run.session_id
         for run in open_runs
@@ -96,7 +104,20 @@ def _stored(
         owner=owner,
         is_finished=is_finished,
         last_at=row.last_at,
+        ended_at=row.updated_at,
+        expires_at=row.expires_at,
     )
+
+
+async def has_owner(journal: Journal, session_id: str) -> bool:
+    """Whether the run is there whose child run the session holds."""
+    if parent_part(session_id) is None:
+        return False
+    started = await journal.entries(session_id, kinds={"run"}, limit=1, with_damaged=True)
+    fact = started[0].fact if started else None
+    note = fact.note if isinstance(fact, RunStarted | RunRejected) else None
+    link = ChildLink.of_note(note or {})
+    return link is not None and await journal.count_runs(RunFilter(run_ids=[link.run_id])) > 0
 
 
 async def child_sessions(journal: Journal, session_ids: Iterable[str]) -> tuple[str, ...]:
@@ -230,6 +251,7 @@ async def clean_up(
     *,
     older_than_s: float | None = None,
     keep: int | None = None,
+    retain_s: float | None = None,
     dry_run: bool = False,
     spare_s: float = SPARED_S,
 ) -> CleanUp:
@@ -237,8 +259,10 @@ async def clean_up(
 
     Args:
         older_than_s: Sessions without any change for so many seconds are old; None without `keep`:
-            no session is.
+            those alone are whose time is over.
         keep: How many of the newest sessions are not old, whatever their age.
+        retain_s: How long a session may stay after the last start or end of a run; its runs may
+            say less. None: as long as these say. What is older is removed, whatever else is said.
         dry_run: Only report; blobs that only these sessions name are not counted then.
         spare_s: Blobs younger than so many seconds stay, for a run that is about to name them.
     """
@@ -246,7 +270,8 @@ async def clean_up(
     stored = await list_stored(journal)
     groups = _groups(stored)
     own = {each: session for each, session in stored.items() if each in groups}
-    old = _old(own, services.clock.now(), older_than_s, keep)
+    now = services.clock.now()
+    old = list(dict.fromkeys((*_old(own, now, older_than_s, keep), *_over(own, now, retain_s))))
     unfinished = [
         each for each in old if not all(stored[member].is_finished for member in groups[each])
     ]
@@ -255,13 +280,16 @@ async def clean_up(
     forked = [each for each in candidates if _readers(stored, each) - chosen]
     chosen.difference_update(*(groups[_top(stored, each)] for each in forked))
     removed: list[str] = []
+    runs: list[str] = []
     for session_id in _forks_first(stored, [each for each in candidates if each in chosen]):
         if _readers(stored, session_id).intersection(unfinished):
             forked.append(session_id)
             continue
         try:
             if not dry_run:
+                of_session = await journal.runs(RunFilter(session_id=session_id))
                 await journal.remove_session(session_id)
+                runs += [row.run_id for row in of_session]
             removed.append(session_id)
         except LeaseHeldError:
             unfinished.append(session_id)
@@ -270,6 +298,7 @@ async def clean_up(
         unfinished=tuple(unfinished),
         forked=tuple(forked),
         collected=await journal.collect(dry_run=dry_run, spare_s=spare_s),
+        runs=tuple(runs),
     )
 
 
@@ -305,3 +334,27 @@ def _old(
     latest = now - timedelta(seconds=older_than_s or 0)
     candidates = oldest_first[: max(len(oldest_first) - (keep or 0), 0)]
     return [each.session_id for each in candidates if each.last_at <= latest]
+
+
+def _over(stored: Mapping[str, StoredSession], now: datetime, retain_s: float | None) -> list[str]:
+    """Ids of the sessions whose time is over."""
+    over = expiry_at(now, retain_s)
+    return [
+        each.session_id
+        for each in stored.values()
+        if (each.expires_at is not None and each.expires_at <= now)
+        or (over.ended_by is not None and each.ended_at <= over.ended_by)
+    ]
+
+
+def expiry_at(now: datetime, retain_s: float | None) -> Expiry:
+    """Selects sessions that are over.
+
+    Args:
+        retain_s: How long they may stay after their end; None: as long as their runs say.
+    """
+    ended_by = None
+    if retain_s is not None:
+        with contextlib.suppress(OverflowError):
+            ended_by = now - timedelta(seconds=retain_s)
+    return Expiry(now=now, ended_by=ended_by)

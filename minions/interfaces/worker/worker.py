@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,6 +31,7 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
+from minions.engine.sessions.retention import Retention
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
 from minions.recipe.model import AgentRecipe
@@ -44,6 +45,8 @@ _LOOK_TIMED_S: Final = 5.0
 """Seconds between two looks for waiting runs whose time has come."""
 _LOOK_SCHEDULES_S: Final = 5.0
 """Seconds between two looks at schedules at most; at a due time there is one more."""
+_LOOK_OLD_S: Final = 10.0
+"""Seconds between two looks for old sessions; each removes some of them."""
 _READY_S: Final = 5.0
 
 
@@ -71,6 +74,7 @@ class Worker:
         notices: WaitingNotices,
         schedules: ScheduleStore,
         deltas: DeltaStreams | None = None,
+        retain_s: float | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -80,6 +84,8 @@ class Worker:
             notices: Told of runs that begin to wait for a person; closed here.
             schedules: Whose runs it starts when they are due; closed here.
             deltas: Offers the pieces of answers of its runs; None: nobody reads them.
+            retain_s: How long sessions stay after the end of their last run; None: as long as
+                their runs say.
         """
         self.plan = plan
         self._runtime = runtime
@@ -93,6 +99,7 @@ class Worker:
         )
         self._timed_waits = TimedWaits(runtime, engine, log)
         self._schedules = DueSchedules(runtime, engine, schedules, log, every_s=_LOOK_SCHEDULES_S)
+        self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)
         self._stop = asyncio.Event()
 
     @property
@@ -139,6 +146,7 @@ class Worker:
                 (self._timed_waits.look, lambda: _LOOK_TIMED_S),
                 (self._schedules.look, lambda: self._schedules.pause_s),
                 (self._notices.remind, lambda: REMINDERS_S),
+                (self._retention.look, lambda: _LOOK_OLD_S),
             )
         ]
         try:
@@ -154,6 +162,11 @@ class Worker:
         await self._schedules.aclose()
         await self._engine.aclose()
         await self._runtime.aclose()
+
+    async def _forget_runs(self, run_ids: Collection[str]) -> None:
+        """Remove what removed runs left in the cache."""
+        if (cache := self._runtime.services.cache) is not None:
+            await cache.forget_runs(run_ids)
 
     def _is_worker_gone(self, worker_id: str) -> bool:
         return self._runtime.is_worker_gone(worker_id)

@@ -161,6 +161,12 @@ RECIPE: Final = Table(
         ),
         LIMITS_KEY,
         Key(
+            name="retain",
+            description="How long its runs stay in the journal after their end: `30d`, `12h`; of "
+            "this and the operator's own time the shorter one counts.",
+            types=("number", "string"),
+        ),
+        Key(
             name="retry",
             description="How failed model and tool calls are retried.",
             types=("object",),

@@ -32,6 +32,7 @@ from minions.recipe.checks.term_checks import check_terms
 from minions.recipe.checks.tool_checks import check_fitting, check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft
+from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import (
     MESSAGE_INPUT,
@@ -314,6 +315,8 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
     if section.node("id") is None:
         document = {"id": recipe_id, **document}  # a stored run has no file to be named after
     steps = build_steps(draft)
+    within = (step.recipe.retain_s for step in steps if isinstance(step, RecipeSpec))
+    ages = [each for each in (draft.retain_s, *within) if each is not None]
     return AgentRecipe(
         id=recipe_id,
         version=str(section.plain("version", "1")),
@@ -326,6 +329,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         tools=draft.uses,
         permissions=draft.permissions,
         limits=draft.limits,
+        retain_s=min(ages, default=None),
         retry=draft.retry,
         templates=draft.templates,
         execution_mode=draft.mode,

@@ -17,6 +17,7 @@ from minions.contracts.secrets import SecretRef
 from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.texts import seconds_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.drafts import RecipeDraft, TemplateUse, read_condition, read_templates
@@ -67,6 +68,11 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     if (model := section.node("model")) is not None:
         draft.model = read_model(model, catalog, report)
     draft.limits = read_limits(section.node("limits"), report)
+    if (retain := section.scalar("retain")) is not None:
+        try:
+            draft.retain_s = seconds_of(str(retain.value))
+        except UsageError as error:
+            report(retain.place.fault("bad-value", error.message.rstrip(".")))
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))

@@ -292,6 +292,9 @@ class RunBeginning(FactShape, frozen=True, kw_only=True):
     """Versions of the steps' code, by step id."""
     queued: bool | None = None
     """Whether nothing is executed yet: the run waits in a queue for a worker, which resumes it."""
+    retain_s: float | None = None
+    """Seconds after its end for which the run may stay in the journal: the shortest that its
+    operator, its recipe and those within say; None: none says it."""
 
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -423,10 +423,11 @@ def gc(
     cache: bool,
     only_tell: bool,
 ) -> int:
-    """Free data that nothing needs: blobs that no session names and, if asked for, old sessions.
+    """Free data that nothing needs: blobs that no session names, and old sessions.
 
-    Without --older-than and --keep no session is removed. Sessions stay if a run in them may be
-    resumed, or if a fork that stays reads from them.
+    Sessions are old whose time is over by `retain` of the configuration or of their recipes, and
+    those that --older-than and --keep ask for. They stay if a run in them may be resumed, or if a
+    fork that stays reads from them.
     """
     context = command_context(options)
     age_s = None if older_than is None else seconds_of(older_than)
@@ -445,21 +446,28 @@ async def _gc(
     journal = context.known_journal()
     try:
         cleaned = await clean_up(
-            Services(journal=journal), older_than_s=age_s, keep=keep, dry_run=dry_run
+            Services(journal=journal),
+            older_than_s=age_s,
+            keep=keep,
+            retain_s=context.settings.journal.retain_s,
+            dry_run=dry_run,
         )
         freed = _CleanUpResult(cleaned=cleaned)
         if dry_run:
             return freed
-        cached = await _forget_cached(context) if cache else 0
+        cached = await _forget_cached(context, None if cache else cleaned.runs)
         return evolve(freed, cached=cached, bytes_of_file=await journal.compact())
     finally:
         await journal.aclose()
 
 
-async def _forget_cached(context: CommandContext) -> int:
+async def _forget_cached(context: CommandContext, run_ids: Collection[str] | None) -> int:
+    """Those of removed runs; None: all."""
+    if run_ids is not None and not run_ids:
+        return 0
     cache = context.cache()
     try:
-        return await cache.clear()
+        return await (cache.clear() if run_ids is None else cache.forget_runs(run_ids))
     finally:
         await cache.aclose()
 

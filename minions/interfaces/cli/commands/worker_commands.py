@@ -287,7 +287,16 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
     notices = WaitingNotices(hooks, services.journal, marks, log, page=None, clock=services.clock)
     schedules = ScheduleStore(state_beside(services.journal))
     deltas = None if access is None else access.streams
-    return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules, deltas=deltas)
+    return Worker(
+        runtime,
+        engine,
+        plan,
+        log,
+        notices=notices,
+        schedules=schedules,
+        deltas=deltas,
+        retain_s=settings.journal.retain_s,
+    )
 
 
 def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:
