@@ -124,6 +124,11 @@ class SqliteFile:
             self._close_other()
             self._close()  # last: an interrupted connection leaves its log behind
 
+    def close_beside(self) -> None:
+        """Close the connection of the thread, for work that wants the file alone."""
+        with self._lock:
+            self._close_other()
+
     def _close_other(self) -> None:
         other = self._other
         if other is None:

@@ -442,6 +442,7 @@ class SqliteJournal(RowLookups):
 
     async def compact(self) -> int:
         """Where nobody else has the file open; otherwise the room is used again, and it is 0."""
+        self._file.close_beside()
         return await self._file.run(lambda db: compact(db, self.path), is_landmark=True)
 
     async def aclose(self) -> None:
