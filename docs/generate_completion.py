@@ -25,6 +25,8 @@ _KINDS: Final = {
     "B": "run",
     "ID...": "run",
     "ID…": "run",
+    "[ID]": "run",
+    "[ID]…": "run",
     "STEP": "step",
     "STEP|SEQ": "step",
 }

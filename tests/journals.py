@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from minions.contracts.journal.chain import StoredChain
+from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
@@ -152,9 +153,34 @@ class JournalInFront(Journal):
     async def chained_sessions(self) -> Sequence[str]:
         return await self.through("chained_sessions", self._real.chained_sessions)
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+    async def rewrite_session(
+        self, session_id: str, change: Callable[[Fact], Fact] | None = None
+    ) -> int:
         return await self.through(
-            "collect", lambda: self._real.collect(dry_run=dry_run, spare_s=spare_s)
+            "rewrite_session", lambda: self._real.rewrite_session(session_id, change)
+        )
+
+    async def rewrite_blobs(self) -> int:
+        return await self.through("rewrite_blobs", self._real.rewrite_blobs)
+
+    async def forget_sessions(self, session_ids: Collection[str]) -> None:
+        await self.through("forget_sessions", lambda: self._real.forget_sessions(session_ids))
+
+    async def forget_spender(self, user: str) -> None:
+        await self.through("forget_spender", lambda: self._real.forget_spender(user))
+
+    async def erase(self) -> bool:
+        return await self.through("erase", self._real.erase)
+
+    async def collect(
+        self,
+        *,
+        dry_run: bool = False,
+        spare_s: float = SPARED_S,
+        only: Collection[str] | None = None,
+    ) -> BlobCollection:
+        return await self.through(
+            "collect", lambda: self._real.collect(dry_run=dry_run, spare_s=spare_s, only=only)
         )
 
     async def put_blob(self, data: bytes) -> str:

@@ -144,7 +144,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
-        bad-key-file bad-journal-key-file not-encrypted
+        bad-key-file bad-journal-key-file not-encrypted unknown-user
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name
         has-forks run-exists bad-archive newer-archive bad-entries empty-extension bad-tool

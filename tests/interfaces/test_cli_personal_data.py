@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -188,3 +189,91 @@ def test_an_untrusted_configuration_names_no_keys(
     assert "journal" in cli("sessions", "list", "--db", "j.db").err
     told = cli("trust", "--show")
     assert f"encrypts the journal with the keys of {here / 'keys'}" in told.out
+
+
+# --- everything of one user ----------------------------------------------------------------------
+
+LONG = f"{CANARY} " * 9_000
+
+
+def talk(cli: Cli, user: str, text: str) -> None:
+    """A conversation with a name, a large answer, and a failure."""
+    told = cli(
+        "run", "asks.yaml", "-p", f"who={text}", "--user", user, "--session", f"{user}-{text[:21]}"
+    )
+    assert told.code == 0, told.err
+    failed = cli("run", "fails.yaml", "-p", f"who={text}", "--user", user)
+    assert failed.code == 1, failed.err
+
+
+@pytest.fixture
+def _others(write: Write) -> None:
+    write(
+        "fails.yaml",
+        "id: fails\ninputs: {who: {type: string}}\nsteps:\n"
+        "  - {id: a, tool: loadState, params: {key: 'minions:{{ inputs.who }}'}}\n",
+    )
+    write(
+        "asks.yaml",
+        "id: asks\ninputs: {who: {type: string}}\n"
+        "steps:\n  - {id: one, goal: 'Who is {{ inputs.who }}?', cache: true}\n"
+        "  - {id: two, set: {text: '{{ one }}'}}\n",
+    )
+
+
+@pytest.mark.usefixtures("_others")
+def test_nothing_of_a_user_is_left_in_the_file(cli: Cli, write: Write, here: Path) -> None:
+    """A-172: not in rows, blobs, caches, free pages or the log of the database."""
+    write("answers.yaml", "answers:\n  - text: >-\n      " + LONG + "\n  - text: Bob is well\n")
+    write(
+        "minions.toml",
+        f"{CONFIGURATION}[budgets]\nuser_tokens_per_day = 1000000\ntokens_per_day = 1000000\n",
+    )
+    talk(cli, "ann", LONG)
+    ids = {run["session_id"] for run in json.loads(cli("sessions", "list", "--json").out)}
+    write("answers.yaml", "answers:\n  - text: Bob is well\n")
+    talk(cli, "bob", "Bob")
+    assert CANARY.encode() in database(here)
+    told = cli("sessions", "rm", "--user", "ann")
+    assert (told.code, "error[not-agreed]" in told.err) == (2, True)
+    told = cli("sessions", "rm", "--user", "ann", "--yes")
+    assert told.code == 0, told.err
+    assert all(session_id in told.err for session_id in ids)
+    assert "removed 2 sessions" in told.out
+    assert "1 cached output" in told.out
+    assert "Not reached: backups" in told.err
+    assert CANARY.encode() not in database(here)
+    listed = json.loads(cli("sessions", "list", "--json").out)
+    assert {run["user"] for run in listed} == {"bob"}
+    assert cli("sessions", "verify").code == 0
+    assert cli("sessions", "rm", "--user", "ann", "--yes").code == 2
+    assert "error[unknown-user]" in cli("sessions", "export", "--user", "ann").err
+
+
+@pytest.mark.usefixtures("_others")
+def test_everything_of_a_user_is_exported(cli: Cli, here: Path) -> None:
+    """A-172: in clear, each session as a file of its own would have it."""
+    talk(cli, "ann", CANARY)
+    talk(cli, "bob", "Bob")
+    told = cli("sessions", "export", "--user", "ann", "-o", "ann.jsonl")
+    assert (told.code, told.out) == (0, "")
+    assert "Exported 2 sessions of ann. The file is in clear." in told.err
+    lines = [json.loads(line) for line in (here / "ann.jsonl").read_text().splitlines()]
+    assert (lines[0]["format"], lines[0]["user"]) == ("minions-user", "ann")
+    assert [line["session"] for line in lines if line.get("format") == "minions-session"] == (
+        lines[0]["sessions"]
+    )
+    assert "Bob" not in (here / "ann.jsonl").read_text()
+    assert (here / "ann.jsonl").stat().st_mode & 0o777 == 0o600
+    assert "exists already" in cli("sessions", "export", "--user", "ann", "-o", "ann.jsonl").err
+
+
+def test_either_sessions_or_a_user_are_named(cli: Cli) -> None:
+    for command in (
+        ("export",),
+        ("export", "x", "--user", "ann"),
+        ("export", "--user", "ann", "--html", "x.html"),
+        ("rm", "--yes"),
+        ("rm", "x", "--user", "ann"),
+    ):
+        assert cli("sessions", *command).code == 2

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -229,6 +229,11 @@ def key_missing(stored: str | bytes, keys: str = "No key is configured") -> Jour
         "but lists can be read.",
         code="journal-key-missing",
     )
+
+
+def with_names(digests: Collection[str], cipher: BodyCipher) -> set[str]:
+    """The digests, and the names under each key of what they are digests of."""
+    return {*digests, *(name for digest in digests for name in cipher.names_of(digest))}
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from attrs import frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.body_cipher import (
@@ -21,6 +22,7 @@ from minions.adapters.stores.body_cipher import (
     is_sealed_blob,
     key_missing,
     suppress_lost_keys,
+    with_names,
 )
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_database import damaged
@@ -61,6 +63,7 @@ from minions.adapters.stores.stored_rows import (
 )
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
@@ -299,18 +302,30 @@ class PostgresJournal(RowLookups):
             )
         )
 
+    async def forget_sessions(self, session_ids: Collection[str]) -> None:
+        """In one statement."""
+        sql = (
+            "DELETE FROM minions.leases l WHERE session_id = ANY(%s) AND deadline IS NULL AND NOT "
+            "EXISTS (SELECT 1 FROM minions.entries e WHERE e.session_id = l.session_id)"
+        )
+        await self._link.run(lambda attempt: attempt.connection.execute(sql, [list(session_ids)]))
+        for session_id in session_ids:
+            self._heads.pop(session_id, None)
+
     async def forget_spender(self, user: str) -> None:
         """In one statement."""
         sql = "UPDATE minions.removed_spending SET user_name = NULL WHERE user_name = %s"
         await self._link.run(lambda attempt: attempt.connection.execute(sql, [search_key(user)]))
 
-    async def rewrite_session(self, session_id: str) -> int:
+    async def rewrite_session(
+        self, session_id: str, change: Callable[[Fact], Fact] | None = None
+    ) -> int:
         """In one transaction."""
-        if (cipher := self.cipher) is None:
+        if self.cipher is None and change is None:
             return 0
         return await self._link.run(
             lambda attempt: rewrite_session(
-                attempt.connection, session_id, self._lease_now(), cipher
+                attempt.connection, session_id, self._lease_now(), self.cipher, change
             )
         )
 
@@ -359,14 +374,24 @@ class PostgresJournal(RowLookups):
             )
         return data
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+    async def collect(
+        self,
+        *,
+        dry_run: bool = False,
+        spare_s: float = SPARED_S,
+        only: Collection[str] | None = None,
+    ) -> BlobCollection:
         """All bodies are read, by and by; nobody is kept from writing meanwhile."""
         now = self._lease_now()
         return await self._link.run(
             lambda attempt: collect_blobs(
-                attempt.connection, now, spare_s, self.cipher, dry_run=dry_run
+                attempt.connection, now, spare_s, self.cipher, only, dry_run=dry_run
             )
         )
+
+    async def erase(self) -> bool:
+        """The server does that, in its own time, or by its administrator's `VACUUM FULL`."""
+        return False
 
     async def aclose(self) -> None:
         """Close the connections; a later call connects again."""
@@ -551,6 +576,7 @@ async def collect_blobs(
     now: datetime | None,
     spare_s: float,
     cipher: BodyCipher | None,
+    only: Collection[str] | None,
     *,
     dry_run: bool,
 ) -> BlobCollection:
@@ -562,7 +588,13 @@ async def collect_blobs(
     )
     sizes: dict[str, int] = dict(await found.fetchall())
     named = await _find_named(db, cipher) if sizes else set()
-    useless = {digest: size for digest, size in sizes.items() if digest not in named}
+    if only is not None and cipher is not None:
+        only = with_names(only, cipher)
+    useless = {
+        digest: size
+        for digest, size in sizes.items()
+        if digest not in named and (only is None or digest in only)
+    }
     if useless and not dry_run:
         locked = (
             "SELECT digest FROM minions.blobs WHERE digest = ANY(%s) ORDER BY digest FOR UPDATE"
@@ -730,7 +762,11 @@ def stored_bodies(entries: Sequence[JournalEntry], cipher: BodyCipher | None) ->
 
 
 async def rewrite_session(
-    db: Connection, session_id: str, now: datetime | None, cipher: BodyCipher
+    db: Connection,
+    session_id: str,
+    now: datetime | None,
+    cipher: BodyCipher | None,
+    change: Callable[[Fact], Fact] | None,
 ) -> int:
     """Store the entries of a session again, as `Journal.rewrite_session` says."""
     async with db.transaction():
@@ -740,10 +776,13 @@ async def rewrite_session(
             [session_id],
             binary=True,
         )
-        if all(cipher.is_current(start) for (start,) in await found.fetchall()):
+        starts = [start for (start,) in await found.fetchall()]
+        if change is None and (cipher is None or all(map(cipher.is_current, starts))):
             return 0
         entries = await read_entries(db, entries_query(session_id, None, 0), cipher)
         refuse_damaged(entries)
+        if change is not None:
+            entries = [replace(each, fact=change(cast("Fact", each.fact))) for each in entries]
         bodies = stored_bodies(entries, cipher)
         await db.execute("DELETE FROM minions.entries WHERE session_id = %s", [session_id])
         value = await _insert_as_they_were(db, entries, bodies)

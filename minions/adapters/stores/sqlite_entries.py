@@ -21,6 +21,7 @@ from minions.adapters.stores.body_cipher import (
     is_sealed,
     is_sealed_blob,
     key_missing,
+    with_names,
 )
 from minions.adapters.stores.sqlite_database import is_busy, readable_rows, some_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
@@ -524,10 +525,15 @@ def put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: int) -> None
 
 
 def useless_blobs(
-    db: sqlite3.Connection, latest: int, cipher: BodyCipher | None
+    db: sqlite3.Connection,
+    latest: int,
+    cipher: BodyCipher | None,
+    only: Collection[str] | None = None,
 ) -> Mapping[str, int]:
     """Each with its size, in one state of the database.
 
+    Args:
+        only: The digests of those that may be among them; None: of all.
     Raises:
         JournalError: `journal-key-missing`; what names a blob is encrypted.
     """
@@ -541,10 +547,25 @@ def useless_blobs(
             rest = digests_in(*(data for data in found if data is not None)) - named
         if cipher is not None:
             named.update(*(cipher.names_of(digest) for digest in named))
+            only = None if only is None else with_names(only, cipher)
         old = db.execute("SELECT digest, length(data) FROM blobs WHERE put_at <= ?", (latest,))
-        return {digest: size for digest, size in old if digest not in named}
+        return {
+            digest: size
+            for digest, size in old
+            if digest not in named and (only is None or digest in only)
+        }
     finally:
         db.execute("ROLLBACK")
+
+
+def drop_bodies(db: sqlite3.Connection, session_id: str) -> None:
+    """The large bodies of a session that no entry of another one has, before its entries go."""
+    db.execute(
+        "DELETE FROM blobs WHERE digest IN (SELECT e.body_digest FROM entries e WHERE "
+        "e.session_id = ?1 AND e.body_digest IS NOT NULL AND NOT EXISTS (SELECT 1 FROM entries o "
+        "WHERE o.body_digest = e.body_digest AND o.session_id <> ?1))",
+        (session_id,),
+    )
 
 
 def _named_by_entries(db: sqlite3.Connection, cipher: BodyCipher | None) -> set[str]:
@@ -665,6 +686,18 @@ def compact(db: sqlite3.Connection, path: Path) -> int:
     with _not_when_busy():
         db.execute("PRAGMA journal_mode = WAL")
     return max(before - path.stat().st_size, 0)
+
+
+def erase(db: sqlite3.Connection) -> bool:
+    """Write the file anew, and empty its log; whether nobody was in the way."""
+    try:
+        db.execute("VACUUM")
+        busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        return False
+    return not busy
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -30,7 +30,9 @@ from minions.adapters.stores.sqlite_entries import (
     compact,
     decompressed,
     drop_blobs,
+    drop_bodies,
     entries_query,
+    erase,
     find_blob,
     insert_entry,
     old_blobs,
@@ -66,6 +68,7 @@ from minions.adapters.stores.stored_rows import (
 )
 from minions.contracts.journal.chain import GENESIS, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
@@ -351,20 +354,34 @@ class SqliteJournal(RowLookups):
             is_landmark=True,
         )
 
+    async def forget_sessions(self, session_ids: Collection[str]) -> None:
+        """In one statement."""
+        ids = json.dumps(list(session_ids))
+        await self._file.run(lambda db: forget_leases(db, ids), is_landmark=True)
+        for session_id in session_ids:
+            self._heads.pop(session_id, None)
+
     async def forget_spender(self, user: str) -> None:
         """In one statement."""
         await self._file.run(lambda db: forget_spender(db, search_key(user)), is_landmark=True)
 
-    async def rewrite_session(self, session_id: str) -> int:
+    async def rewrite_session(
+        self, session_id: str, change: Callable[[Fact], Fact] | None = None
+    ) -> int:
         """In one transaction; what was there before is overwritten in the file."""
-        if self.cipher is None or not await self._file.run(
+        if change is None and not await self._file.run(
             lambda db: has_old_bodies(db, session_id, self.cipher)
         ):
             return 0
 
+        def changed(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+            if change is None:
+                return entries
+            return [replace(each, fact=change(cast("Fact", each.fact))) for each in entries]
+
         def rewrite(db: sqlite3.Connection) -> int:
             return rewrite_session(
-                db, session_id, self._clock.now(), self.cipher, self._stored_bodies
+                db, session_id, self._clock.now(), self.cipher, changed, self._stored_bodies
             )
 
         return await self._file.run(rewrite, is_landmark=True)
@@ -431,11 +448,17 @@ class SqliteJournal(RowLookups):
         except DamageError as error:
             raise damaged(self.path, str(error)) from error
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+    async def collect(
+        self,
+        *,
+        dry_run: bool = False,
+        spare_s: float = SPARED_S,
+        only: Collection[str] | None = None,
+    ) -> BlobCollection:
         """All bodies are read; nobody is kept from writing meanwhile."""
         self._fresh.clear()
         latest = as_micros(self._clock.now() - timedelta(seconds=spare_s))
-        useless = await self._file.beside(lambda db: useless_blobs(db, latest, self.cipher))
+        useless = await self._file.beside(lambda db: useless_blobs(db, latest, self.cipher, only))
         if not dry_run:
             await self._file.run(lambda db: drop_blobs(db, useless, latest), is_landmark=True)
         return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
@@ -444,6 +467,11 @@ class SqliteJournal(RowLookups):
         """Where nobody else has the file open; otherwise the room is used again, and it is 0."""
         self._file.close_beside()
         return await self._file.run(lambda db: compact(db, self.path), is_landmark=True)
+
+    async def erase(self) -> bool:
+        """The whole file is written anew."""
+        self._file.close_beside()
+        return await self._file.run(erase, is_landmark=True)
 
     async def aclose(self) -> None:
         """Close the file; a later call opens it again."""
@@ -544,6 +572,7 @@ def rewrite_session(
     session_id: str,
     now: datetime,
     cipher: BodyCipher | None,
+    changed: Callable[[Sequence[JournalEntry]], Sequence[JournalEntry]],
     stored_bodies: Callable[[Sequence[JournalEntry]], Sequence[StoredBody]],
 ) -> int:
     """Store the entries of a session again, as `Journal.rewrite_session` says."""
@@ -554,13 +583,9 @@ def rewrite_session(
             refuse_if_active(held, session_id, None, None, now)
         entries = read_entries(db, entries_query(session_id, None, 0), cipher)
         refuse_damaged(entries)
+        entries = [*changed(entries)]
         bodies = stored_bodies(entries)
-        db.execute(
-            "DELETE FROM blobs WHERE digest IN (SELECT body_digest FROM entries WHERE "
-            "session_id = ?1) AND digest NOT IN (SELECT body_digest FROM entries WHERE "
-            "session_id <> ?1 AND body_digest IS NOT NULL)",
-            (session_id,),
-        )
+        drop_bodies(db, session_id)
         db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,))
         value = _insert_all(db, entries, bodies, now)
         db.execute(
@@ -584,6 +609,7 @@ def remove_session(
             _make_anew(db, [session_id], cipher)
         with contextlib.suppress(sqlite_rows.DamagedRowsError):
             sqlite_rows.keep_spending(db, session_id, day_of(now))
+        drop_bodies(db, session_id)
         removed = db.execute("DELETE FROM entries WHERE session_id = ?", (session_id,)).rowcount
         # The row stays: epochs only grow.
         db.execute(
@@ -593,6 +619,16 @@ def remove_session(
         )
         _make_anew(db, [session_id], None)
     return removed > 0
+
+
+def forget_leases(db: sqlite3.Connection, session_ids: str) -> None:
+    """As `Journal.forget_sessions` says; their ids are a JSON list."""
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute(
+        "DELETE FROM leases WHERE session_id IN (SELECT value FROM json_each(?)) AND deadline IS "
+        "NULL AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.session_id = leases.session_id)",
+        (session_ids,),
+    )
 
 
 def forget_spender(db: sqlite3.Connection, user: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -360,13 +360,22 @@ class Journal(ABC):
             LeaseHeldError: A run of the session is active; nothing was deleted.
         """
 
+    async def forget_sessions(self, session_ids: Collection[str]) -> None:
+        """Remove what is left of removed sessions: their ids, which may be names that people gave,
+        and the epochs of their leases. One that has entries, or is held, is left alone.
+        """
+
     async def forget_spender(self, user: str) -> None:
         """Let what removed runs of a user spent count as spent by nobody in particular."""
 
-    async def rewrite_session(self, session_id: str) -> int:
+    async def rewrite_session(
+        self, session_id: str, change: Callable[[Fact], Fact] | None = None
+    ) -> int:
         """Store the entries of a session again as this journal stores new ones: encrypted under
         the key for these. The chain of the session gets new values.
 
+        Args:
+            change: The fact in the place of each one; None: all of them as they are.
         Returns:
             How many entries; 0: nothing was to be done, as in a journal that does not encrypt.
         Raises:
@@ -406,13 +415,29 @@ class Journal(ABC):
         return verify_chain(session_id, await self.stored_chain(session_id))
 
     @abstractmethod
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+    async def collect(
+        self,
+        *,
+        dry_run: bool = False,
+        spare_s: float = SPARED_S,
+        only: Collection[str] | None = None,
+    ) -> BlobCollection:
         """Delete the blobs that no fact names, neither directly nor through another blob.
 
         Args:
             dry_run: Only count them.
             spare_s: Blobs younger than this many seconds stay.
+            only: The digests of those that are deleted; None: of all.
         """
+
+    async def erase(self) -> bool:
+        """Overwrite what was removed, where the store still holds it in free space or in a log.
+
+        Returns:
+            Whether that is done; False: somebody uses the store just now, or only its
+            administrator can.
+        """
+        return True
 
     async def compact(self) -> int:
         """Return the space of deleted rows to the disk.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from minions.contracts.budgets import (
     BudgetRule,
     Budgets,
     BudgetSpender,
+    BudgetStore,
     OnThreshold,
 )
 from minions.contracts.context import Limits
@@ -152,6 +153,17 @@ _COLUMNS: Final = {
     BudgetSpender.TOKEN: "token",
     BudgetSpender.PROJECT: "project",
 }
+
+
+async def forget_budgets(store: BudgetStore, rules: Iterable[Rule], user: str) -> int:
+    """Remove the records of budgets of a user, whose keys hold the label; how many there were."""
+    end, count = f":{quote(user, errors='surrogatepass')}", 0
+    for rule in rules:
+        for key in await store.keys(rule.start_of_keys) if rule.per is BudgetSpender.USER else ():
+            if key.endswith(end):
+                await store.remove(key)
+                count += 1
+    return count
 
 
 def rules_of(budgets: Budgets) -> tuple[Rule, ...]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import cast
 
 from attrs import evolve, field, frozen, mutable
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.entry_waiters import EntryWaiters
-from minions.contracts.journal.facts import RunBeginning, RunFinished
+from minions.contracts.journal.facts import Fact, RunBeginning, RunFinished
 from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
@@ -327,6 +329,15 @@ class MemoryJournal(Journal):
             self._generations.pop(entry.run_id, None)
         return bool(removed)
 
+    async def forget_sessions(self, session_ids: Collection[str]) -> None:
+        """See the contract."""
+        for session_id in session_ids:
+            session = self._sessions.get(session_id)
+            if session is None or session.entries:
+                continue
+            if session.holding is None or session.holding.deadline is None:
+                del self._sessions[session_id]
+
     async def forget_spender(self, user: str) -> None:
         """See the contract."""
         self._rows.forget_spender(user)
@@ -352,14 +363,35 @@ class MemoryJournal(Journal):
                 code="unknown-blob",
             ) from None
 
-    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+    async def rewrite_session(
+        self, session_id: str, change: Callable[[Fact], Fact] | None = None
+    ) -> int:
+        """See the contract. Without a change nothing is to be done."""
+        session = self._sessions.get(session_id)
+        if change is None or session is None:
+            return 0
+        self._refuse_to_touch(session_id)
+        refuse_damaged(session.entries)
+        session.entries = [
+            replace(each, fact=change(cast("Fact", each.fact))) for each in session.entries
+        ]
+        self._rows.mark_changed(session_id)
+        return len(session.entries)
+
+    async def collect(
+        self,
+        *,
+        dry_run: bool = False,
+        spare_s: float = SPARED_S,
+        only: Collection[str] | None = None,
+    ) -> BlobCollection:
         """See the contract."""
         named = self._named_blobs()
         latest = self._clock.now() - timedelta(seconds=spare_s)
         useless = {
             digest: len(blob.data)
             for digest, blob in self._blobs.items()
-            if digest not in named and blob.put_at <= latest
+            if digest not in named and blob.put_at <= latest and (only is None or digest in only)
         }
         if not dry_run:
             for digest in useless:

@@ -15,3 +15,6 @@ CREATE TABLE removed_spending (
 );
 
 CREATE INDEX removed_spending_by_day ON removed_spending (day);
+
+-- Whether a large body is that of another entry, too: those of removed entries go with them.
+CREATE INDEX entries_by_body_digest ON entries (body_digest) WHERE body_digest IS NOT NULL;

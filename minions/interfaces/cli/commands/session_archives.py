@@ -39,7 +39,8 @@ from minions.engine.sessions.deletion import (
     remove_sessions,
 )
 from minions.engine.views.lookup import find_run
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.commands.personal_data_commands import export_user, remove_user
+from minions.interfaces.cli.console.console import counted, json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     DatabaseOption,
@@ -56,7 +57,8 @@ class _ExportOptions(DatabaseOption, ExtensionOptions):
 
 
 @click.command("export")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="[ID]", required=False)
+@click.option("--user", metavar="LABEL", help="Everything of this user, instead of one session.")
 @click.option("-o", "--output", metavar="FILE", help="Write there; else to standard output.")
 @click.option(
     "--html", "page", metavar="FILE", help="Write one run as a page without scripts, to send it."
@@ -66,7 +68,8 @@ class _ExportOptions(DatabaseOption, ExtensionOptions):
 @takes_options(_ExportOptions)
 def export(
     options: _ExportOptions,
-    name: str,
+    name: str | None,
+    user: str | None,
     output: str | None,
     page: str | None,
     key: str | None,
@@ -77,18 +80,25 @@ def export(
 
     ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
     its parents that it reads. Nothing is written if a row is not as it was stored. With --html it
-    is the run as a page for people; secrets are masked.
+    is the run as a page for people; secrets are masked. With --user it is all sessions of that
+    user, one after another, with a first line that lists them.
     """
     context = command_context(options)
+    if (name is None) == (user is None):
+        raise UsageError("Name a session or run as ID, or a user as --user LABEL.")
+    if user is not None and (page is not None or key is not None):
+        raise UsageError("--user excludes --html and --sign: it is many sessions.")
     if page is not None and output is not None:
         raise UsageError("-o and --html exclude each other: rows to import, or a page to read.")
     if page is not None and key is not None:
         raise UsageError("--sign and --html exclude each other: a page has no chain to sign.")
     if page is not None:
-        return _export_page(context, name, page, force=force)
+        return _export_page(context, name or "", page, force=force)
     target = Path(output) if output and output != "-" else None
     _check_free(target, force=force)
-    archive = asyncio.run(_export(context, name))
+    if user is not None:
+        return _export_user(context, user, target)
+    archive = asyncio.run(_export(context, name or ""))
     if key is not None:
         from minions.adapters.head_signing import fingerprint_of, sign
 
@@ -102,12 +112,23 @@ def export(
         for line in archive_lines(archive):
             say(line)
     else:
-        _write(target, archive_lines(archive))
+        write_lines(target, archive_lines(archive))
         if context.settings.json:
             shown: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
             shown |= {"rows": rows, "blobs": len(archive.blobs), "head": archive.sessions[-1].head}
             say(json_text(shown))
     tell(f"Exported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    return 0
+
+
+def _export_user(context: CommandContext, user: str, target: Path | None) -> int:
+    lines, told = asyncio.run(export_user(context, user))
+    if target is None:
+        for line in lines:
+            say(line)
+    else:
+        write_lines(target, lines)
+    tell(told)
     return 0
 
 
@@ -126,7 +147,9 @@ def _export_page(context: CommandContext, name: str, file: str, *, force: bool) 
     if target is None:
         say(text)
         return 0
-    _write(target, text.removesuffix("\n").split("\n"))  # other line breaks are part of a value
+    write_lines(
+        target, text.removesuffix("\n").split("\n")
+    )  # other line breaks are part of a value
     tell(f"{target}: {target.stat().st_size:,} bytes")
     return 0
 
@@ -153,7 +176,7 @@ async def _export(context: CommandContext, name: str) -> Archive:
         await journal.aclose()
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
+def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write the file as a whole, so that no reader finds a part of it; for its owner only."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
@@ -337,16 +360,22 @@ def _report_lines(report: ChainReport) -> Sequence[str]:
 
 
 @click.command("rm")
-@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@click.argument("names", metavar="[ID]…", nargs=-1)
+@click.option("--user", metavar="LABEL", help="Everything of this user, instead of some sessions.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @takes_options(DatabaseOption)
-def rm(options: DatabaseOption, names: Sequence[str], *, yes: bool) -> int:
+def rm(options: DatabaseOption, names: Sequence[str], user: str | None, *, yes: bool) -> int:
     """Remove sessions, with all their runs.
 
     ID is a session's or a run's, or a unique start of one. `sessions gc` then frees the data that
-    only they needed.
+    only they needed. With --user it is everything of that user, which is listed first: sessions,
+    child runs, forks, what only they needed, and what was cached or taken as an example.
     """
     context = command_context(options)
+    if bool(names) == (user is not None):
+        raise UsageError("Name sessions or runs as ID, or a user as --user LABEL.")
+    if user is not None:
+        return asyncio.run(remove_user(context, user, None if yes else ask_to_remove))
     removed = asyncio.run(_remove(context, names, is_agreed=yes))
     if context.settings.json:
         say(json_text({"removed": list(removed)}))
@@ -364,23 +393,24 @@ async def _remove(
         with naming_the_journal(context):
             ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
         if not is_agreed:
-            _ask(ids, len(await child_sessions(journal, ids)))
+            children = len(await child_sessions(journal, ids))
+            ask_to_remove(
+                ", ".join(ids) + (f" with {counted(children, 'child run')}" if children else "")
+            )
         return await remove_sessions(Services(journal=journal), ids)
     finally:
         await journal.aclose()
 
 
-def _ask(ids: Sequence[str], child_count: int) -> None:
+def ask_to_remove(shown: str) -> None:
     """Ask the person at the terminal; without a terminal nothing is removed.
 
     Args:
-        child_count: How many sessions of child runs go with them.
+        shown: What would be removed.
     Raises:
         UsageError: `not-agreed`; there is no terminal.
         click.Abort: The person said no.
     """
-    children = f" with {counted(child_count, 'child run')}" if child_count else ""
-    shown = f"{', '.join(ids)}{children}"
     if not _is_terminal():
         raise UsageError(
             f"Removing {shown} cannot be undone, and there is no terminal to ask at. Nothing was "
@@ -502,11 +532,6 @@ def _lines(freed: _CleanUpResult, *, dry_run: bool) -> Sequence[str]:
     if freed.bytes_of_file:
         lines.append(f"the file is {_size(freed.bytes_of_file)} smaller")
     return lines
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _size(count: int) -> str:

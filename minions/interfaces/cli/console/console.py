@@ -144,3 +144,8 @@ def json_text(value: JsonValue, indent: int | None = None) -> str:
     except UnicodeEncodeError:
         return json.dumps(value, indent=indent)
     return text
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
