@@ -138,6 +138,7 @@ async def test_a_recipe_that_a_run_may_be_about_to_name_stays_for_an_hour(
     own, recipe = await journal.put_blob(b"words"), await journal.put_blob(b"a recipe")
     await store(journal, "s", "run_1", started("ann", document=recipe), ended(output=own))
     found = await find_user_data(journal, "ann")
+    clock.advance(120)
     done = await remove_user_data(deterministic_services(journal, clock), found)
     assert (done.blobs, done.young_blobs) == (1, 1)
     assert await journal.get_blob(recipe) == b"a recipe"

@@ -24,6 +24,8 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import OPEN, child_sessions, remove_sessions
 from minions.engine.sessions.retention import ForgetRuns
 
+_SPARED_S: Final = 120.0
+"""Longer than a process takes a blob that it stored for stored."""
 REMOVED: Final = "(removed)"
 """What stands in place of the words of an example that was taken from a removed run."""
 
@@ -65,8 +67,8 @@ class RemovedUser:
     """Sessions of others in which examples stay, because a run of them is active, or
     `Journal.verify` finds something wrong."""
     young_blobs: int
-    """Texts of recipes younger than an hour, which a run may be about to name: they stay until the
-    next clean-up."""
+    """Blobs younger than two minutes, and texts of recipes younger than an hour, which a run may be
+    about to name: they stay until the next clean-up."""
 
 
 async def find_user_data(journal: Journal, user: str) -> UserData:
@@ -135,11 +137,12 @@ async def remove_user_data(
             examples.append(session_id)
         except LeaseHeldError:
             left.append(session_id)
-    # Nobody else is about to name what only these runs said. The text of a recipe is another thing:
-    # a run that begins just now may have the same one.
-    collected = await journal.collect(only=words, spare_s=-1) if words else None
+    # Nobody else is about to name what these runs said, unless a process stored the same just now.
+    # The text of a recipe is another thing: a run may name it long after it was stored.
+    collected = await journal.collect(only=words, spare_s=_SPARED_S) if words else None
     documents = await journal.collect(only=recipes) if recipes else None
-    young = await journal.collect(only=recipes, spare_s=-1, dry_run=True) if recipes else None
+    both = words | recipes
+    young = await journal.collect(only=both, spare_s=-1, dry_run=True) if both else None
     cached = await forget(found.runs) if forget is not None and found.runs else 0
     await journal.forget_sessions(removed)
     await journal.forget_spender(found.user)

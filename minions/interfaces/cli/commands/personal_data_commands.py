@@ -226,8 +226,8 @@ def _notes(done: RemovedUser, is_erased: bool, backups: Sequence[Path]) -> Itera
         yield f"examples stay in {session_id}: a run of it is active, or it does not verify."
     if done.young_blobs:
         yield (
-            f"{counted(done.young_blobs, 'text')} of recipes stay until the next `minions sessions "
-            "gc` in an hour."
+            f"{counted(done.young_blobs, 'blob')} of the last minutes, and of recipes of the last "
+            "hour, stay for now: run `minions sessions gc` in an hour."
         )
     if not is_erased:
         yield (
