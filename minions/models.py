@@ -1,4 +1,4 @@
-"""Models in the form of their provider's own API, recorded models, and images in messages.
+"""Models in the form of their provider's own API, recorded models, images in messages, redaction.
 
 `minions.OpenAIModel` is for OpenAI's chat completions and all servers that implement them.
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minions.adapters.models.responses import ResponsesModel
     from minions.contracts.messages import Attachment, ProviderData, image_of
     from minions.contracts.model_endpoints import ModelApi
+    from minions.contracts.redaction import Finding, Redacted, Redactor
 
 
 __all__ = [
@@ -31,11 +32,14 @@ __all__ = [
     "Attachment",
     "Cassette",
     "CassetteRecorder",
+    "Finding",
     "GeminiModel",
     "LiteLLMModel",
     "ModelApi",
     "ProviderData",
     "RecordingModel",
+    "Redacted",
+    "Redactor",
     "ReplayModel",
     "ResponsesModel",
     "image_of",
@@ -54,6 +58,7 @@ _HOMES: Final = {
     "minions.adapters.models.responses": ("ResponsesModel",),
     "minions.contracts.messages": ("Attachment", "ProviderData", "image_of"),
     "minions.contracts.model_endpoints": ("ModelApi",),
+    "minions.contracts.redaction": ("Finding", "Redacted", "Redactor"),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

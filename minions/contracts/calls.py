@@ -27,6 +27,7 @@ from minions.contracts.messages import (
     as_conversation,
 )
 from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
+from minions.contracts.redaction import Redacted
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
 from minions.data.failure_categories import FailureCategory, category_of
@@ -163,6 +164,8 @@ class ModelCallResponse:
     """What the server said of its own limits; None: nothing. It is not recorded."""
     cached_from: str | None = None
     """The run whose recorded answer this is; None: the model was asked."""
+    redacted: tuple[Redacted, ...] = ()
+    """What was replaced by placeholders in the request."""
 
     @property
     def text(self) -> str | None:

@@ -71,6 +71,8 @@ class Catalog:
     """The operator's registered Python tools by name."""
     links: frozenset[str] = frozenset()
     """Names of registered completion links."""
+    redactors: frozenset[str] | None = None
+    """Kinds of personal data that something finds; None: that is not known here."""
     models: frozenset[str] = frozenset()
     """Names of registered models that are not of the form `provider/name`,
     such as scripted ones.

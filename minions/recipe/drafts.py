@@ -197,6 +197,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     has_faulty_permissions: bool = False
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
     retain_s: float | None = None
+    redact: tuple[str, ...] = ()
     retry: RetryConfig = NOTHING_STATED
     templates: Templates = field(default_factory=Templates)
     """Compiles the texts of the recipe, each once."""

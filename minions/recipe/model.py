@@ -420,6 +420,10 @@ class AgentRecipe:
     permissions: Permissions = field(factory=Permissions)
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     """Limits of the run; they become `AgentContext.metadata`."""
+    redact: tuple[str, ...] = ()
+    """Kinds of personal data that are replaced in prompts, of it and of recipes within."""
+    restore: bool = False
+    """Whether answers get the values back in place of placeholders."""
     retain_s: float | None = None
     """Seconds for which its runs stay in the journal after their end, the shortest that it or a
     recipe within says; None: none does."""

@@ -281,3 +281,49 @@ def test_either_sessions_or_a_user_are_named(cli: Cli) -> None:
         ("rm", "x", "--user", "ann"),
     ):
         assert cli("sessions", *command).code == 2
+
+
+# --- redaction -----------------------------------------------------------------------------------
+
+MAIL = "ann@mail.example"
+
+
+def test_an_operator_has_kinds_and_patterns_replaced_in_everything_that_leaves(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-172: as the recording of the requests shows, of runs, batches and evaluations."""
+    settings = '[redaction]\nkinds = ["mail", "customer"]\npatterns = {customer = "K-[0-9]{6}"}\n'
+    write("minions.toml", f'{CONFIGURATION}record = "calls.jsonl"\n{settings}')
+    write("answers.yaml", "answers:\n" + "  - text: fine\n" * 9)
+    write(
+        "asks.yaml",
+        "id: asks\ninputs: {who: {type: string}}\n"
+        "steps: [{id: a, goal: 'Who is {{ inputs.who }}?'}]\n",
+    )
+    write("list.jsonl", json.dumps({"who": f"{MAIL} K-654321"}) + "\n")
+    assert cli("run", "asks.yaml", "-p", f"who={MAIL} K-123456").code == 0
+    assert cli("batch", "asks.yaml", "list.jsonl").code == 0
+    sent = (here / "calls.jsonl").read_text()
+    assert sent.count("Who is <mail-") == 2
+    assert sent.count("<customer-") >= 2
+    for word in (MAIL, "K-123456", "K-654321"):
+        assert word not in sent
+    told = cli("trust", "--show").out
+    assert "replaces what is found as customer in prompts before they leave" in told
+    assert "finds customer in prompts by the pattern K-[0-9]{6}" in told
+
+
+def test_a_kind_that_nothing_finds_is_a_fault_of_the_recipe(cli: Cli, write: Write) -> None:
+    write("asks.yaml", f"{ASKS}redact: [mail, plate]\n")
+    told = cli("validate", "asks.yaml")
+    assert (told.code, "error[unknown-redactor]: nothing here finds 'plate'" in told.err) == (
+        2,
+        True,
+    )
+    write(
+        "minions.toml", f'{CONFIGURATION}[redaction]\npatterns = {{plate = "[A-Z]{{2}} [0-9]+"}}\n'
+    )
+    assert cli("validate", "asks.yaml").code == 0
+    write("minions.toml", f'{CONFIGURATION}[redaction]\nkinds = ["plate"]\n')
+    told = cli("run", "asks.yaml", "-p", "who=me")
+    assert "error[unknown-redactor]" in told.err

@@ -22,6 +22,7 @@ from minions.app.settings.settings import (
     McpSettings,
     PriceSettings,
     ProviderSettings,
+    RedactionSettings,
     Settings,
     TelemetrySettings,
 )
@@ -357,6 +358,11 @@ def _folders(place: _Place, value: object) -> Iterator[str]:
         yield f"lets recipes name GGUF files in {place.path(each)}, which native code reads"
 
 
+def _patterns(_place: _Place, value: object) -> Iterator[str]:
+    for kind, pattern in _mapping(value).items():
+        yield f"finds {kind} in prompts by the pattern {pattern}"
+
+
 def _answers_for(_place: _Place, value: object) -> Iterator[str]:
     for recipe, model in _mapping(value).items():
         yield f"answers {recipe} by {model}, where no model is configured"
@@ -404,6 +410,11 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "prices": _plain("configures prices"),
         "budgets": _plain("configures budgets"),
         "journal": _plain("configures how the journal keeps what runs say"),
+        "redaction": _plain("configures what is replaced in prompts"),
+    },
+    RedactionSettings: {
+        "kinds": _each("replaces what is found as {value} in prompts before they leave"),
+        "patterns": _patterns,
     },
     JournalSettings: {
         "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
@@ -494,6 +505,7 @@ TABLES: Final[Mapping[str, type[object]]] = {
     "budgets": Budgets,
     "budgets.limits": BudgetRule,
     "journal": JournalSettings,
+    "redaction": RedactionSettings,
 }
 """The tables of the configuration; `budgets.limits` has tables by names."""
 _NAMED: Final = frozenset({"providers", "mcp", "prices"})

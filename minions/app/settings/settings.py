@@ -184,6 +184,17 @@ class JournalSettings:
         return None if self.retain is None else seconds_of(self.retain)
 
 
+@frozen(kw_only=True)
+class RedactionSettings:
+    """What is replaced in prompts before they leave for a model: `[redaction]`."""
+
+    kinds: tuple[str, ...] = ()
+    """Kinds that are replaced in every prompt: `mail`, `card`, `iban`, those of `patterns` and of
+    extensions."""
+    patterns: Mapping[str, str] = field(factory=dict)
+    """Further kinds: regular expressions by name."""
+
+
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
     """The description of a key, as field metadata.
 
@@ -217,6 +228,13 @@ class Settings:
         metadata=_described(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
             "encrypt it, and `retain`, how long sessions stay."
+        ),
+    )
+    redaction: RedactionSettings = field(
+        factory=RedactionSettings,
+        metadata=_described(
+            "What is replaced in prompts before they leave for a model: `kinds`, such as `mail`, "
+            "and `patterns`, further kinds."
         ),
     )
     no_store: bool = field(

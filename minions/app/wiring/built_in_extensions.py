@@ -13,6 +13,7 @@ from attrs import evolve
 
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.tools.default_tools import date_time_tools, state_tools
+from minions.contracts.redaction import Redactor
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
@@ -67,6 +68,7 @@ def built_in_extensions(
         tools=built_in_tools(state),
         recipes=built_in_recipes(),
         sandboxes=BuiltInSandboxes(),
+        redactors=built_in_redactors(),
         planner=BuiltInPlanner(toolsets),
     )
 
@@ -94,6 +96,7 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         recipes=ChainMap(dict(own.recipes), cast("dict[str, AgentRecipe]", base.recipes)),
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
+        redactors={**base.redactors, **own.redactors} if own.redactors else base.redactors,
         planner=own.planner or base.planner,
         agents=own.agents or base.agents,
     )
@@ -228,6 +231,52 @@ class BuiltInSandboxes(Mapping[str, CodeSandbox]):
 
     def __len__(self) -> int:
         return len(_NAMES)
+
+
+# --- the built-in redactors ----------------------------------------------------------------------
+
+
+_KINDS: Final = ("mail", "card", "iban")
+
+
+class BuiltInRedactors(Mapping[str, Redactor]):
+    """The built-in redactors by kind. Nothing is loaded before one is used."""
+
+    def __getitem__(self, kind: str) -> Redactor:
+        if kind not in _KINDS:
+            raise KeyError(kind)
+        from minions.adapters.redactors import CardRedactor, IbanRedactor, MailRedactor
+
+        if kind == "mail":
+            return MailRedactor()
+        return CardRedactor() if kind == "card" else IbanRedactor()
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _KINDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_KINDS)
+
+    def __len__(self) -> int:
+        return len(_KINDS)
+
+
+def built_in_redactors() -> Mapping[str, Redactor]:
+    """The redactors by kind, none of them made."""
+    return BuiltInRedactors()
+
+
+def pattern_redactors(patterns: Mapping[str, str]) -> Mapping[str, Redactor]:
+    """Those of an operator's patterns, by kind.
+
+    Raises:
+        UsageError: `bad-configuration`; one is no pattern.
+    """
+    if not patterns:
+        return {}
+    from minions.adapters.redactors import PatternRedactor
+
+    return {kind: PatternRedactor(pattern) for kind, pattern in patterns.items()}
 
 
 # --- `BuiltInPlanner` ----------------------------------------------------------------------------

@@ -18,7 +18,11 @@ from msgspec import Struct
 from minions.adapters.telemetry.otel_variables import OtlpTarget, check_variables, is_disabled
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
-from minions.app.wiring.built_in_extensions import built_in_extensions, extended
+from minions.app.wiring.built_in_extensions import (
+    built_in_extensions,
+    extended,
+    pattern_redactors,
+)
 from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models
 from minions.app.wiring.configured_prices import make_prices
@@ -254,6 +258,8 @@ def make_runtime(
     state = make_state(settings, folder)
     servers = make_mcp_toolsets(settings, folder_of, environ)
     extensions = extended(built_in_extensions(state, servers), extensions)
+    if patterns := pattern_redactors(settings.redaction.patterns):
+        extensions = extended(extensions, Extensions(redactors=patterns))
     telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
     tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
     closers: tuple[Closer, ...] = (state.aclose,)
@@ -286,6 +292,8 @@ def make_runtime(
     services = _with_telemetry(services, telemetry)
     if project is not None:
         services = attrs.evolve(services, project=project)
+    if settings.redaction.kinds:
+        services = attrs.evolve(services, redact=settings.redaction.kinds)
     if (retain_s := settings.journal.retain_s) is not None:
         services = attrs.evolve(services, retain_s=retain_s)
     closers = (servers.aclose, models.aclose, *closers)

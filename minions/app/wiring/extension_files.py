@@ -181,4 +181,5 @@ def _merged(own: Extensions, more: Extensions) -> Extensions:
         recipes={**own.recipes, **more.recipes},
         steps={**own.steps, **more.steps},
         sandboxes={**own.sandboxes, **more.sandboxes},
+        redactors={**own.redactors, **more.redactors},
     )

@@ -84,6 +84,7 @@ def answered(
         sections=sections or None,
         summarises=call.summarises,
         of_session=call.is_of_session,
+        redacted=response.redacted,
     )
 
 

@@ -282,7 +282,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         prompt = await with_attachments(journal, prompt) if has_parts else prompt
         call = call if prompt is call.prompt else evolve(call, prompt=prompt)
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
-        executor = self.factory(running, view)
+        redaction = context.scope.redaction
+        factory = self.factory if redaction is None else redaction.around(self.factory)
+        executor = factory(running, view)
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []

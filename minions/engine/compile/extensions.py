@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.completion import CompletionLink
+from minions.contracts.redaction import Redactor
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox, Toolset
@@ -148,6 +150,19 @@ def _step_classes(
     return step_classes(steps)
 
 
+_KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+
+
+def _check_kinds(_: object, __: object, redactors: Mapping[str, Redactor]) -> None:
+    for kind in redactors:
+        if not _KIND.fullmatch(kind):
+            raise UsageError(
+                f"The redactor '{kind}' cannot be registered: a kind has up to 31 lower-case "
+                "letters, digits, '_' and '-', and begins with a letter.",
+                code="bad-redactor",
+            )
+
+
 @frozen(kw_only=True)
 class Extensions:
     """What an operator registers for recipes to use, each by its name."""
@@ -164,6 +179,8 @@ class Extensions:
     steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=_step_classes)
     """`Step` classes and `@step` functions for `uses:` steps. They are called with `id` and the
     arguments of `with`."""
+    redactors: Mapping[str, Redactor] = field(factory=dict, validator=_check_kinds)
+    """What finds personal data in prompts, by the name of its kind."""
     planner: RecipePlanner | None = None
     """Makes the recipes of `plan:` steps; None: there can be none."""
     agents: NamedAgents | None = None
@@ -180,6 +197,7 @@ class Extensions:
             toolsets=self.toolsets,
             tools={tool.spec.name: tool.spec for tool in self.tools},
             links=frozenset(self.links),
+            redactors=frozenset(self.redactors),
             models=frozenset(self.models),
             recipes=self.recipes,
             steps={name: parameters_of(kind) for name, kind in self.steps.items()},

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from minions.contracts.context import Limits
+from minions.contracts.redaction import Redactor
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
@@ -35,6 +36,11 @@ class Preparation:
         self._compiled: dict[
             tuple[int, tuple[str, ...]], tuple[weakref.ref[AgentRecipe], BuiltRecipe]
         ] = {}
+
+    @property
+    def redactors(self) -> Mapping[str, Redactor]:
+        """What finds personal data, by kind."""
+        return self._extensions.redactors
 
     def output_check(self, output_class: type[object] | None) -> SchemaValidator | None:
         """The validator of an output class, made once per class; None: no class is wanted."""

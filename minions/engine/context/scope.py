@@ -25,6 +25,7 @@ from minions.recipe.permissions import Rights
 
 if TYPE_CHECKING:
     from minions.engine.history.replay import Replay
+    from minions.engine.services.redaction import RunRedaction
 
 
 @frozen(kw_only=True, eq=False, repr=False)
@@ -60,6 +61,8 @@ class RunScope:
     """The recipe of the run first, then each that is a step of the one before; this one last."""
     starters: tuple[str, ...] = ()
     """Names of whoever started the run, as far as they are known."""
+    redaction: RunRedaction | None = None
+    """What replaces personal data in its prompts; None: nothing does."""
     keys: str = ""
     """Prefix of the journal keys of the recipe's steps: `outer~1~0~`; empty for the run itself."""
     path: str = ""

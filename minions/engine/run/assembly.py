@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from msgspec import Struct
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
@@ -74,6 +74,22 @@ class RunWiring:
     next_step_chain: NextStepChain | None = None
     """Chooses among several next steps; None: the usual rules do."""
 
+    def redacting(self, scope: RunScope, recipe: AgentRecipe) -> RunScope:
+        """The scope in which what the recipe names is replaced, too.
+
+        Raises:
+            UsageError: `unknown-redactor`; nothing finds such a kind here.
+        """
+        from minions.engine.services.redaction import run_redaction
+
+        known = scope.services.redact if scope.redaction is None else scope.redaction.kinds
+        kinds = tuple(dict.fromkeys((*known, *recipe.redact)))
+        if scope.redaction is not None and kinds == known:
+            return scope
+        redactors, restores = self.preparation.redactors, scope.recipes[0].restore
+        redaction = run_redaction(kinds, redactors, scope.run_id, restores=restores)
+        return evolve(scope, redaction=redaction)
+
     def run(
         self,
         start: RunStart,
@@ -100,6 +116,8 @@ class RunWiring:
             user=start.user,
             starters=start.starters,
         )
+        if services.redact or recipe.redact:
+            scope = self.redacting(scope, recipe)
         opened = self.opened(
             recipe, start.inputs, scope, chosen.runs if chosen is not None else None
         )

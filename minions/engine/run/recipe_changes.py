@@ -20,7 +20,7 @@ from minions.recipe.nested_recipes import bundle_of
 
 _FREE: Final = (
     *("description", "enabled", "limits", "max_parallel", "metadata", "name", "permissions"),
-    *("retain", "retry", "schedule"),
+    *("redact", "restore", "retain", "retry", "schedule"),
 )
 """Keys of a recipe that may change between the start of a run and its resume."""
 

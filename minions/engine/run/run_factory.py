@@ -387,6 +387,8 @@ class NestedRuns(RecipeRunner):
             inputs=checked,
             made_of=made_of,
         )
+        if recipe.redact:
+            scope = self._wiring.redacting(scope, recipe)
         opened = self._wiring.opened(recipe, checked, scope)
         chain = self._wiring.next_step_chain
         manager = StepManager(opened.built.graph, next_step_chain=chain)

@@ -306,6 +306,8 @@ class Services:
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
+    redact: tuple[str, ...] = ()
+    """Kinds of personal data that are replaced in every prompt, beside those of the recipe."""
     retain_s: float | None = None
     """Seconds after their end for which runs that are started here stay in the journal, at most;
     None: as long as nobody removes them."""

@@ -405,16 +405,21 @@ class CommandContext:
         """Everything that recipes may name. Loads the engine only for code of the operator."""
         from minions.app.wiring.built_in_extensions import (
             built_in_recipes,
+            built_in_redactors,
             built_in_tools,
             built_in_toolsets,
             joined_toolsets,
         )
         from minions.recipe.catalog import Catalog
 
+        kinds = (*built_in_redactors(), *self.settings.redaction.patterns)
         if self.settings.extensions:
+            catalog = self.extensions().catalog()
+            redactors = frozenset((*(catalog.redactors or ()), *kinds))
             return evolve(
-                self.extensions().catalog(),
+                catalog,
                 strict=self.settings.strict,
+                redactors=redactors,
                 roles=frozenset(self.settings.approval_roles),
             )
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
@@ -422,6 +427,7 @@ class CommandContext:
             toolsets=joined_toolsets(self.mcp_toolsets(), built_in_toolsets()),
             tools=tools,
             recipes=built_in_recipes(),
+            redactors=frozenset(kinds),
             strict=self.settings.strict,
             roles=frozenset(self.settings.approval_roles),
         )

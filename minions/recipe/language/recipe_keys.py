@@ -161,6 +161,18 @@ RECIPE: Final = Table(
         ),
         LIMITS_KEY,
         Key(
+            name="redact",
+            description="Kinds of personal data that are replaced by placeholders in everything "
+            "that is sent to a model: `mail`, `card`, `iban`, and those of the operator.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        flag_key(
+            "restore",
+            "With `redact`: whether outputs and arguments of tools get the values back in place of "
+            "their placeholders; default false.",
+        ),
+        Key(
             name="retain",
             description="How long its runs stay in the journal after their end: `30d`, `12h`; of "
             "this and the operator's own time the shorter one counts.",

@@ -316,6 +316,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         document = {"id": recipe_id, **document}  # a stored run has no file to be named after
     steps = build_steps(draft)
     within = (step.recipe.retain_s for step in steps if isinstance(step, RecipeSpec))
+    nested = [kind for step in steps if isinstance(step, RecipeSpec) for kind in step.recipe.redact]
     ages = [each for each in (draft.retain_s, *within) if each is not None]
     return AgentRecipe(
         id=recipe_id,
@@ -330,6 +331,8 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         permissions=draft.permissions,
         limits=draft.limits,
         retain_s=min(ages, default=None),
+        redact=tuple(dict.fromkeys((*draft.redact, *nested))),
+        restore=section.plain("restore") is True,
         retry=draft.retry,
         templates=draft.templates,
         execution_mode=draft.mode,

@@ -73,6 +73,7 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
             draft.retain_s = seconds_of(str(retain.value))
         except UsageError as error:
             report(retain.place.fault("bad-value", error.message.rstrip(".")))
+    draft.redact = _read_kinds(section, catalog, report)
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
@@ -80,6 +81,23 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     draft.prompt_templates = (*draft.prompt_templates, *templates)
     draft.output_templates = read_templates(section.node("output"), report, draft.templates)
     return draft
+
+
+def _read_kinds(section: Section, catalog: Catalog, report: Report) -> tuple[str, ...]:
+    """The kinds that are redacted; those that nothing finds are reported, where that is known."""
+    kinds = read_texts(section.items("redact"), "a kind", report)
+    for kind in kinds:
+        known = catalog.redactors
+        if known is not None and kind.text not in known:
+            report(
+                kind.node.place.fault(
+                    "unknown-redactor",
+                    f"nothing here finds '{kind.text}'",
+                    label=suggestion(kind.text, tuple(sorted(known))),
+                    help=f"known kinds are: {', '.join(sorted(known)) or 'none'}",
+                )
+            )
+    return tuple(kind.text for kind in kinds)
 
 
 # --- inputs ----------------------------------------------------------------------------------

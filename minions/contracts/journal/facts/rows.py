@@ -68,6 +68,7 @@ from minions.contracts.journal.facts.step_facts import (
     ToolCallStarted,
 )
 from minions.contracts.messages import Message, message_to_json
+from minions.contracts.redaction import Redacted
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 
@@ -237,6 +238,7 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     AskedRule: _members,
     ApprovalRule: _members,
     ApprovalStage: _members,
+    Redacted: _members,
     SavedMessage: _members,
     tuple: _listed,
 }

@@ -18,6 +18,7 @@ from minions.contracts.journal.facts.shape import (
     Object,
 )
 from minions.contracts.messages import Message
+from minions.contracts.redaction import Redacted
 from minions.data.json_values import JsonValue
 
 
@@ -184,6 +185,8 @@ class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
     """Of a summary: how many of the conversation's oldest messages it is of."""
     of_session: bool = False
     """Whether these are the oldest messages of the session."""
+    redacted: tuple[Redacted, ...] = ()
+    """What was replaced by placeholders in the request: kinds, places and counts, no values."""
 
 
 class ModelCallLoss(ModelCallFact, frozen=True, kw_only=True):
