@@ -286,10 +286,10 @@ async def clean_up(
             forked.append(session_id)
             continue
         try:
+            of_session = await journal.runs(RunFilter(session_id=session_id))
             if not dry_run:
-                of_session = await journal.runs(RunFilter(session_id=session_id))
                 await journal.remove_session(session_id)
-                runs += [row.run_id for row in of_session]
+            runs += [row.run_id for row in of_session]
             removed.append(session_id)
         except LeaseHeldError:
             unfinished.append(session_id)
