@@ -30,8 +30,8 @@ from minions.data.errors import (
     words_of,
 )
 from minions.data.json_values import JsonValue
-from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.engine.sessions.retention import Retention
+from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
 from minions.recipe.model import AgentRecipe
