@@ -19,6 +19,7 @@ from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
 from minions.contracts.approvals import DecisionMaker
+from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
 from minions.data.errors import (
@@ -69,9 +70,16 @@ class ResumeOptions(EventsOption):
         "--role", multiple=True, metavar="ROLE", help="A role of whoever decides. Repeatable."
     )
 
-    @property
-    def maker(self) -> DecisionMaker:
-        """Who makes decisions with this command."""
+    def maker(self, recorded: RecordedRun) -> DecisionMaker | None:
+        """Who makes decisions with this command; None: nobody was named, and names count nowhere
+        in what the run waits for.
+        """
+        counts = any(
+            isinstance(each.fact, DecisionWaiting) and each.fact.rules is not None
+            for each in recorded.entries
+        )
+        if not (counts or self.decider or self.roles):
+            return None
         return DecisionMaker(name=self.decider or user_of_machine(), roles=self.roles, way="cli")
 
 

@@ -225,7 +225,7 @@ def resume_with(
                 recipe=recipe,
                 decisions=choose(opened.recorded),
                 note=opened.note(),
-                decided_by=options.maker,
+                decided_by=options.maker(opened.recorded),
             )
             return await opened.follow(prepared, out)
 

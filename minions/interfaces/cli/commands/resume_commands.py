@@ -251,7 +251,7 @@ async def _resume(
             recipe=recipe,
             decisions=words,
             note=opened.note(),
-            decided_by=options.maker,
+            decided_by=options.maker(opened.recorded),
         )
         return await opened.follow(run, out)
 
