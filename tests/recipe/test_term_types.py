@@ -343,6 +343,12 @@ VALUES = st.fixed_dictionaries(
 OF_VALUES = ("is too large", "cannot be carried out", "'list.first' has no value")
 
 
+def test_the_letters_of_a_text_are_texts() -> None:
+    ((code, message),) = of("(a.kind | list) | sum")
+    assert (code, "list of text" in message) == ("type-mismatch", True)
+    assert of("(a.tags | list) | join") == []
+
+
 @settings(max_examples=400)
 @given(st.recursive(LEAVES, _grown, max_leaves=5), VALUES)
 def test_an_expression_of_known_types_that_nothing_is_told_of_does_not_fail_for_a_type(

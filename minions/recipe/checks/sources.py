@@ -235,7 +235,8 @@ class Sources:
                 return _list_of(base.items().at(path))
         if term.name in ("first", "last", "reverse") and kinds == _TEXT_KIND:
             return TEXT
-        if term.name in ("split", "lines", "keys"):
+        is_letters = term.name == "list" and kinds == _TEXT_KIND
+        if is_letters or term.name in ("split", "lines", "keys"):
             return _list_of(TEXT)
         if term.name == "items":
             return _list_of(_of_kinds("array"))
