@@ -174,7 +174,9 @@ class InputSpec:
     """Whether a step around the recipe gives it a value that strangers' words influence; no recipe
     says so.
     """
-    """Whether a stranger may have written its text (YAML key `untrusted`)."""
+    """Whether a stranger may have written its text (YAML key `untrusted`, or `private`)."""
+    is_private: bool = False
+    """Whether it is meant for nobody else, as what a tool declares that `reads` private."""
 
 
 @frozen(kw_only=True)

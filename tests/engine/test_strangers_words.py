@@ -38,7 +38,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.model import AgentRecipe, Permissions, UntrustedRule
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
@@ -384,6 +384,33 @@ async def test_a_policy_of_a_nested_recipe_reads_its_own_inputs_and_the_stricter
         assert bool(person.asked) is asked
 
 
+@pytest.mark.parametrize("said", [{"untrusted": "allow"}, {"policies": {"send": "true"}}])
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_what_an_operator_says_of_strangers_words_no_recipe_lifts(
+    said: Document, is_nested: bool
+) -> None:
+    steps: list[Document] = [READ, SEND]
+    inner: Document = {
+        "id": "inner",
+        "tools": ["mail", "send"],
+        "permissions": {**WRITES, **said},
+        "steps": [*steps],
+    }
+    work: list[Document] = [{"id": "deep", "recipe": "inner"}] if is_nested else steps
+    for rule, asked in ((UntrustedRule.ALLOW, 0), (UntrustedRule.ASK, 1)):
+        services = evolve(deterministic_services(), untrusted=rule)
+        ended, person = await ran(
+            work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
+        )
+        assert (ended.result.status, len(person.asked)) == (RunStatus.COMPLETED, asked)
+    services = evolve(deterministic_services(), untrusted=UntrustedRule.REFUSE)
+    ended, person = await ran(
+        work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
+    )
+    assert (ended.result.status, person.asked) == (RunStatus.FAILED, [])
+    assert "untrusted" in str(ended.result.error)
+
+
 @pytest.mark.parametrize(
     ("permissions", "message"),
     [
@@ -494,6 +521,50 @@ async def test_private_data_reaches_no_other_party_unasked() -> None:
     mail: Document = {"id": "get", "tool": "page", "params": {"q": "{{ note }}"}}
     _, person = await ran([{"id": "note", "tool": "mail"}, mail], tools=[reader(), page])
     assert person.asked == []  # what strangers wrote may go to strangers
+
+
+@pytest.mark.parametrize("where", ["own", "nested"])
+async def test_a_private_input_reaches_no_other_party_unasked(where: str) -> None:
+    private: Document = {"type": "string", "private": True, "default": "the secret plan"}
+    get: Document = {"id": "get", "tool": "page", "params": {"q": "{{ inputs.plan }}"}}
+    inner: Document = {
+        "id": "inner",
+        "tools": ["page"],
+        "inputs": {"plan": private},
+        "steps": [get],
+    }
+    if where == "own":
+        steps, inputs, told = [get], {"plan": private}, "input plan"
+    else:
+        steps, inputs = [{"id": "deep", "recipe": "inner", "with": {"plan": "x"}}], {}
+        told = "input plan (step deep)"
+    tools = [reader("page", text="Welcome")]
+    _, person = await ran(steps, tools=tools, inputs=inputs, recipes={"inner": inner})
+    assert whose(person) == [(told,)]
+    names = {tool.spec.name: tool.spec for tool in tools}
+    catalog = Catalog(tools=names, find_recipe=among({"inner": inner}))
+    whole = {"id": "r", "tools": ["page"], "inputs": inputs, "steps": steps}
+    checked = check_recipe_text(json.dumps(whole), "r.yaml", catalog)
+    assert [each.code for each in checked.faults] == ["private-flow"]
+
+
+async def test_what_a_nested_recipe_declares_untrusted_is_named_around_it() -> None:
+    """A-168: and asked about, whatever it is given."""
+    inner: Document = {
+        "id": "inner",
+        "tools": ["send"],
+        "inputs": {"mail": {"type": "string", "untrusted": True}},
+        "permissions": WRITES,
+        "steps": [{"id": "out", "tool": "send", "params": {"text": "{{ inputs.mail }}"}}],
+    }
+    steps: list[Document] = [{"id": "deep", "recipe": "inner", "with": {"mail": "plain"}}]
+    _, person = await ran(steps, recipes={"inner": inner})
+    assert whose(person) == [("input mail (step deep)",)]
+    names = {tool.spec.name: tool.spec for tool in (reader(), sender())}
+    catalog = Catalog(tools=names, find_recipe=among({"inner": inner}))
+    whole = {"id": "r", "tools": ["send"], "permissions": WRITES, "steps": steps}
+    (fault,) = check_recipe_text(json.dumps(whole), "r.yaml", catalog).faults
+    assert "deep/inputs.mail (untrusted input) -> deep/out (send)" in fault.message
 
 
 async def test_a_model_that_has_read_private_data_asks_others_nothing_unasked() -> None:

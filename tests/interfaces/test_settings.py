@@ -15,11 +15,13 @@ from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import Origin, load_settings, setting_types
 from minions.app.settings.settings import (
     BUILT_IN_PROVIDERS,
+    JournalSettings,
     LocalSettings,
     LogFormat,
     McpSettings,
     PriceSettings,
     ProviderSettings,
+    RedactionSettings,
     Settings,
     TelemetrySettings,
     bounded,
@@ -27,7 +29,7 @@ from minions.app.settings.settings import (
 from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode
 from minions.data.errors import UsageError
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, UntrustedRule
 
 TRUSTED = FolderTrust(is_given=True)
 
@@ -48,6 +50,7 @@ max_cost_usd = 2
 approve = "deny"
 dry_run = true
 strict = true
+untrusted = "ask"
 json = true
 events = false
 debug = true
@@ -94,6 +97,16 @@ url = "https://docs.example/mcp"
 headers = {Authorization = "env:DOCS"}
 max_calls = 2
 
+[journal]
+encryption_key_file = "/keys"
+retain = "30d"
+
+[redaction]
+kinds = ["mail", "customer"]
+
+[redaction.patterns]
+customer = 'K-\\d{6}'
+
 [telemetry]
 traces = true
 metrics = false
@@ -120,6 +133,7 @@ READ = Settings(
     approve="deny",
     dry_run=True,
     strict=True,
+    untrusted=UntrustedRule.ASK,
     json=True,
     debug=True,
     trusted_hosts=("h",),
@@ -145,6 +159,8 @@ READ = Settings(
             tokens_per_minute=90_000,
         )
     },
+    journal=JournalSettings(encryption_key_file="/keys", retain="30d"),
+    redaction=RedactionSettings(kinds=("mail", "customer"), patterns={"customer": "K-\\d{6}"}),
     local=LocalSettings(context_tokens=4096, max_concurrency=3, threads=2, folders=("models",)),
     prices={
         "mine/m": PriceSettings(
@@ -207,7 +223,8 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
     )
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
     inner = inner.replace("[budgets", "[tool.minions.budgets")
-    inner = inner.replace("[local]", "[tool.minions.local]")
+    for section in ("[local]", "[journal]", "[redaction]", "[redaction.patterns]"):
+        inner = inner.replace(section, f"[tool.minions.{section[1:]}")
     inner = inner.replace("[mcp.", "[tool.minions.mcp.")
     inner = inner.replace("[telemetry]", "[tool.minions.telemetry]")
     write("pyproject.toml", f"[tool.minions]\n{inner}")

@@ -24,7 +24,7 @@ from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, UntrustedRule
 
 
 def _is_price(value: float) -> bool:
@@ -295,6 +295,14 @@ class Settings:
             "writes, sends or spends; `full`: also where the recipe's own questions, schemas of "
             "numbers and lists, or `reads: trusted` are all that is between.",
             "true, false or 'full'",
+        ),
+    )
+    untrusted: UntrustedRule | None = field(
+        default=None,
+        metadata=_described(
+            "What becomes of a call with an effect whose arguments may hold strangers' words: ask "
+            "or refuse, whatever a recipe allows or endorses by a policy; the stricter of this and "
+            "the recipe's own counts."
         ),
     )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))

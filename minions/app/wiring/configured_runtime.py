@@ -292,6 +292,8 @@ def make_runtime(
     services = _with_telemetry(services, telemetry)
     if project is not None:
         services = attrs.evolve(services, project=project)
+    if settings.untrusted is not None:
+        services = attrs.evolve(services, untrusted=settings.untrusted)
     if settings.redaction.kinds:
         services = attrs.evolve(services, redact=settings.redaction.kinds)
     if (retain_s := settings.journal.retain_s) is not None:

@@ -167,7 +167,10 @@ class StrangersWords:
             self._collect(self._paths.into.get((at, name), ()), found)
             spec = step.inner.inputs.get(name)
             if spec is not None and spec.is_untrusted:
-                found[f"input {name} (step {self._path}{step_id})"] = None
+                words = f"input {name} (step {self._path}{step_id})"
+                found[words] = None
+                if spec.is_private:
+                    self.private[words] = ""
             given[name] = tuple(found)
         return given
 

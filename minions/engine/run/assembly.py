@@ -148,8 +148,13 @@ class RunWiring:
                 saved = opened.built.control(step_id).save_as
                 context.run_values.restore(step_id, as_object(record), saved)
         if built.word_paths is not None:
+            inputs = recipe.inputs.items()
             context.words = words = StrangersWords(
-                recipe.steps or built.graph.steps, built.word_paths, context.run_values.gives
+                recipe.steps or built.graph.steps,
+                built.word_paths,
+                context.run_values.gives,
+                rule=scope.services.untrusted,
+                private={f"input {name}": "" for name, spec in inputs if spec.is_private},
             )
             if chosen is not None and chosen.item is not None:
                 words.assume_all("the run of the loop")

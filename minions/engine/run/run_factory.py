@@ -432,7 +432,9 @@ def _words_within(
         given=given,
         everywhere=everywhere,
         private=private,
-        rule=stricter(rule, outer.words.rule if outer.words is not None else rule),
+        rule=stricter(
+            rule, outer.words.rule if outer.words is not None else outer.scope.services.untrusted
+        ),
     )
 
 

@@ -150,13 +150,13 @@ def find_flows(
         in_full: Whether what a recipe says makes no text harmless, as in `Follow.ALL`.
     """
     follow = _followed(in_full=in_full)
-    inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+    inputs = _declared_inputs(recipe)
     rights = Rights.of(recipe)
     found = _Walk(recipe, tools_of, rights, inputs, follow).found().flows
     if not _reads_private(recipe, tools_of):
         return found
-    no_inputs = frozenset[str]()
-    private = _Walk(recipe, tools_of, rights, no_inputs, Follow.ALL, of_private=True)
+    inputs = _declared_inputs(recipe, of_private=True)
+    private = _Walk(recipe, tools_of, rights, inputs, Follow.ALL, of_private=True)
     return (*found, *private.found().flows)
 
 
@@ -166,7 +166,9 @@ def _followed(*, in_full: bool) -> Follow:
 
 def _reads_private(recipe: AgentRecipe, tools_of: ToolsOf) -> bool:
     """Whether a tool of the recipe, or of one within it, reads private data."""
-    if any(tool.reads is Reads.PRIVATE for tool in tools_of(recipe).values()):
+    if _declared_inputs(recipe, of_private=True) or any(
+        tool.reads is Reads.PRIVATE for tool in tools_of(recipe).values()
+    ):
         return True
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     return any(
@@ -206,7 +208,8 @@ class WordPaths(Struct, frozen=True):
         ways = _Walk(recipe, tools_of, rights, inputs, _followed(in_full=in_full)).ways()
         if not _reads_private(recipe, tools_of):
             return ways
-        walk = _Walk(recipe, tools_of, rights, frozenset(), Follow.ALL, of_private=True)
+        own = _declared_inputs(recipe, of_private=True)
+        walk = _Walk(recipe, tools_of, rights, own, Follow.ALL, of_private=True)
         return structs.replace(ways, private=walk.reached())
 
     @classmethod
@@ -264,7 +267,7 @@ class _Walk:
     def reached(self) -> frozenset[Source]:
         """Propagate all untrusted text; the steps whose output it is in."""
         for name in sorted(self._inputs):
-            trace = _Trace.to(_input_node(name))
+            trace = _Trace.to(_input_node(name, is_private=self._of_private))
             self._pending.append((name, trace))
             if name == CONTROL:
                 for arrived in self._arrived:
@@ -422,7 +425,8 @@ class _Walk:
         """What the nested recipe does with the inputs that are untrusted so far; worked out once
         for all steps that run it with the same ones.
         """
-        inputs = frozenset(name for name in self._arrived[at] if name != DECISION)
+        arrived = frozenset(name for name in self._arrived[at] if name != DECISION)
+        inputs = arrived | _declared_inputs(inner, of_private=self._of_private)
         key = (id(inner), inputs)
         if key not in self._nested:
             rights = self._rights.within(inner)
@@ -439,6 +443,8 @@ class _Walk:
     def _splice(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
         """A path of the nested recipe as one of this recipe."""
         first = path[0].recipe_input
+        if first not in self._arrived[at]:  # the recipe itself says that it is untrusted
+            first = None
         trace: _Trace | None = None
         if first is not None:
             trace = _Trace.to(FlowNode(step.id, step.kind), self._arrived[at][first])
@@ -460,7 +466,7 @@ class _Walk:
             if isinstance(source, int) and self._out[source] is not None:
                 return self._out[source]
             if isinstance(source, str) and source in self._inputs:
-                return _Trace.to(_input_node(source))
+                return _Trace.to(_input_node(source, is_private=self._of_private))
         return None
 
 
@@ -471,8 +477,17 @@ def _is_question(step: StepSpec) -> bool:
 _WHETHER: Final = "whether it runs"
 
 
-def _input_node(name: str) -> FlowNode:
-    return FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
+def _input_node(name: str, *, is_private: bool) -> FlowNode:
+    what, private = ("private input", "inputs") if is_private else ("untrusted input", None)
+    return FlowNode(f"inputs.{name}", what, private, recipe_input=name)
+
+
+def _declared_inputs(recipe: AgentRecipe, *, of_private: bool = False) -> frozenset[str]:
+    """The inputs that the recipe itself declares untrusted, or private."""
+    declared = recipe.inputs.items()
+    if of_private:
+        return frozenset(name for name, spec in declared if spec.is_private)
+    return frozenset(name for name, spec in declared if spec.is_untrusted)
 
 
 def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
@@ -558,7 +573,7 @@ class UntrustedText:
         self._found = frozenset[Source]()
         """The steps and inputs that hold its very words."""
         if self.paths is not None:
-            inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+            inputs = _declared_inputs(recipe)
             walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs, Follow.WORDS)
             self._found = walk.reached() | inputs
         self._names = Names(recipe)

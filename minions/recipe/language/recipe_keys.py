@@ -106,7 +106,7 @@ RECIPE: Final = Table(
             description="Inputs by name: a type (`string`, `[string]`), a JSON Schema (with "
             "`default`, `description`), a default that names no type, null for any required value, "
             "or `{type: string, secret: true}`. `untrusted: true` beside the type: a stranger may "
-            "have written the value.",
+            "have written the value; `private: true`: so may one, and it is meant for nobody else.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},

@@ -150,11 +150,13 @@ def _read_input(node: Node, report: Report) -> InputSpec:
 
 def _read_open(node: MappingNode, report: Report) -> InputSpec:
     """An input that is not secret."""
-    untrusted = node.find("untrusted")
-    if untrusted is not None:
-        if (fault := check_value(untrusted.value, _UNTRUSTED)) is not None:
-            report(fault)
-        node = _without(node, untrusted)
+    said: dict[str, bool] = {}
+    for flag in (_UNTRUSTED, _PRIVATE):
+        if (entry := node.find(flag.name)) is not None:
+            if (fault := check_value(entry.value, flag)) is not None:
+                report(fault)
+            said[flag.name] = not _is_false(entry.value)
+            node = _without(node, entry)
     schema = read_schema(node, report)
     if schema is None:
         return InputSpec(schema={})
@@ -166,7 +168,8 @@ def _read_open(node: MappingNode, report: Report) -> InputSpec:
         default=schema.get("default"),
         has_default=default is not None,
         description=str(schema.get("description", "")),
-        is_untrusted=untrusted is not None and not _is_false(untrusted.value),
+        is_untrusted=any(said.values()),
+        is_private=said.get("private", False),
     )
 
 
@@ -188,6 +191,7 @@ _WORDS_LIKE_TYPES: Final = frozenset(
 )
 """Words that may well be defaults, though they are one letter away from a type."""
 _UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
+_PRIVATE: Final = Key(name="private", types=("boolean",))
 
 
 def _report_foreign_type(node: ScalarNode, report: Report) -> None:
