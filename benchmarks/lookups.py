@@ -165,6 +165,7 @@ def _make_older(path: Path, count: int) -> None:
         "0012_projects",
         "0013_new_entries",
         "0015_budgets",
+        "0016_retention",
     )
     _become_older(path, {name for name in bundled_migrations() if name not in rows})
     _copy_runs(path, count - WAITING - 1)
@@ -184,7 +185,8 @@ def _become_older(path: Path, migrations: Collection[str]) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         for kind, name in db.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' "
-            "OR name IN ('runs', 'sessions', 'changed_sessions', 'row_counts')"
+            "OR name IN ('runs', 'sessions', 'changed_sessions', 'row_counts', 'removed_spending', "
+            "'entries_by_body_digest')"
         ).fetchall():
             db.execute(f"DROP {kind} IF EXISTS {name}")
         marks = ",".join("?" * len(migrations))
