@@ -97,7 +97,7 @@ class Catalog:
     """
     strict: bool | str = False
     """Whether every recipe is checked as if it said `strict: true`; `STRICT_IN_FULL`: and what
-    recipes say themselves, of persons, schemas and tools, makes no text harmless.
+    recipes say themselves, by questions, `endorse` and `reads`, makes no text harmless.
     """
 
     roles: frozenset[str] = frozenset()

@@ -292,17 +292,17 @@ class Settings:
         default=False,
         metadata=_described(
             "Refuse recipes in which untrusted text can reach, without an approval, a tool that "
-            "writes, sends or spends; `full`: also where the recipe's own questions, schemas of "
-            "numbers and lists, or `reads: trusted` are all that is between.",
+            "writes, sends or spends; `full`: also where the recipe's own questions, `endorse`, or "
+            "`reads: trusted` are all that is between.",
             "true, false or 'full'",
         ),
     )
     untrusted: UntrustedRule | None = field(
         default=None,
         metadata=_described(
-            "What becomes of a call with an effect whose arguments may hold strangers' words: ask "
-            "or refuse, whatever a recipe allows or endorses by a policy; the stricter of this and "
-            "the recipe's own counts."
+            "What becomes of a call that writes, sends or spends, and whose arguments may hold "
+            "strangers' words: `ask` or `refuse`, whatever recipes allow and their policies let "
+            "through; the stricter of this and the recipe's own counts."
         ),
     )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))

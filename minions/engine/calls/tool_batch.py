@@ -30,7 +30,7 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
 from minions.engine.calls.agents_of_run import AgentsOfRun
-from minions.engine.calls.approvals import edited_call, needed_approval
+from minions.engine.calls.call_approvals import edited_call, needed_approval
 from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (
     duplicated_result,

@@ -25,7 +25,7 @@ from minions.recipe.permissions import Rights
 
 if TYPE_CHECKING:
     from minions.engine.history.replay import Replay
-    from minions.engine.services.redaction import RunRedaction
+    from minions.engine.services.prompt_redaction import RunRedaction
 
 
 @frozen(kw_only=True, eq=False, repr=False)

@@ -80,7 +80,7 @@ class RunWiring:
         Raises:
             UsageError: `unknown-redactor`; nothing finds such a kind here.
         """
-        from minions.engine.services.redaction import run_redaction
+        from minions.engine.services.prompt_redaction import run_redaction
 
         known = scope.services.redact if scope.redaction is None else scope.redaction.kinds
         kinds = tuple(dict.fromkeys((*known, *recipe.redact)))
