@@ -203,6 +203,7 @@ _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     },
     "test": lambda: _keys(recipe_test_keys.TEST),
     "expect": lambda: _keys(recipe_test_keys.EXPECT),
+    "recorded_call": lambda: _keys(recipe_test_keys.RECORDED_CALL),
     "model": lambda: _keys(model_keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
     "limits": _limits,

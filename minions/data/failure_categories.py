@@ -132,6 +132,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         unknown-reference unknown-type unknown-step forward-dependency type-mismatch may-be-skipped
         may-be-missing
         may-not-have-run never-run unreachable-step bad-goto bad-endorsement bad-next-step bad-route
+        bad-surprise
         no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution
         unknown-step-class bad-step-arguments unknown-kind unknown-…
@@ -142,7 +143,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         approval-expired bad-class
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
-        nothing-recorded rolled-back nothing-to-mark bad-note not-editable
+        nothing-recorded rolled-back nothing-to-mark bad-note not-editable not-finished
+        imported-run trace-too-long not-captured other-task bad-calls not-recorded recorded-failure
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         bad-key-file bad-journal-key-file not-encrypted unknown-user
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence

@@ -53,6 +53,8 @@ class WhileSpec:
     """Whether an attempt may return the same output as an earlier
     one; else the step fails as stuck.
     """
+    aggregate: bool = False
+    """Whether the output is the list of what all attempts gave; else it is that of the last one."""
 
 
 class OnError(StrEnum):

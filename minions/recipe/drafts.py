@@ -97,6 +97,8 @@ class StepDraft(Struct, kw_only=True, eq=False):
     has_loop: bool = False
     retry: RetryConfig | None = None
     has_while: bool = False
+    attempt_output: JsonSchema | None = None
+    """What is known of one attempt of a `while` whose output is the list of all; None: `output`."""
     repeat_templates: tuple[TemplateUse, ...] = ()
     """Templates of `while`, which are evaluated after each attempt."""
     goto: ScalarNode | None = None

@@ -36,6 +36,7 @@ def recipe_schema() -> JsonSchema:
             "schedule": _object(keys.SCHEDULE),
             "test": _object(recipe_test_keys.TEST),
             "expect": _object(recipe_test_keys.EXPECT),
+            "recorded_call": _object(recipe_test_keys.RECORDED_CALL),
             "decision_tool": _object(step_keys.DECISION_TOOL),
             **{name: _object(table) for each in STEP_KINDS for name, table in each.tables.items()},
             "message": _message(),

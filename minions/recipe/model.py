@@ -366,6 +366,18 @@ def _as_steps(
 
 
 @frozen(kw_only=True)
+class RecordedCall:
+    """A tool call as it was recorded, for a test."""
+
+    tool: str
+    """The tool's full name."""
+    arguments: Mapping[str, JsonValue] = field(factory=_empty)
+    result: JsonValue = None
+    error: str | None = None
+    """The message with which it failed; None: it gave `result`."""
+
+
+@frozen(kw_only=True)
 class RecipeTest:
     """A test of the recipe: a run with scripted answers, and the expected result."""
 
@@ -376,6 +388,12 @@ class RecipeTest:
     model: str | None = None
     tools: Mapping[str, JsonValue] = field(factory=_empty)
     """Results of tools by full name; these tools are not called."""
+    calls: tuple[RecordedCall, ...] = ()
+    """Recorded calls: their tools are not called, each call has to be one of them, and those with
+    an effect have to be made, in this order."""
+    calls_file: str | None = None
+    """A file beside the recipe that holds them, one JSON object in each line; it is read when the
+    test is run. None: they are in `calls`."""
     decisions: Mapping[str, str] = field(factory=dict)
     status: RunStatus = field(default=RunStatus.COMPLETED, converter=RunStatus)
     output: JsonValue = None
@@ -435,6 +453,9 @@ class AgentRecipe:
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
+    on_surprise: str | None = None
+    """The id of the step that is executed only where another one fails for what it was given or
+    got: it does what is left, and its output is that of the run. None: there is none."""
     strict: bool = False
     """Whether the recipe is refused where untrusted text can reach a tool that writes, sends or
     spends; else that is a warning.

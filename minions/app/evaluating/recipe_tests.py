@@ -5,9 +5,10 @@ are faked, and nothing is stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen, mutable
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
@@ -33,10 +34,10 @@ from minions.contracts.decisions import (
 )
 from minions.contracts.executions import AgentResult
 from minions.contracts.messages import TokenUsage
-from minions.contracts.tools import Effect
+from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, as_text, dumps, parse_json
 from minions.engine.calls.decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.borders import as_data
@@ -50,8 +51,9 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.keys import path_of
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.model import AgentRecipe, RecipeTest
+from minions.recipe.model import AgentRecipe, RecipeTest, RecordedCall
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.test_reading import OFFLINE
 from minions.recipe.reading.tested_examples import without_cases
 
@@ -77,30 +79,69 @@ class TestOutcome:
         }
 
 
-async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> TestOutcome:
+@mutable
+class Tampering:
+    """Changes one argument of one call with an effect, to see whether a test notices."""
+
+    at: int | None = None
+    """Number of the call among those with an effect, from 0; None: nothing is changed."""
+    path: tuple[str | int, ...] = ()
+    """Where in its arguments."""
+    value: JsonValue = None
+    effects: list[tuple[str, str, str]] = field(factory=list, init=False)
+    """The calls with an effect as they came: key, tool and arguments as JSON."""
+
+    def changed(self, call: ToolCall) -> ToolCall:
+        """The call as it is made."""
+        self.effects.append((call.key, call.name, call.request.arguments))
+        if self.at != len(self.effects) - 1:
+            return call
+        arguments = _with_part(parse_json(call.request.arguments or "{}"), self.path, self.value)
+        return evolve(call, request=evolve(call.request, arguments=dumps(arguments)))
+
+
+def _with_part(value: JsonValue, path: Sequence[str | int], part: JsonValue) -> JsonValue:
+    if not path:
+        return part
+    key, rest = path[0], path[1:]
+    if isinstance(value, Mapping) and isinstance(key, str):
+        return {**value, key: _with_part(value[key], rest, part)}
+    assert isinstance(value, list)  # noqa: S101  # the path is one of the value
+    return [_with_part(each, rest, part) if at == key else each for at, each in enumerate(value)]
+
+
+async def run_test(
+    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, *, tampering: Tampering | None = None
+) -> TestOutcome:
     """Run one test in a journal of its own, which is dropped afterwards.
 
     Args:
         runtime: Supplies the test's model if it names one, and the tools that it does not fake.
+        tampering: Sees the calls with an effect, and may change one; None: nothing does.
     """
     clock = runtime.services.clock
     begin = clock.monotonic()
     try:
-        faults = tuple(await _faults(recipe, test, runtime))
+        faults = tuple(await _faults(recipe, test, runtime, tampering))
     except MinionsError as error:
         faults = (f"{error.error_code}: {error.message}",)
     duration_ms = round((clock.monotonic() - begin) * 1000, 3)
     return TestOutcome(test=test, faults=faults, duration_ms=duration_ms)
 
 
-async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> list[str]:
+async def _faults(
+    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, tampering: Tampering | None
+) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
     models = _source(recipe, test, script, runtime)
-    scripted = _faked(runtime, test).evolve(models=models, prices=None)
+    recorded = _recorded_calls(recipe, test, runtime)
+    scripted = _faked(runtime, test, recorded, tampering).evolve(models=models, prices=None)
     recipe = without_cases(recipe, [test.inputs])
     run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()
     faults = list(_differences(test, result, run.context))
+    if recorded is not None:
+        faults += recorded.faults(faults)
     if isinstance(models, ReplayModel):
         faults += _missed(test, models.cassette, faults)
     return [*faults, *_describe_unused(script)] if result.status is test.status else faults
@@ -120,7 +161,8 @@ async def ask_test(
     clock = runtime.services.clock
     begin = clock.monotonic()
     recipe = without_cases(recipe, [test.inputs])
-    run = _faked(runtime, test).executor(recipe, choice).prepare(recipe, test.inputs)
+    recorded = _recorded_calls(recipe, test, runtime)
+    run = _faked(runtime, test, recorded).executor(recipe, choice).prepare(recipe, test.inputs)
     result = await run.execute()
     return TestOutcome(
         test=test,
@@ -130,14 +172,82 @@ async def ask_test(
     )
 
 
-def _faked(runtime: Runtime, test: RecipeTest) -> Runtime:
+def _faked(
+    runtime: Runtime,
+    test: RecipeTest,
+    recorded: _RecordedCalls | None,
+    tampering: Tampering | None = None,
+) -> Runtime:
     """The runtime with the test's results of tools and decisions, and a journal of its own."""
     return runtime.evolve(
-        tool_calls=_faking(test.tools),
+        tool_calls=_faking(test.tools, recorded, tampering),
         decider=_ScriptedDecider(test.decisions),
         journal=MemoryJournal(runtime.services.clock),
         cache=None,
     )
+
+
+def _recorded_calls(
+    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime
+) -> _RecordedCalls | None:
+    calls = test.calls if test.calls_file is None else read_calls(recipe, test.calls_file)
+    if not calls:
+        return None
+    return _RecordedCalls(calls, tool_specs(recipe, runtime.catalog))
+
+
+def read_calls(recipe: AgentRecipe, name: str) -> tuple[RecordedCall, ...]:
+    """The recorded calls of a file beside the recipe.
+
+    Raises:
+        UsageError: `bad-calls`; it cannot be read, is outside of the recipe's folder, or a line is
+            no call.
+    """
+    folder = Path(recipe.directory or Path.cwd())
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise UsageError(
+            f"The calls of a test are in a file beside the recipe, and '{name}' is elsewhere.",
+            code="bad-calls",
+        )
+    try:
+        with path.open(encoding="utf-8") as file:
+            lines = file.read(_MOST_CALLS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", code="bad-calls") from error
+    if len(lines) > _MOST_CALLS:
+        raise UsageError(f"{path} is longer than {_MOST_CALLS} characters.", code="bad-calls")
+    found = []
+    for number, line in enumerate(lines.splitlines(), start=1):
+        try:
+            call = parse_json(line)
+            found.append(recorded_call(call if isinstance(call, Mapping) else {}))
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"{path}:{number}: expected an object with `tool`, `arguments` and `result`: "
+                f"{error}",
+                code="bad-calls",
+            ) from error
+    return tuple(found)
+
+
+def recorded_call(call: Mapping[str, JsonValue]) -> RecordedCall:
+    """The call that a line of such a file holds.
+
+    Raises:
+        TypeError: It holds none.
+    """
+    error = call.get("error")
+    return RecordedCall(
+        tool=as_text(call.get("tool")),
+        arguments=as_object(call.get("arguments", {})),
+        result=call.get("result"),
+        error=None if error is None else as_text(error),
+    )
+
+
+_MOST_CALLS: Final = 64 * 1024 * 1024
+"""Characters of a file of recorded calls."""
 
 
 def _source(
@@ -202,18 +312,25 @@ class _FakedTools(ToolCallExecutor):
 
     results: Mapping[str, JsonValue]
     usual: ToolCallExecutorFactory
+    recorded: _RecordedCalls | None = None
+    tampering: Tampering | None = None
 
     async def execute(
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
         """Return the result of the test, or run a tool that changes nothing."""
         tool = context.tools.find(call.name)
+        changes = tool is None or tool.spec.effect is not Effect.PURE
+        if self.tampering is not None and changes:
+            call = self.tampering.changed(call)
         names = (call.name, tool.spec.origin if tool is not None else None)
         faked = next((name for name in names if name is not None and name in self.results), None)
         if faked is not None:
             value = self.results[faked]
             content = value if isinstance(value, str) else dumps(value)
             return Success(ToolCallResponse(content=content, value=value))
+        if self.recorded is not None and (self.recorded.holds(call.name) or changes):
+            return self.recorded.result(call)
         if tool is not None and tool.spec.effect is not Effect.PURE:
             return Failure(
                 ToolFailure(
@@ -225,8 +342,125 @@ class _FakedTools(ToolCallExecutor):
         return await self.usual(call, context).execute(call, context)
 
 
-def _faking(results: Mapping[str, JsonValue]) -> ToolCallExecutorFactory:
-    faking = _FakedTools(results, tool_call_executors())
+class _RecordedCalls:
+    """The recorded calls of a test: gives their results, and tells which were not made."""
+
+    def __init__(self, calls: Sequence[RecordedCall], specs: Mapping[str, ToolSpec]) -> None:
+        self._specs = specs
+        self._left = list(calls)
+        self._tools = frozenset(each.tool for each in calls)
+        self._last: dict[str, RecordedCall] = {}
+        """By tool and arguments, the call that was made last: one that changes nothing may be made
+        again."""
+        self._effects: list[RecordedCall] = []
+        """The calls with an effect that were made, in their order."""
+        self._all = tuple(calls)
+        self._others: list[str] = []
+
+    def holds(self, name: str) -> bool:
+        """Whether calls of that tool were recorded."""
+        return name in self._tools
+
+    def result(self, call: ToolCall) -> Result[ToolCallResponse, ToolFailure]:
+        """What the recorded call with these arguments gave."""
+        arguments = _parsed(call.request.arguments)
+        key = self._key(call.name, arguments)
+        is_pure = not self._writes(call.name)
+        found = next(
+            (each for each in self._left if self._key(each.tool, each.arguments) == key), None
+        )
+        if found is not None:
+            self._left.remove(found)
+            self._last[key] = found
+            if not is_pure:
+                self._effects.append(found)
+        elif is_pure:
+            found = self._last.get(key)
+        if found is None:
+            message = self._difference(call.name, arguments)
+            self._others.append(message)
+            return Failure(ToolFailure(code="not-recorded", message=message))
+        if found.error is not None:
+            return Failure(ToolFailure(code="recorded-failure", message=found.error))
+        value = found.result
+        content = value if isinstance(value, str) else dumps(value)
+        return Success(ToolCallResponse(content=content, value=value))
+
+    def _key(self, tool: str, arguments: JsonValue) -> str:
+        """The same for calls of a tool that do the same: what is left out has its default."""
+        spec = self._specs.get(tool)
+        properties = spec.parameters.get("properties") if spec is not None else None
+        if isinstance(arguments, Mapping) and isinstance(properties, Mapping):
+            defaults = {
+                name: schema["default"]
+                for name, schema in properties.items()
+                if isinstance(schema, Mapping) and "default" in schema
+            }
+            arguments = {**defaults, **arguments}
+        return f"{tool} {dumps(_plain(arguments))}"
+
+    def _difference(self, tool: str, arguments: JsonValue) -> str:
+        """Why a call is none of the recorded ones: by the one that is most like it."""
+        told = f"'{tool}' is called with {_short(arguments)}"
+        same = [each for each in self._left if each.tool == tool]
+        if not same:
+            return f"{told}, and no such call is left among the recorded ones"
+        nearest = max(same, key=lambda each: _likeness(each.arguments, arguments))
+        return f"{told}; recorded is {_short(dict(nearest.arguments))}"
+
+    def faults(self, told: Sequence[str]) -> Iterator[str]:
+        """Calls that were not recorded, effects that were not made, or in another order."""
+        for message in self._others:
+            if not any(message in other for other in told):
+                yield message
+        missing = [each for each in self._left if self._writes(each.tool)]
+        for each in missing:
+            yield f"'{each.tool}' is not called with {_short(dict(each.arguments))}, as recorded"
+        made = [each for each in self._all if any(each is other for other in self._effects)]
+        for wanted, effect in zip(made, self._effects, strict=True):
+            if wanted is not effect:
+                yield (
+                    f"'{effect.tool}' is called with {_short(dict(effect.arguments))} where "
+                    f"'{wanted.tool}' with {_short(dict(wanted.arguments))} was, as recorded"
+                )
+                return
+
+    def _writes(self, tool: str) -> bool:
+        spec = self._specs.get(tool)
+        return spec is None or spec.effect is not Effect.PURE
+
+
+def _parsed(arguments: str) -> JsonValue:
+    try:
+        return parse_json(arguments or "{}")
+    except ValueError:
+        return arguments
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    """With keys in order, and numbers of one value written alike."""
+    if isinstance(value, Mapping):
+        return {key: _plain(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    return value
+
+
+def _likeness(recorded: Mapping[str, JsonValue], arguments: JsonValue) -> int:
+    given = arguments if isinstance(arguments, Mapping) else {}
+    return sum(
+        1 for key, value in recorded.items() if key in given and dumps(given[key]) == dumps(value)
+    )
+
+
+def _faking(
+    results: Mapping[str, JsonValue],
+    recorded: _RecordedCalls | None,
+    tampering: Tampering | None,
+) -> ToolCallExecutorFactory:
+    faking = _FakedTools(results, tool_call_executors(), recorded, tampering)
     return lambda _call, _context: faking
 
 

@@ -54,6 +54,7 @@ class WhileControl(Struct, frozen=True, kw_only=True):
     """The condition as the author wrote it."""
     max_iterations: int
     allow_repeats: bool
+    aggregate: bool = False
 
 
 @frozen(kw_only=True)
@@ -367,6 +368,7 @@ def _repeat(spec: WhileSpec, compiled: Templates) -> WhileControl:
         text=spec.condition,
         max_iterations=spec.max_iterations,
         allow_repeats=spec.allow_repeats,
+        aggregate=spec.aggregate,
     )
 
 

@@ -356,6 +356,10 @@ class RunOutput:
 
     def _raw_output(self) -> tuple[object, bool]:
         """The output, and whether its step declared and so checked it."""
+        if (surprise := self._context.recipe.on_surprise) is not None:
+            last = self._context.step_manager.latest(surprise)
+            if last is not None and last.status is StepStatus.COMPLETED:
+                return last.output, last.declares_output
         if self._built.output is not None:
             try:
                 return self._built.output.render(self._context.values), False

@@ -12,6 +12,7 @@ from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkippe
 from minions.contracts.steps import Step
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo, MinionsError
+from minions.data.failure_categories import FailureCategory
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
@@ -21,7 +22,7 @@ from minions.engine.compile.recipe_step import Replayable, WrittenStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.run_progress import Iteration, LoopItem
+from minions.engine.context.run_progress import Feedback, Iteration, LoopItem
 from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
@@ -77,6 +78,8 @@ class RunSteps:
         self._newest_end = 0
         """Position of the newest replayed end: code that began before did not see it."""
         self.failed: StepExecution[object] | None = None
+        self.surprise: StepExecution[object] | None = None
+        """The first step that failed for what it got, where `on_surprise` names another one."""
         """The first required step that FAILED."""
         self.back_edges: RecipeBackEdges = RecipeBackEdges(context, built, chosen)
 
@@ -513,8 +516,39 @@ class RunSteps:
         if execution.status is StepStatus.IN_PROGRESS:
             self.back_edges.waiting.append(execution)
         is_failure = execution.status is StepStatus.FAILED and not execution.optional
+        if is_failure and self._surprises(execution):
+            return
         if is_failure and self.failed is None:
             self.failed = execution
+
+    def _surprises(self, execution: StepExecution[object]) -> bool:
+        """Whether another step does what is left, because this one failed for what it got."""
+        context, error = self._context, execution.error
+        step_id = context.recipe.on_surprise
+        if step_id is None or error is None or execution.step_id == step_id:
+            return False
+        if self.failed is not None or error.category not in _SURPRISES:
+            return False
+        context.step_manager.take_back_failure()
+        if context.words is not None:
+            context.words.keep(execution.step_id)
+        if self.surprise is None:
+            self.surprise = execution
+            context.run_values.give_feedback(
+                Feedback(
+                    step_id=execution.step_id,
+                    to=step_id,
+                    code=error.code,
+                    message=error.message,
+                    attempt=1,
+                )
+            )
+        return True
+
+
+_SURPRISES: Final = frozenset({FailureCategory.CONTRACT, FailureCategory.TOOL})
+"""What a step failed for that another one may still bring to an end: no limit, no missing right and
+no server that is away."""
 
 
 def _item_of(chosen: ChosenSteps | None) -> LoopItem | None:

@@ -179,6 +179,13 @@ class RecipeWalk:
 
     def _stop_reason(self, step: Step[object]) -> str | None:
         """Why the step may not start; what ended before the failure is replayed."""
+        surprise = self._context.recipe.on_surprise
+        if surprise is not None and not self._steps.has_ended_before(step):
+            found = self._steps.surprise
+            if step.id == surprise and found is None:
+                return "nothing was surprising"
+            if step.id != surprise and found is not None:
+                return f"step '{surprise}' does what is left: step '{found.step_id}' failed"
         failed = self._steps.failed
         is_stopped = failed is not None and self._context.recipe.on_failure is OnFailure.STOP
         if failed is not None and is_stopped and not self._steps.has_ended_before(step):

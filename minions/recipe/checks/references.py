@@ -14,6 +14,7 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.shapes import ANYTHING, Shape, find_dead_end, find_unchecked
 from minions.recipe.checks.sources import Sources, member_path
+from minions.recipe.checks.step_rules import surprise_step
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
 from minions.recipe.expressions.terms import (
     Comparison,
@@ -96,7 +97,9 @@ class _Checker:
         self._ids = sources.ids
         self._saved = sources.saved
         is_free = "feedback" not in (*self._ids, *self._saved)
-        self._has_feedback = is_free and any(step.goto is not None for step in draft.steps)
+        self._has_feedback = is_free and (
+            any(step.goto is not None for step in draft.steps) or surprise_step(draft) is not None
+        )
 
     def step(self, step: StepDraft) -> Readings:
         readings = Readings()

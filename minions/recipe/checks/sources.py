@@ -274,7 +274,8 @@ class Sources:
             return KnownShape(shape=_of_kinds("integer"), place=reader.place)
         if not reader.has_while or key not in ("last", "attempts"):
             return None
-        attempt = Shape(reader.output, reader.output)
+        output = reader.output if reader.attempt_output is None else reader.attempt_output
+        attempt = Shape(output, output)
         whole = self._any_of([attempt, _of_kinds("null")]) if key == "last" else _list_of(attempt)
         return KnownShape(shape=whole, place=reader.place)
 

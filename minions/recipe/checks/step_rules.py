@@ -151,6 +151,62 @@ def _foreign_names(use: TemplateUse, saved: set[str | None]) -> Iterator[_Proble
             )
 
 
+# --- the step for what was never seen ---------------------------------------------------------
+
+
+def surprise_step(draft: RecipeDraft) -> str | None:
+    """The step that `on_surprise` names; None: it names none."""
+    name = draft.section.text("on_surprise")
+    return None if name in (None, NO_SURPRISE) else name
+
+
+NO_SURPRISE: Final = "fail"
+"""The `on_surprise` of a recipe that has no step for it."""
+
+
+def link_surprise(draft: RecipeDraft) -> None:
+    """Let all other steps end, or be skipped, before the one that `on_surprise` names."""
+    for step in draft.steps:
+        if step.is_named and step.id == surprise_step(draft):
+            others = (each.index for each in draft.steps if each is not step)
+            step.after = tuple(each for each in others if each not in step.depends_on)
+
+
+def check_surprise(draft: RecipeDraft, report: Report) -> None:
+    """Report an `on_surprise` that names no step, and a step that cannot be the one."""
+    name = surprise_step(draft)
+    if name is None:
+        return
+    place = draft.section.place_of("on_surprise")
+    ids = tuple(step.id for step in draft.steps if step.is_named)
+    found = next((step for step in draft.steps if step.is_named and step.id == name), None)
+    if found is None:
+        if not is_lost_name(draft, name):
+            message = f"unknown step '{name:.60}' in on_surprise"
+            label = suggestion(name, (*ids, NO_SURPRISE))
+            help_ = f"steps are: {', '.join(ids)}; 'fail': there is none"
+            report(place.fault("unknown-step", message, label=label, help=help_))
+        return
+    for problem, help_ in _surprise_problems(draft, found):
+        report(place.fault("bad-surprise", f"on_surprise: {problem}", help=help_))
+
+
+def _surprise_problems(draft: RecipeDraft, found: StepDraft) -> Iterator[tuple[str, str]]:
+    if draft.has_graph:
+        yield "a recipe with 'graph' has no step for it", "lead there with 'route' or 'on_error'"
+        return
+    if found is not draft.steps[-1]:
+        yield f"{found.title} is not the last step", "write it behind all others"
+    for index in found.depends_on:
+        other = draft.steps[index]
+        yield (
+            f"{found.title} needs '{other.id}', which may not have run then",
+            f"read it with a default: {{{{ {other.id} | default(null) }}}}",
+        )
+    if found.has_loop or found.has_while or found.goto is not None:
+        yield f"{found.title} is repeated", "take a step without 'loop', 'while' and 'goto'"
+
+
 # --- checks of back edges ------------------------------------------------------------------------
 
 

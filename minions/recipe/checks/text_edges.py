@@ -215,6 +215,8 @@ def _edges(names: Names, tools: Mapping[str, ToolSpec]) -> Iterator[tuple[Source
                 yield source, Edge(at, slot)
             if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
                 yield at, Edge(names.ids[step.on_error.goto], WORK)
+            if recipe.on_surprise is not None and step.id != recipe.on_surprise:
+                yield at, Edge(names.ids[recipe.on_surprise], WORK)  # it reads the error
             if names.follow is not Follow.WORDS:
                 yield from _control_edges(at, reads)
     yield from _list_shared(recipe)

@@ -189,6 +189,11 @@ RECIPE: Final = Table(
         choice_key(
             "on_failure", "What happens to the other steps when a required step fails.", OnFailure
         ),
+        text_key(
+            "on_surprise",
+            "The last step, which is executed only where another one fails for what it was given "
+            "or got, and whose output is then that of the run; default `fail`: there is none.",
+        ),
         flag_key(
             "strict",
             "Whether the recipe is refused where untrusted text can reach, without an approval, a "

@@ -66,7 +66,8 @@ STEP: Final = Table(
         flag_key(
             "aggregate",
             "With `loop`: the output is the list of the items' outputs. Else it is an object with "
-            "`results`, `errors`, `total`, `successful` and `failed`.",
+            "`results`, `errors`, `total`, `successful` and `failed`. With `while`: it is the list "
+            "of what all attempts gave, else that of the last one.",
         ),
         count_key(
             "max_parallel", "With `loop`: items that are executed at the same time; default 1."
@@ -251,6 +252,16 @@ MODEL: Final = Table(
 # --- the keys of a recipe's tests, and of what they expect ---------------------------------------
 
 
+RECORDED_CALL: Final = Table(
+    "a recorded call",
+    (
+        text_key("tool", "The tool's full name.", is_required=True),
+        mapping_key("arguments", "Its arguments."),
+        Key(name="result", description="What it gave."),
+        text_key("error", "In place of `result`: the message with which it failed."),
+    ),
+)
+
 TEST: Final = Table(
     "a test",
     (
@@ -270,6 +281,15 @@ TEST: Final = Table(
             "tools",
             "Results by full tool name; these tools are not called. A tool that is not pure must "
             "be listed.",
+        ),
+        Key(
+            name="calls",
+            description="Calls as they were recorded: `tool`, `arguments` and `result` or `error`. "
+            "These tools are not called: a call that is not among them fails, and each one with an "
+            "effect has to be made, once and in this order. A text: a file of them beside the "
+            "recipe, one JSON object in each line.",
+            types=("array", "string"),
+            shape={"items": {"$ref": "#/$defs/recorded_call"}},
         ),
         Key(
             name="decisions",

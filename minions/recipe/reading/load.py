@@ -26,7 +26,10 @@ from minions.recipe.checks.step_rules import (
     check_foreign_templates,
     check_names,
     check_returns,
+    check_surprise,
     check_unused_names,
+    link_surprise,
+    surprise_step,
 )
 from minions.recipe.checks.term_checks import check_terms
 from minions.recipe.checks.tool_checks import check_fitting, check_tools
@@ -289,12 +292,14 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     check_transitions(draft, sources, report)
     if not draft.has_graph:
         declared = link_steps(draft, readings.steps, report)
+        link_surprise(draft)
         check_skips(draft, sources, readings, report)
     narrowings = Narrowings(draft, readings)
     check_fitting(draft, sources, narrowings, report)
     if draft.is_text:  # plain data may be the recipe of a stored run, which has to load as it did
         check_terms(draft, sources, narrowings, report)
     check_returns(draft, report)
+    check_surprise(draft, report)
     uses = [use for step in draft.steps for use in step.all_templates]
     read = {
         str(part)
@@ -338,6 +343,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         execution_mode=draft.mode,
         max_parallel=_max_parallel(section),
         strict=section.plain("strict") is True,
+        on_surprise=surprise_step(draft),
         on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
         steps=steps,
         graph=graph_of(draft),

@@ -105,6 +105,7 @@ def _read_while(step: StepDraft, report: Report, compiled: Templates) -> None:
     if section.node("loop") is not None:
         message = "a step is done for each item or as long as a condition holds, not both"
         report(section.place_of("while").fault("kind-conflict", message))
+    set_output(step, step.output)
 
 
 def _read_route(step: StepDraft, report: Report, compiled: Templates) -> None:
@@ -153,6 +154,8 @@ def _read_loop(step: StepDraft, report: Report, compiled: Templates) -> None:
     step.has_loop = node is not None or "loop" in section.refused
     if not step.has_loop:
         for name in ("aggregate", "max_parallel", "on_item_error", "min_successful"):
+            if name == "aggregate" and section.node("while") is not None:
+                continue
             if (extra := section.node(name)) is not None:
                 report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'loop'"))
         return
@@ -181,6 +184,9 @@ def set_output(step: StepDraft, output: JsonSchema) -> None:
     if step.has_loop:
         is_list = section.plain("aggregate") is True
         step.output = _of_all_items(output, aggregate=is_list, has_gaps=_may_have_gaps(section))
+    elif step.has_while and section.plain("aggregate") is True:
+        step.attempt_output = output
+        step.output = {"type": "array", "items": output}
 
 
 def _read_item_errors(section: Section, loop: Node | None, report: Report) -> None:
@@ -318,6 +324,7 @@ def _repeat(section: Section) -> WhileSpec | None:
         condition=condition,
         max_iterations=most if isinstance(most, int) else 1,
         allow_repeats=section.plain("allow_repeats") is True,
+        aggregate=section.plain("aggregate") is True,
     )
 
 

@@ -17,7 +17,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, read_condition
 from minions.recipe.expressions.template import Templates
 from minions.recipe.kinds.kind_registry import KINDS
 from minions.recipe.language import step_keys as recipe_test_keys
-from minions.recipe.model import AgentRecipe, RecipeTest, StepSpec, Where
+from minions.recipe.model import AgentRecipe, RecipeTest, RecordedCall, StepSpec, Where
 from minions.recipe.nested_recipes import steps_within
 from minions.recipe.reading.recipe_settings import tools_within
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
@@ -60,6 +60,8 @@ def _test(
         answers=tuple(answers) if isinstance(answers, list | tuple) else (),
         model=section.text("model"),
         tools=_mapping(section, "tools"),
+        calls=_recorded_calls(draft, section, catalog, report),
+        calls_file=section.text("calls") if section.scalar("calls") is not None else None,
         decisions={name: str(word) for name, word in _mapping(section, "decisions").items()},
         status=RunStatus((wanted.text("status") if wanted else None) or RunStatus.COMPLETED),
         output=wanted.plain("output") if wanted else None,
@@ -105,6 +107,30 @@ def _check_answers(
             if isinstance(call, MappingNode):
                 _report_near(call, _CALL_KEYS, "key of a call", report)
                 _check_call(draft, call, tools, report)
+
+
+def _recorded_calls(
+    draft: RecipeDraft, section: Section, catalog: Catalog, report: Report
+) -> tuple[RecordedCall, ...]:
+    known = tools_within(draft, catalog)
+    calls: list[RecordedCall] = []
+    listed = section.node("calls")
+    for node in listed.items if isinstance(listed, SequenceNode) else ():
+        call = read_section(node, recipe_test_keys.RECORDED_CALL, report)
+        if (name := call.scalar("tool")) is not None and str(name.value) not in known:
+            report(_unknown(name, known, "tool"))
+        if call.node("result") is not None and call.node("error") is not None:
+            message = "the call has a `result` and an `error`"
+            report(call.place_of("error").fault("kind-conflict", message))
+        calls.append(
+            RecordedCall(
+                tool=call.text("tool") or "",
+                arguments=_mapping(call, "arguments"),
+                result=call.plain("result"),
+                error=call.text("error"),
+            )
+        )
+    return tuple(calls)
 
 
 def _check_results(draft: RecipeDraft, results: MappingNode | None, report: Report) -> None:

@@ -434,19 +434,26 @@ def _number(text: str) -> int | float | str:
 # --- writes plain data as YAML that `read_document` reads as the same data -----------------------
 
 
-def yaml_text(value: JsonValue, *, width: int = 100) -> str:
+def yaml_text(value: JsonValue, *, width: int = 100, has_blocks: bool = False) -> str:
     """The value as YAML, with mappings in their order.
 
     Args:
         width: Characters of a line, as far as texts can be folded.
+        has_blocks: Whether texts of several lines are written line by line, behind `|`.
     """
     import yaml
 
     class Dumper(yaml.SafeDumper):
         """Quotes what YAML 1.2 takes for a number: PyYAML writes YAML 1.1, where `1e0` is none."""
 
-    Dumper.add_representer(str, _text)
+    Dumper.add_representer(str, _block_or_text if has_blocks else _text)
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width, allow_unicode=True)
+
+
+def _block_or_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if "\n" not in text:
+        return _text(dumper, text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -42,8 +42,8 @@ class StepWhile(IteratedStep):
         self._executions: list[StepExecution[object]] = []
 
     async def execute(self) -> StepExecution[object]:
-        """COMPLETED with what the last attempt gave; FAILED when one failed, none was enough, or
-        one gave what an earlier one gave.
+        """COMPLETED with what the last attempt gave, or with `aggregate` all of them; FAILED when
+        one failed, none was enough, or one gave what an earlier one gave.
 
         Raises:
             JournalError: A fact could not be stored.
@@ -60,6 +60,9 @@ class StepWhile(IteratedStep):
         if error is None:
             last = self._executions[-1]
             self.output_json, typed, is_partial = self._outputs[-1], last.output, last.is_partial
+            if self._control.aggregate:
+                self.output_json = list(self._outputs)
+                typed = [each.output for each in self._executions]
         return await self._end(tuple(self._executions), error, typed, is_partial=is_partial)
 
     async def _attempts(self) -> FailureInfo | None:
