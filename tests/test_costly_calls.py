@@ -28,6 +28,8 @@ PATTERNS: Final = {
     "adapters/sandboxes/supervisor/git_trust.py::_LINE": "possessive loops: none gives back",
     "adapters/tools/confined_paths.py::_CLASS": "1,000 characters (_LONGEST)",
     "data/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
+    "capture/programs.py::_PART": "2,000 characters (MOST_TEXT)",
+    "capture/programs.py::_TOKEN": "2,000 characters (MOST_TEXT)",
     "engine/compile/dry_run.py::_EXPRESSION": "compiled before: each '{{' is closed",
     "interfaces/lsp/checked_text.py::_MEANT": "2,000 characters (_LONGEST_MESSAGE)",
     "interfaces/lsp/completion.py::_MEMBER": "500 characters (_LONGEST)",
@@ -38,6 +40,13 @@ PATTERNS: Final = {
     # Patterns that are made while the program runs.
     "adapters/tools/confined_paths.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
     "adapters/tools/files_toolset.py::_check": "compiled; matched in a process with a deadline",
+    "capture/origins.py::_cut": "escaped texts alone: no loops",
+    "capture/origins.py::has_words": "escaped texts alone: no loops",
+    "capture/programs.py::_is_specific": "escaped texts alone: no loops",
+    "capture/programs.py::_read_names": "escaped names alone: no loops",
+    "capture/programs.py::_used_inputs": "escaped names alone: no loops",
+    "capture/programs.py::_without_unread": "escaped names alone: no loops",
+    "capture/recipe_writing.py::templated_task": "escaped texts alone: no loops",
     "contracts/protected_files.py::__init__": "4,096 characters; `*` of fnmatch is atomic",
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/views/run_search.py::hits_in": "escaped words with blanks between them, of one "

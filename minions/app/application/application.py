@@ -12,6 +12,7 @@ from typing import Final, Literal, Self, TypeAlias
 from attrs import evolve
 
 from minions.adapters.stores.memory_stores import StateStore
+from minions.app.capturing.application_captures import ApplicationCaptures
 from minions.app.evaluating.application_tuning import ApplicationEvaluations, ApplicationTuning
 from minions.app.runs.batch_runs import BatchRuns
 from minions.app.runs.deciders import named_policy
@@ -50,7 +51,14 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 }
 
 
-class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, ApplicationTuning):
+class Minions(
+    NewRuns,
+    RecordedRuns,
+    BatchRuns,
+    ApplicationEvaluations,
+    ApplicationTuning,
+    ApplicationCaptures,
+):
     """Runs recipes, and keeps connections and compiled recipes for the next run.
 
     Use it with `async with`, or call `aclose` at the end. It belongs to one event loop at a time.

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "eval": "Ask cases with known answers, and compare models and recipes.",
     "tune": "Find the cheapest models, examples and output modes that pass cases.",
     "learn": "Add examples to a recipe, from recorded runs that were good.",
+    "capture": "Write the recipe that does again what recorded runs did.",
     "graph": "Draw a recipe's steps.",
     "explain": "Show what a recipe needs, may do and costs at most.",
     "stubs": "Write a typed Python client of a recipe.",

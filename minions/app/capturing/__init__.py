@@ -1,0 +1,1 @@
+"""Captures recorded runs as recipes, and proves them against the runs."""

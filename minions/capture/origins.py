@@ -1,0 +1,642 @@
+"""Where a value came from: expressions over what was known, that gave it each time it was seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue, dumps
+from minions.recipe.expressions.syntax import CONSTANTS, KEYWORDS
+from minions.recipe.expressions.template import Templates
+
+Scope: TypeAlias = Mapping[str, JsonValue]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_METHODS: Final = frozenset({"items", "keys", "values"})
+_MOST_KNOWN: Final = 20_000
+"""Values of one trace in which origins are looked for, the first ones."""
+MOST_TEXT: Final = 2_000
+"""Characters of a text in which parts are looked for."""
+_MOST_PAIRS: Final = 60
+"""Numbers of which two are tried in sums, differences, products and quotients."""
+_SEPARATORS: Final = (
+    ", ",
+    ",",
+    "; ",
+    ";",
+    ": ",
+    ":",
+    "/",
+    "@",
+    " - ",
+    "-",
+    "|",
+    "\n",
+    "=",
+    "_",
+    " ",
+)
+_WORD_EDGE: Final = r"(?<![\w.@/-])"
+_WORD_END: Final = r"(?![\w@/-]|\.\w)"
+
+
+class Kind(IntEnum):
+    """How a value came about; of two explanations the smaller one is simpler."""
+
+    PATH = 0
+    """It is what stands at a path."""
+    FILTER = 1
+    """A part or another form of such a value."""
+    LOOKUP = 2
+    """Of the item of a list that has a known value."""
+    COMPUTED = 3
+    """A number made of known ones."""
+    TEXT = 4
+    """A text around known values."""
+
+
+@frozen(kw_only=True)
+class Known:
+    """One value that a template can read."""
+
+    text: str
+    """The expression, without braces."""
+    value: JsonValue
+    root: str
+    """The name that the expression starts with: `inputs`, a step, `loop`."""
+    label: str
+    """The last key of its path; empty: the whole result."""
+    is_picked: bool = False
+    """Whether it is of one item among several of a list, taken by its place."""
+
+
+@frozen(kw_only=True)
+class Origin:
+    """An expression that gives the value, wherever it was seen."""
+
+    kind: Kind
+    template: str
+    """With its braces, as a recipe has it."""
+    roots: frozenset[str]
+    is_alike: bool = False
+    """Whether what it reads has the name of what it is for."""
+    is_said: bool = False
+    """Whether it reads an input that stands for words of the task."""
+
+    @property
+    def order(self) -> tuple[int, bool, int]:
+        """The simplest first."""
+        return (self.kind, not self.is_alike, len(self.template))
+
+
+class KnownValues:
+    """All that templates can read at some place, for look-ups by value."""
+
+    def __init__(self) -> None:
+        self.values: list[Known] = []
+        self._by_value: dict[tuple[object, ...], list[Known]] = {}
+        self.is_cut = False
+        """Whether there was more than is kept."""
+
+    def add(self, values: Iterable[Known]) -> None:
+        """Take in more, up to a bound."""
+        for each in values:
+            if len(self.values) >= _MOST_KNOWN:
+                self.is_cut = True
+                return
+            self.values.append(each)
+            self._by_value.setdefault(_index_key(each.value), []).append(each)
+
+    def equal_to(self, value: JsonValue) -> Iterator[Known]:
+        """Those that are the same JSON."""
+        for each in self._by_value.get(_index_key(value), ()):
+            if is_equal(each.value, value):
+                yield each
+
+
+@frozen
+class KnownThen:
+    """What was known when a call was made."""
+
+    values: KnownValues
+    late: Collection[str] = ()
+    """Names of steps whose results came later."""
+    more: KnownValues = field(factory=KnownValues)
+    """What only this call can read: the item of its loop."""
+
+    def __iter__(self) -> Iterator[Known]:
+        yield from self.more.values
+        late = self.late
+        yield from (each for each in self.values.values if each.root not in late)
+
+    def equal_to(self, value: JsonValue) -> Iterator[Known]:
+        """Those that are the same JSON."""
+        yield from self.more.equal_to(value)
+        yield from (each for each in self.values.equal_to(value) if each.root not in self.late)
+
+
+@frozen(kw_only=True)
+class Sight:
+    """A value with all that was known when it was made."""
+
+    value: JsonValue
+    scope: Scope
+    """What templates read: `inputs`, outputs by the names of steps, `loop` in a loop."""
+    known: KnownThen = field(repr=False)
+    """What of `scope` it may have been made of."""
+
+
+@frozen
+class Values:
+    """Fills in templates."""
+
+    templates: Templates = field(factory=Templates)
+    _compiled: dict[str, object] = field(factory=dict, init=False, repr=False)
+
+    def give(self, template: JsonValue, scope: Scope) -> JsonValue | None:
+        """The template's value; None: it has none there."""
+        try:
+            return self.templates.compile(template).render(scope)
+        except MinionsError:
+            return None
+
+    def holds(self, origin: str, sights: Sequence[Sight]) -> bool:
+        """Whether the template gives the value of each sight."""
+        return all(is_equal(self.give(origin, each.scope), each.value) for each in sights)
+
+
+def is_equal(left: JsonValue, right: JsonValue) -> bool:
+    """Whether two values are the same JSON; 12 and 12.0 are, 1 and true are not."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return left == right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(is_equal, left, right))
+    return type(left) is type(right) and left == right
+
+
+def step_name(text: str) -> str:
+    """A name of a step, or of an input, made of any text."""
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", text)
+    name = "_".join(words).lower() or "value"
+    return f"n_{name}" if name[0].isdigit() or name in KEYWORDS or name in CONSTANTS else name
+
+
+def member(text: str, key: str) -> str:
+    """The expression of a key of what another expression gives."""
+    if _NAME.match(key) and key not in KEYWORDS and key not in _METHODS:
+        return f"{text}.{key}"
+    return f"{text}[{quoted(key)}]"
+
+
+def leaves(
+    text: str, value: JsonValue, root: str, *, label: str = "", is_picked: bool = False
+) -> Iterator[Known]:
+    """Every value within a value, the value itself first."""
+    rest: list[tuple[str, JsonValue, str, bool]] = [(text, value, label, is_picked)]
+    count = 0
+    while rest and count < _MOST_KNOWN:
+        at, each, name, picked = rest.pop()
+        count += 1
+        yield Known(text=at, value=each, root=root, label=name, is_picked=picked)
+        if isinstance(each, Mapping):
+            below = [(member(at, key), part, key, picked) for key, part in each.items()]
+        elif isinstance(each, list | tuple):
+            several = picked or len(each) > 1
+            below = [(f"{at}[{place}]", part, name, several) for place, part in enumerate(each)]
+        else:
+            continue
+        rest.extend(reversed(below))
+
+
+def is_telling(value: JsonValue) -> bool:
+    """Whether the value is unlikely to occur in two places by chance."""
+    if isinstance(value, bool) or value is None:
+        return False
+    if isinstance(value, int | float):
+        return value != int(value) or abs(value) >= 10
+    if isinstance(value, str):
+        return len(value.strip()) >= 3
+    return bool(value)
+
+
+def is_alike(label: str, name: str) -> bool:
+    """Whether a key and a parameter have the same name, or one that says the same."""
+    left, right = _words(label), _words(name)
+    return bool(left) and bool(right) and (left <= right or right <= left)
+
+
+def _words(name: str) -> frozenset[str]:
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", name)
+    return frozenset(part.lower().removesuffix("s") or part.lower() for part in parts)
+
+
+def has_words(text: str, words: str) -> bool:
+    """Whether the text holds these words, not within longer ones."""
+    return bool(re.search(f"{_WORD_EDGE}{re.escape(words)}{_WORD_END}", text))
+
+
+def text_of(value: JsonValue) -> str:
+    """The value as a template writes it into a text."""
+    return value if isinstance(value, str) else dumps(value)
+
+
+# --- origins of one value ------------------------------------------------------------------------
+
+
+def origins_of(sights: Sequence[Sight], name: str, values: Values) -> list[Origin]:
+    """The expressions that give the value of every sight, the simplest kind alone.
+
+    Args:
+        sights: At least one; candidates are made of the first, and tried on all.
+        name: The parameter or field that it is for.
+    """
+    found: list[Origin] = []
+    for candidates in (_paths, _forms, _lookups, _aggregates, _pairs, _texts):
+        tried = {each.template: each for each in candidates(sights[0], name)}
+        found = [each for each in tried.values() if values.holds(each.template, sights)]
+        if found:
+            break
+    return sorted(found, key=lambda each: each.order)
+
+
+def _origin(kind: Kind, text: str, known: Sequence[Known], name: str) -> Origin:
+    return Origin(
+        kind=kind,
+        template=f"{{{{ {text} }}}}",
+        roots=frozenset(each.root for each in known),
+        is_alike=any(is_alike(each.label, name) for each in known),
+        is_said=any(each.root == "said" for each in known),
+    )
+
+
+def _is_usable(known: Known, name: str) -> bool:
+    return is_telling(known.value) or is_alike(known.label, name) or known.root in ("loop", "said")
+
+
+def _paths(sight: Sight, name: str) -> Iterator[Origin]:
+    for known in sight.known.equal_to(sight.value):
+        if _is_usable(known, name) and not known.is_picked:
+            yield _origin(Kind.PATH, known.text, [known], name)
+
+
+def _texts_of(sight: Sight) -> Iterator[tuple[Known, str]]:
+    for known in sight.known:
+        if isinstance(known.value, str) and not known.is_picked and len(known.value) <= MOST_TEXT:
+            yield known, known.value
+
+
+_CASES: Final[Sequence[tuple[str, Callable[[str], str]]]] = (
+    ("trim", str.strip),
+    ("lower", str.lower),
+    ("upper", str.upper),
+    ("title", str.title),
+    ("capitalize", str.capitalize),
+)
+
+
+def _forms(sight: Sight, name: str) -> Iterator[Origin]:
+    """Other forms of one known value: case, number and text, part of a text, list of fields."""
+    value = sight.value
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        return
+    if isinstance(value, str) and is_telling(value):
+        folded = value.strip().casefold()
+        for known, text in _texts_of(sight):
+            is_like = len(text) < len(value) + 40 and text.strip().casefold() == folded
+            for name_of, change in _CASES if is_like else ():
+                if change(text) == value:
+                    yield _origin(Kind.FILTER, f"{known.text} | {name_of}", [known], name)
+            yield from _parts(known, text, value, name)
+        for known in sight.known:
+            number = known.value
+            is_number = _is_number(number) and not known.is_picked
+            if is_number and dumps(number) == value:
+                yield _origin(Kind.FILTER, f"{known.text} | string", [known], name)
+        yield from _joined(sight, value, name)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        for known, text in _texts_of(sight):
+            if re.fullmatch(r"\s*-?[0-9]+(\.[0-9]+)?\s*", text) and float(text) == value:
+                form = "float" if "." in text else "int"
+                yield _origin(Kind.FILTER, f"{known.text} | {form}", [known], name)
+        yield from _rounded(sight, float(value), name)
+    elif isinstance(value, list | tuple) and value:
+        yield from _mapped(sight, list(value), name)
+
+
+def _parts(known: Known, text: str, value: str, name: str) -> Iterator[Origin]:
+    if value == text or value not in text:
+        return
+    if len(value) >= 4 and re.match(r"[0-9]{4}-[0-9]{2}", text):  # of a date and time
+        at = text.index(value)
+        start = "" if at == 0 else str(at)
+        end = "" if at + len(value) == len(text) else str(at + len(value))
+        yield _origin(Kind.FILTER, f"{known.text}[{start}:{end}]", [known], name)
+        return
+    for separator in _SEPARATORS:
+        parts = text.split(separator)
+        if 1 < len(parts) <= 20 and parts.count(value) == 1:
+            place = parts.index(value)
+            shown = separator.replace("\n", "\\n")
+            at = place if place < len(parts) - 1 or place < 2 else -1
+            yield _origin(Kind.FILTER, f"({known.text} | split('{shown}'))[{at}]", [known], name)
+            return
+
+
+def _joined(sight: Sight, value: str, name: str) -> Iterator[Origin]:
+    for known, path, items in _lists(sight):
+        if len(items) < 2 or text_of(items[0]) not in value or text_of(items[-1]) not in value:
+            continue
+        texts = [text_of(each) for each in items]
+        for separator in (", ", ",", "; ", " ", "\n", " and ", "/"):
+            if separator.join(texts) == value:
+                shown = separator.replace("\n", "\\n")
+                yield _origin(Kind.FILTER, f"{path} | join('{shown}')", [known], name)
+
+
+def _rounded(sight: Sight, value: float, name: str) -> Iterator[Origin]:
+    for known in sight.known:
+        number = known.value
+        if known.is_picked or not isinstance(number, float) or not is_telling(number):
+            continue
+        for digits in (0, 1, 2):
+            if round(number, digits) == value != number:
+                yield _origin(Kind.FILTER, f"{known.text} | round({digits})", [known], name)
+                break
+
+
+def _lists(sight: Sight) -> Iterator[tuple[Known, str, list[JsonValue]]]:
+    """Lists of plain values: those that are known, and fields of the items of known ones."""
+    for known in sight.known:
+        if not isinstance(known.value, list | tuple) or known.is_picked or not known.value:
+            continue
+        items = list(known.value)
+        if not any(isinstance(each, Mapping | list | tuple) for each in items):
+            yield known, known.text, items
+        elif all(isinstance(each, Mapping) for each in items):
+            for key in _keys_of(items):
+                fields = [each[key] for each in items if isinstance(each, Mapping)]
+                if not any(isinstance(each, Mapping | list | tuple) for each in fields):
+                    label = evolve(known, label=key)
+                    yield label, f"{known.text} | map(attribute='{key}')", fields
+
+
+def _keys_of(items: Sequence[JsonValue]) -> list[str]:
+    """The keys that every item has."""
+    first = items[0]
+    keys = list(first) if isinstance(first, Mapping) else []
+    return [
+        key
+        for key in keys
+        if "." not in key and all(isinstance(each, Mapping) and key in each for each in items)
+    ]
+
+
+def _mapped(sight: Sight, value: list[JsonValue], name: str) -> Iterator[Origin]:
+    for known, path, items in _lists(sight):
+        if "map(" in path and is_equal(items, value):
+            yield _origin(Kind.FILTER, f"{path} | list", [known], name)
+        if len(items) == len(value) and not is_equal(items, value):
+            for form in ("sort", "reverse", "unique"):
+                if _sorted_as(form, items, value):
+                    yield _origin(Kind.FILTER, f"{path} | {form}", [known], name)
+
+
+def _sorted_as(form: str, items: list[JsonValue], value: list[JsonValue]) -> bool:
+    if form == "reverse":
+        return is_equal(items[::-1], value)
+    if form == "sort" and all(isinstance(each, str) for each in items):
+        return is_equal(sorted(items, key=str), value)
+    return False
+
+
+def _lookups(sight: Sight, name: str) -> Iterator[Origin]:
+    """A field of the one item of a list that has another known value in one of its fields."""
+    if not is_telling(sight.value):
+        return
+    roots = {each.root for each in sight.known.equal_to(sight.value) if each.is_picked}
+    for known in sight.known if roots else ():
+        items = known.value
+        if known.root not in roots or known.is_picked:
+            continue
+        if not isinstance(items, list | tuple) or len(items) < 2:
+            continue
+        for path, item in _items_with(items, sight.value):
+            for key, part in item.items():
+                by = _by_which(sight, part, known.root)
+                if by is None or "." in key:
+                    continue
+                if sum(1 for each in items if _field_is(each, key, part)) == 1:
+                    found = f"{known.text} | selectattr('{key}', 'eq', {by.text}) | first"
+                    label = evolve(known, label=path.rpartition(".")[2].strip("[]'"))
+                    yield _origin(Kind.LOOKUP, f"({found}){path}", [label, by], name)
+
+
+def _by_which(sight: Sight, part: JsonValue, root: str) -> Known | None:
+    """The first known value that a field equals, from elsewhere than the list itself."""
+    if not is_telling(part) or not isinstance(part, str | int):
+        return None
+    found = (each for each in sight.known.equal_to(part) if not each.is_picked)
+    return next((each for each in found if each.root != root), None)
+
+
+def _index_key(value: JsonValue) -> tuple[object, ...]:
+    """The same for values that are the same JSON."""
+    match value:
+        case bool() | None:
+            return ("constant", value)
+        case int() | float():
+            return ("number", float(value) if abs(value) < 2**53 else value)
+        case str():
+            return ("text", value)
+        case Mapping():
+            return ("object", len(value))
+        case _:
+            return ("list", len(value))
+
+
+def _field_is(item: JsonValue, key: str, value: JsonValue) -> bool:
+    return isinstance(item, Mapping) and key in item and is_equal(item[key], value)
+
+
+def _items_with(
+    items: Sequence[JsonValue], value: JsonValue
+) -> Iterator[tuple[str, Mapping[str, JsonValue]]]:
+    """Items of a list that hold the value in a field, with the path of the field in the item."""
+    for item in items:
+        if isinstance(item, Mapping):
+            for key, part in item.items():
+                if is_equal(part, value):
+                    yield member("", key), item
+
+
+def _aggregates(sight: Sight, name: str) -> Iterator[Origin]:
+    """Numbers made of a list, and items that are the first of it by a field."""
+    value = sight.value
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float):
+        for known in sight.known:
+            items = known.value if isinstance(known.value, list | tuple) else ()
+            if len(items) == value and len(items) > 1 and not known.is_picked:
+                yield _origin(Kind.COMPUTED, f"{known.text} | length", [known], name)
+        for known, path, items in _lists(sight):
+            numbers = [each for each in items if _is_number(each)]
+            if len(numbers) != len(items) or len(items) < 2:
+                continue
+            added = sum(float(each) for each in numbers if isinstance(each, int | float))
+            for digits in (None, 2):
+                total = added if digits is None else round(added, digits)
+                if total == value:
+                    form = "" if digits is None else f" | round({digits})"
+                    yield _origin(Kind.COMPUTED, f"{path} | sum{form}", [known], name)
+                    break
+            for form, of in (("max", max), ("min", min)):
+                if of(float(each) for each in numbers if isinstance(each, int | float)) == value:
+                    yield _origin(Kind.COMPUTED, f"{path} | {form}", [known], name)
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _pairs(sight: Sight, name: str) -> Iterator[Origin]:
+    """Sums, differences, products and quotients of two known numbers."""
+    value = sight.value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not is_telling(value):
+        return
+    numbers = [
+        (each, float(each.value))
+        for each in sight.known
+        if isinstance(each.value, int | float)
+        and not isinstance(each.value, bool)
+        and not each.is_picked
+        and each.value not in (0, 1)
+    ][:_MOST_PAIRS]
+    for at, (left, one) in enumerate(numbers):
+        for right, other in numbers[at + 1 :]:
+            for text, result in _results(left.text, one, right.text, other):
+                if result == value:
+                    yield _origin(Kind.COMPUTED, text, [left, right], name)
+                elif round(result, 2) == value:
+                    yield _origin(Kind.COMPUTED, f"({text}) | round(2)", [left, right], name)
+
+
+def _results(left: str, one: float, right: str, other: float) -> Iterator[tuple[str, float]]:
+    yield f"{left} + {right}", one + other
+    yield f"{left} - {right}", one - other
+    yield f"{right} - {left}", other - one
+    yield f"{left} * {right}", one * other
+    yield f"{left} * {right} / 100", one * other / 100
+    if other:
+        yield f"{left} / {right}", one / other
+    if one:
+        yield f"{right} / {left}", other / one
+
+
+# --- texts around known values -------------------------------------------------------------------
+
+
+def _texts(sight: Sight, _name: str) -> Iterator[Origin]:
+    """A text of known values with constant words around them, the longest values first."""
+    value = sight.value
+    if not isinstance(value, str) or len(value) > MOST_TEXT:
+        return
+    pieces: list[str | Known] = [value]
+    held = [each for each in sight.known if _may_stand_in(each, value)]
+    for known in sorted(held, key=_size, reverse=True):
+        text = text_of(known.value)
+        pieces = [part for piece in pieces for part in _cut(piece, text, known)]
+    for known in sight.known:
+        if isinstance(known.value, list | tuple) and len(known.value) > 1 and not known.is_picked:
+            counted = evolve(known, text=f"{known.text} | length", value=len(known.value))
+            pieces = [
+                part for piece in pieces for part in _cut(piece, str(len(known.value)), counted)
+            ]
+    used = [piece for piece in pieces if isinstance(piece, Known)]
+    if not used:
+        return
+    if len(pieces) == 1 and not isinstance(used[0].value, str):
+        pieces = [evolve(used[0], text=f"{used[0].text} | string")]
+    written = "".join(
+        _literal(piece) if isinstance(piece, str) else f"{{{{ {piece.text} }}}}" for piece in pieces
+    )
+    yield Origin(
+        kind=Kind.TEXT,
+        template=written,
+        roots=frozenset(each.root for each in used),
+        is_said=any(each.root == "said" for each in used),
+    )
+
+
+def _may_stand_in(known: Known, value: str) -> bool:
+    """Whether a text may have been written around a known value."""
+    part = known.value
+    if known.is_picked or isinstance(part, list | tuple | Mapping | bool) or part is None:
+        return False
+    text = part if isinstance(part, str) else dumps(part)
+    if len(text) < 2 or text not in value:
+        return False
+    return known.root == "said" or is_telling(part)
+
+
+def _size(known: Known) -> int:
+    return len(known.value) if isinstance(known.value, str) else 4
+
+
+def _literal(text: str) -> str:
+    return text.replace("{{", "{{ '{{' }}") if "{{" in text else text
+
+
+def _cut(piece: str | Known, text: str, known: Known) -> Iterator[str | Known]:
+    if not isinstance(piece, str):
+        yield piece
+        return
+    edge = re.compile(f"(?<!\\w){re.escape(text)}(?!\\w)")
+    at = 0
+    for match in edge.finditer(piece):
+        if match.start() > at:
+            yield piece[at : match.start()]
+        yield known
+        at = match.end()
+    if at < len(piece):
+        yield piece[at:]
+
+
+def template_parts(template: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a template as captures write it: text, and whether it is an expression."""
+    rest = template
+    while rest:
+        text, sign, after = rest.partition("{{ ")
+        if text:
+            yield text, False
+        expression, _, rest = after.partition(" }}")
+        if sign:
+            yield expression, True
+
+
+def as_expression(template: str) -> str:
+    """A template of text or of one expression as one expression."""
+    pieces = [
+        part if is_expression else quoted(part) for part, is_expression in template_parts(template)
+    ]
+    return pieces[0] if len(pieces) == 1 else f"({' ~ '.join(pieces)})"
+
+
+def quoted(text: str) -> str:
+    """The text as an expression writes it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+def constant_words(template: str) -> str:
+    """What a template's text says besides the values that it reads."""
+    return " ".join(part for part, is_expression in template_parts(template) if not is_expression)

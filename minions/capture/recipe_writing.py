@@ -1,0 +1,614 @@
+"""Writes a program as a recipe, with a test for each trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.capture.origins import has_words, template_parts, text_of
+from minions.capture.programs import (
+    OUTPUT,
+    STATES,
+    JudgedNode,
+    Program,
+    ToolNode,
+    schema_of,
+)
+from minions.capture.traces import Trace, is_effect
+from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.schema import JsonSchema
+
+_MOST_INLINE: Final = 64 * 1024
+"""Characters of recorded calls that stand in the recipe itself."""
+_MOST_READ: Final = 40_000
+"""Characters of a result that a model step reads, as the agent did (`max_tool_result_characters`).
+"""
+_MOST_SHOWN: Final = 4_000
+"""Characters of an output that `depends_on` shows."""
+
+
+CAPTURED: Final = "captured"
+"""Name of the `metadata` of a captured recipe: its task, as a template over `inputs`."""
+
+
+class Surprise(StrEnum):
+    """What becomes of a run in which something is as it was never seen."""
+
+    AGENT = "agent"
+    """The agent of the recorded runs does what is left."""
+    ASK = "ask"
+    """A person says what the result is."""
+    FAIL = "fail"
+    """The run fails."""
+
+
+@frozen(kw_only=True)
+class RecipeSource:
+    """What the captured recipe takes over from that of the agent."""
+
+    id: str
+    document: Mapping[str, JsonValue]
+    """The agent's recipe."""
+    specs: Mapping[str, ToolSpec]
+    toolsets: Mapping[str, str] = field(factory=dict)
+    """By full name of a tool, the name of the toolset that has it."""
+    on_surprise: Surprise = Surprise.FAIL
+    described: Collection[str] = ()
+    """Tools whose descriptions the operator wrote: those of others are a stranger's words."""
+
+
+@frozen(kw_only=True)
+class WrittenRecipe:
+    """A recipe as JSON, in the order of keys in which people read it."""
+
+    document: Mapping[str, JsonValue]
+    calls: tuple[tuple[Mapping[str, JsonValue], ...], ...]
+    """The recorded calls of each of its tests."""
+    files: Mapping[str, str]
+    """Files that belong beside it, by name: calls that are too long for the recipe itself."""
+
+
+def write_recipe_document(
+    program: Program, traces: Sequence[Trace], source: RecipeSource
+) -> WrittenRecipe:
+    """The recipe that carries the program out."""
+    writer = _Writer(program, traces, source)
+    calls = tuple(writer.calls(trace) for trace in traces)
+    is_long = sum(len(dumps(each)) for listed in calls for each in listed) > _MOST_INLINE
+    files = {
+        f"{source.id}.calls-{number}.jsonl": "".join(f"{dumps(each)}\n" for each in listed)
+        for number, listed in enumerate(calls, start=1)
+        if is_long
+    }
+    shown: Sequence[JsonValue] = list(files) if is_long else [list(each) for each in calls]
+    return WrittenRecipe(document=writer.write(shown), calls=calls, files=files)
+
+
+@frozen
+class _Writer:
+    program: Program
+    traces: Sequence[Trace]
+    source: RecipeSource
+
+    def write(self, calls: Sequence[JsonValue]) -> dict[str, JsonValue]:
+        """The whole recipe.
+
+        Args:
+            calls: By trace what stands under `calls` of its test.
+        """
+        document: dict[str, JsonValue] = {"id": self.source.id}
+        runs = ", ".join(run for each in self.traces for run in each.runs)
+        document["description"] = f"Captured from {runs:.200}."
+        task = self.traces[0].goal or self._task()
+        captured: dict[str, JsonValue] = {"task": task}
+        if self.traces[0].system:
+            captured["system"] = self.traces[0].system
+        document["metadata"] = {CAPTURED: captured}
+        parts: dict[str, JsonValue] = {
+            "inputs": self._inputs(),
+            "model": self.source.document.get("model"),
+            "tools": self._tools(),
+            "permissions": self._permissions(),
+            "limits": self._limits(),
+            "retry": self.source.document.get("retry"),
+            "redact": self.source.document.get("redact"),
+            "on_surprise": self._surprise.get("id"),
+            "steps": [
+                *(self._step(each) for each in self.program.steps),
+                *([self._surprise] if self._surprise else []),
+            ],
+            "output": self.program.output,
+            "tests": [
+                self._test(trace, number, calls[number]) for number, trace in enumerate(self.traces)
+            ],
+        }
+        document.update({key: value for key, value in parts.items() if value not in (None, {}, [])})
+        return document
+
+    # --- head ------------------------------------------------------------------------------------
+
+    def _inputs(self) -> dict[str, JsonValue]:
+        declared = self.source.document.get("inputs")
+        kept: dict[str, JsonValue] = {
+            name: declared[name]
+            for name in self.traces[0].inputs
+            if isinstance(declared, Mapping) and name in declared
+        }
+        for each in self.program.inputs:
+            schema: dict[str, JsonValue] = dict(each.schema)
+            if each.description:
+                schema["description"] = each.description
+            kept[each.name] = schema if schema != {"type": "string"} else "string"
+        return kept
+
+    def _used_tools(self) -> list[str]:
+        own = [each.tool for each in self.program.steps if isinstance(each, ToolNode)]
+        if self.source.on_surprise is Surprise.AGENT:
+            named = self._agent.get("tools")
+            words = [each for each in (named if isinstance(named, list) else ()) if each]
+            own += [
+                name
+                for name in self.source.specs
+                if name in words or self.source.toolsets.get(name) in words
+            ]
+        return list(dict.fromkeys(own))
+
+    def _tools(self) -> list[JsonValue]:
+        """The toolsets of the agent's recipe that a step uses."""
+        declared = self.source.document.get("tools")
+        used = self._used_tools()
+        names = {self.source.toolsets.get(each, each) for each in used} | set(used)
+        kept: list[JsonValue] = []
+        for each in declared if isinstance(declared, list | tuple) else ():
+            if isinstance(each, str) and each in names:
+                kept.append(each)
+            elif isinstance(each, Mapping) and any(
+                name in names or _prefix_of(options) in names for name, options in each.items()
+            ):
+                kept.append(dict(each))
+        return kept
+
+    def _permissions(self) -> dict[str, JsonValue]:
+        declared = self.source.document.get("permissions")
+        given = dict(declared) if isinstance(declared, Mapping) else {}
+        used = self._used_tools()
+        kept: dict[str, JsonValue] = {
+            f"allow_{each}": True
+            for each in used
+            if (spec := self.source.specs.get(each)) is not None and spec.is_write
+        }
+        approvals = given.get("requires_approval")
+        rules = [
+            each
+            for each in (approvals if isinstance(approvals, list | tuple) else ())
+            if self._concerns(each, used)
+        ]
+        named = {str(each) for each in rules if isinstance(each, str)}
+        if rules:
+            kept["requires_approval"] = rules
+        policies = given.get("policies")
+        if isinstance(policies, Mapping):
+            own = {name: rule for name, rule in policies.items() if name in used}
+            if own:
+                kept["policies"] = own
+        for key in ("untrusted", "approval_timeout_s", "remind_every"):
+            if key in given and (key == "untrusted" or named or rules):
+                kept[key] = given[key]
+        return kept
+
+    def _concerns(self, rule: JsonValue, used: Sequence[str]) -> bool:
+        names = rule.get("tool") if isinstance(rule, Mapping) else rule
+        several = names if isinstance(names, list | tuple) else [names]
+        toolsets = {self.source.toolsets.get(each, each) for each in used}
+        return any(each in used or each in toolsets for each in several)
+
+    def _limits(self) -> dict[str, JsonValue]:
+        declared = self.source.document.get("limits")
+        given = dict(declared) if isinstance(declared, Mapping) else {}
+        kept = {
+            key: value
+            for key, value in given.items()
+            if key in ("max_cost_usd", "timeout_s", "tool_timeout_s", "max_tool_result_bytes")
+        }
+        judged = [each for each in self.program.steps if isinstance(each, JudgedNode)]
+        if judged and not any(each.loop is not None for each in judged):
+            kept["max_model_calls"] = 3 * len(judged)
+            if self.traces[0].usage.total_tokens:
+                most = max(each.usage.total_tokens for each in self.traces)
+                kept["max_tokens"] = max(2_000, most)
+        return kept
+
+    @property
+    def _surprise(self) -> dict[str, JsonValue]:
+        """The step for what was never seen; {}: there is none."""
+        match self.source.on_surprise:
+            case Surprise.FAIL:
+                return {}
+            case Surprise.ASK:
+                return {
+                    "id": self._free("ask"),
+                    "ask": f"{self._left()}\n\nWhat is the result?",
+                    "form": schema_of([each.output for each in self.traces]),
+                }
+            case Surprise.AGENT:
+                step: dict[str, JsonValue] = {"id": self._free("agent")}
+                if self.traces[0].system:
+                    step["system_prompt"] = self.traces[0].system
+                step["goal"] = self._left()
+                step.update({name: self._agent[name] for name in _OF_AGENT if name in self._agent})
+                return step
+
+    @property
+    def _agent(self) -> Mapping[str, JsonValue]:
+        """The step of the recorded recipe in which a model works with tools."""
+        steps = self.source.document.get("steps")
+        goals = [
+            each
+            for each in (steps if isinstance(steps, list | tuple) else ())
+            if isinstance(each, Mapping) and "goal" in each
+        ]
+        return next((each for each in goals if "tools" in each), goals[0] if goals else {})
+
+    def _left(self) -> str:
+        """What was done until the surprise, and what the task is."""
+        done = "\n".join(
+            f"- {each.id} ({each.tool}): {{{{ {each.id} | default('not done') | tojson }}}}"
+            for each in self.program.steps
+            if isinstance(each, ToolNode)
+        )
+        return (
+            f"{self.traces[0].goal or self._task()}\n\nA part of it is done, until this came up: "
+            f"{{{{ feedback.message }}}}\nDo what is left, and nothing twice.\n{done}"
+        )
+
+    def _free(self, name: str) -> str:
+        taken = {each.id for each in self.program.steps}
+        number, found = 2, name
+        while found in taken:
+            found, number = f"{name}_{number}", number + 1
+        return found
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _step(self, step: ToolNode | JudgedNode) -> dict[str, JsonValue]:
+        written: dict[str, JsonValue] = {"id": step.id}
+        if step.when is not None:
+            written["when"] = step.when
+        if step.loop is not None:
+            written["loop"] = step.loop.source
+            written["aggregate"] = True
+            if isinstance(step, ToolNode) and not step.loop.by_effect:
+                written["max_parallel"] = 8
+        written.update(
+            self._tool_step(step) if isinstance(step, ToolNode) else self._judged_step(step)
+        )
+        return written
+
+    def _tool_step(self, step: ToolNode) -> Iterator[tuple[str, JsonValue]]:
+        yield "tool", step.tool
+        if step.params:
+            yield "params", dict(step.params)
+        spec = self.source.specs.get(step.tool)
+        seen = self._seen(step, spec)
+        if seen and not _covers(spec.returns if spec is not None else None, seen):
+            yield "returns", seen
+        if step.until is not None:
+            yield "while", step.until
+            yield "max_iterations", max(10, 3 * step.polls)
+            if step.is_paged:
+                yield "aggregate", True
+            else:
+                yield "allow_repeats", True
+        if step.attempts > 1:
+            yield "limits", {"max_tool_call_retries": max(2, step.attempts)}
+
+    def _seen(self, step: ToolNode, spec: ToolSpec | None) -> JsonSchema:
+        """The type of the results as they were seen, as far as the recipe names their fields; what
+        a tool that changes nothing never gave is a surprise: an empty list, another state.
+        """
+        states = frozenset() if is_effect(spec) else STATES | self.program.decisive
+        return _seen_schema(step.results, self._words, states) if step.results else {}
+
+    @property
+    def _words(self) -> frozenset[str]:
+        texts = [dumps(self.program.output)]
+        for each in self.program.steps:
+            if isinstance(each, ToolNode):
+                texts.append(dumps(dict(each.params)))
+                texts.append(each.until or "")
+            texts.append(each.when or "")
+            texts.append(each.loop.source if each.loop else "")
+        return frozenset(re.findall(r"[\w-]+", " ".join(texts)))
+
+    def _judged_step(self, step: JudgedNode) -> Iterator[tuple[str, JsonValue]]:
+        system = self.traces[0].system
+        if system:
+            yield "system_prompt", system
+        yield "goal", "\n\n".join(part for part in self._goal_parts(step) if part)
+        reads = self._shown(step)
+        if reads:
+            yield "depends_on", reads
+        if not step.is_text:
+            yield "output", {each.name: dict(each.schema) for each in step.fields}
+
+    def _shown(self, step: JudgedNode) -> list[JsonValue]:
+        return (
+            [] if step.loop is not None else [each for each in step.reads if self._is_short(each)]
+        )
+
+    def _is_short(self, name: str) -> bool:
+        results = [
+            each.results
+            for each in self.program.steps
+            if isinstance(each, ToolNode) and each.id == name
+        ]
+        return not results or max((len(dumps(r)) for r in results[0]), default=0) <= _MOST_SHOWN
+
+    def _goal_parts(self, step: JudgedNode) -> Iterator[str]:
+        yield self.traces[0].goal or self._task()
+        if step.loop is not None:
+            yield "{{ loop.item | tojson }}"
+            yield from (
+                f"{{{{ {each}[loop.index] | tojson }}}}" for each in step.reads if each != "item"
+            )
+        else:
+            yield from (
+                f"{{{{ {each} | tojson | truncate({_MOST_READ}) }}}}"
+                for each in step.reads
+                if not self._is_short(each)
+            )
+        if step.what_for == OUTPUT:
+            yield "Everything is done; give the answer."
+            return
+        if step.is_way:
+            yield f"Is `{step.what_for}` to be called now?"
+            return
+        names = ", ".join(f"`{each.name}`" for each in step.fields)
+        described = "; ".join(self._descriptions(step))
+        yield f"Give only {names} for `{step.what_for}`{': ' if described else ''}{described}."
+
+    def _descriptions(self, step: JudgedNode) -> Iterator[str]:
+        if step.what_for not in self.source.described:
+            return
+        spec = self.source.specs.get(step.what_for)
+        properties = spec.parameters.get("properties") if spec is not None else None
+        for each in step.fields:
+            found = properties.get(each.name) if isinstance(properties, Mapping) else None
+            words = found.get("description") if isinstance(found, Mapping) else None
+            if isinstance(words, str) and words:
+                yield f"{each.name} is {words.rstrip('.')}"
+
+    def _task(self) -> str:
+        """The words of the task, with inputs in place of what varies."""
+        trace = self.traces[0]
+        text = "\n".join(each.text for each in trace.task)
+        return templated_task(text, [(each.name, each.values[0]) for each in self.program.inputs])
+
+    # --- tests -----------------------------------------------------------------------------------
+
+    def calls(self, trace: Trace) -> tuple[dict[str, JsonValue], ...]:
+        """The recorded calls that the recipe makes again."""
+        left = [each.call for each in self.program.left_out]
+        return tuple(
+            {"tool": call.tool, "arguments": dict(call.arguments), "result": call.result}
+            for call in trace.calls
+            if not any(call is each for each in left)
+        )
+
+    def _test(self, trace: Trace, number: int, calls: JsonValue) -> dict[str, JsonValue]:
+        given: dict[str, JsonValue] = dict(trace.inputs)
+        given.update({each.name: each.values[number] for each in self.program.inputs})
+        answers: list[JsonValue] = []
+        decisions: dict[str, JsonValue] = {}
+        for step in self.program.steps:
+            if isinstance(step, JudgedNode):
+                answers += [
+                    each if step.is_text and isinstance(each, str) else {"json": each}
+                    for each in step.answers[number]
+                ]
+            elif is_effect(self.source.specs.get(step.tool)):
+                decisions[step.id] = "approve"
+        test: dict[str, JsonValue] = {"name": f"as in {trace.name}"}
+        if given:
+            test["inputs"] = given
+        if answers:
+            test["answers"] = answers
+        test["calls"] = calls
+        if decisions:
+            test["decisions"] = decisions
+        test["expect"] = {"output": trace.output}
+        return test
+
+
+def inputs_of_task(
+    template: str, text: str, schemas: Mapping[str, JsonSchema]
+) -> dict[str, JsonValue] | None:
+    """The inputs with which the template of a task gives the text; None: it never does.
+
+    Args:
+        schemas: The declared inputs.
+    """
+    found: dict[str, str] = {}
+    rest, name = text.strip(), None
+    for part, is_expression in (*template_parts(template.strip()), ("", False)):
+        if is_expression:
+            if name is not None:
+                return None  # nothing stands between two inputs
+            name = part.removeprefix("inputs.")
+            continue
+        if name is None:
+            if not rest.startswith(part):
+                return None
+            rest = rest[len(part) :]
+            continue
+        words, sign, after = rest.partition(part) if part else (rest, "end", "")
+        if not words or not sign or found.setdefault(name, words) != words:
+            return None
+        rest, name = after, None
+    if rest:
+        return None
+    typed = {key: _as_typed(words, schemas.get(key, {})) for key, words in found.items()}
+    return None if any(each is None for each in typed.values()) else typed
+
+
+def _as_typed(words: str, schema: JsonSchema) -> JsonValue:
+    """The words as a value of that type; None: they are none."""
+    match schema.get("type"):
+        case "number" | "integer" | "boolean":
+            try:
+                return parse_json(words)
+            except ValueError:
+                return None
+        case _:
+            return words
+
+
+_OF_AGENT: Final = (
+    *("tools", "model", "output", "completion", "limits", "tool_failure", "at_limit", "retry"),
+    *("timeout_s", "idle_timeout_s"),
+)
+"""Keys of the agent's step that hold for it in the captured recipe, too."""
+
+
+def templated_task(text: str, values: Sequence[tuple[str, JsonValue]]) -> str:
+    """The words of a task with a template in place of each value that is an input."""
+    pieces: list[tuple[bool, str]] = [(False, text)]
+    for name, value in sorted(values, key=lambda each: -len(text_of(each[1]))):
+        words = text_of(value)
+        if isinstance(value, float) and value == int(value):
+            words = str(int(value))
+        if not words or not has_words(text, words):
+            continue
+        edge = re.compile(rf"(?<![\w.@/-]){re.escape(words)}(?![\w@/-]|\.\w)")
+        found: list[tuple[bool, str]] = []
+        for is_filled, piece in pieces:
+            if is_filled:
+                found.append((True, piece))
+                continue
+            at = 0
+            for match in edge.finditer(piece):
+                found.append((False, piece[at : match.start()]))
+                found.append((True, f"{{{{ inputs.{name} }}}}"))
+                at = match.end()
+            found.append((False, piece[at:]))
+        pieces = found
+    return "".join(
+        piece if is_filled else piece.replace("{{", "{{ '{{' }}") for is_filled, piece in pieces
+    )
+
+
+def _prefix_of(options: JsonValue) -> str | None:
+    found = options.get("as") if isinstance(options, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def _seen_schema(
+    values: Sequence[JsonValue],
+    words: frozenset[str],
+    states: frozenset[str],
+    label: str = "",
+    *,
+    is_item: bool = False,
+) -> JsonSchema:
+    """The type of values that were seen.
+
+    Args:
+        words: Names that the recipe reads: fields with others are left open.
+        states: Names of fields of which other values than those seen are a surprise; empty: none.
+        label: The field's own name.
+        is_item: Whether it is within a list.
+    """
+    present = [each for each in values if each is not None]
+    is_null = len(present) < len(values)
+    if not present:
+        return {}
+    if all(isinstance(each, Mapping) for each in present):
+        wanted = words | states
+        keys = [
+            key
+            for key in dict.fromkeys(key for each in present for key in _keys(each))
+            if key in wanted or (len(states) > 0 and not is_item and _is_constant(present, key))
+        ]
+        if not keys:
+            return {"type": "object"}
+        members: dict[str, JsonValue] = {
+            key: _seen_schema(_parts(present, key), words, states, key, is_item=is_item)
+            for key in keys
+        }
+        required = [key for key in keys if all(key in _keys(each) for each in present)]
+        return {"type": "object", "required": required, "properties": members}
+    if all(isinstance(each, list | tuple) for each in present):
+        items = [part for each in present if isinstance(each, list | tuple) for part in each]
+        found: dict[str, JsonValue] = {"type": "array"}
+        if items:
+            found["items"] = _seen_schema(items, words, states, is_item=True)
+        if states and label in words and all(present):
+            found["minItems"] = 1
+        return found
+    if states and not is_null and all(isinstance(each, bool) for each in present) and not is_item:
+        return {"type": "boolean", "enum": list(dict.fromkeys(present))}
+    if label.lower() in states and all(_is_word(each) for each in present) and not is_null:
+        return {"type": "string", "enum": sorted({str(each) for each in present})}
+    kinds = list(dict.fromkeys(_kind_of(each) for each in present)) + (["null"] if is_null else [])
+    if any(each in ("object", "array") for each in kinds):
+        return {}
+    return {"type": kinds[0] if len(kinds) == 1 else list(kinds)}
+
+
+def _parts(values: Sequence[JsonValue], key: str) -> list[JsonValue]:
+    return [each[key] for each in values if isinstance(each, Mapping) and key in each]
+
+
+def _is_constant(values: Sequence[JsonValue], key: str) -> bool:
+    """Whether a field was one truth value, each time."""
+    parts = _parts(values, key)
+    return all(isinstance(each, bool) and each is parts[0] for each in parts)
+
+
+def _is_word(value: JsonValue) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w -]{0,39}", value) is not None
+
+
+def _covers(declared: JsonSchema | None, seen: JsonSchema) -> bool:
+    """Whether what a tool declares of its results tells all of what was seen."""
+    if declared is None or "minItems" in seen:
+        return False
+    if "enum" in seen:
+        return declared.get("enum") == seen["enum"]
+    properties = seen.get("properties")
+    if isinstance(properties, Mapping):
+        known = declared.get("properties")
+        return isinstance(known, Mapping) and all(
+            isinstance(inner := known.get(key), Mapping)
+            and isinstance(part, Mapping)
+            and _covers(inner, part)
+            for key, part in properties.items()
+        )
+    items = seen.get("items")
+    if isinstance(items, Mapping) and items:
+        inner = declared.get("items")
+        return isinstance(inner, Mapping) and _covers(inner, items)
+    return bool(declared)
+
+
+def _kind_of(value: JsonValue) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"  # 12 may be 12.5 the next time
+        case str():
+            return "string"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"
+
+
+def _keys(value: JsonValue) -> list[str]:
+    return list(value) if isinstance(value, Mapping) else []

@@ -1,0 +1,151 @@
+"""Recorded agent work becomes a recipe that does the same, and is proved to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve
+from recorded_works import WORKS, Work, World, agent_model, judge_model
+
+from minions import AgentResult, Minions, Prompt, RunStatus, ScriptedModel, UsageError
+from minions.app.capturing.captures import Capture
+from minions.data.json_values import JsonValue
+from minions.testing import Answer, tool_request
+
+
+async def run_agent(work: Work, task: str) -> tuple[AgentResult[object], World]:
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        result = await app.arun(work.recipe, {"task": task})
+    assert result.status is RunStatus.COMPLETED, result.error
+    return result, world
+
+
+async def captured(work: Work, *, on_surprise: str = "fail") -> Capture:
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        runs = [
+            (await app.arun(work.recipe, {"task": task})).run_id
+            for task in work.tasks[: work.recorded]
+        ]
+        return await app.capture(*runs, on_surprise=on_surprise)
+
+
+async def run_recipe(
+    text: str, inputs: Mapping[str, JsonValue], work: Work
+) -> tuple[AgentResult[object], World]:
+    world = World()
+    async with Minions(model=judge_model(work), tools=world.tools(), approve="all") as app:
+        result = await app.arun(text, inputs)
+    return result, world
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
+async def test_a_recorded_work_becomes_a_proved_recipe_that_does_the_next_task_as_the_agent(
+    work: Work,
+) -> None:
+    """A-173, A-174."""
+    capture = await captured(work)
+    assert capture.is_proved, "\n".join((*capture.problems, capture.text))
+    for task, inputs in zip(work.tasks[work.recorded :], work.new, strict=True):
+        wanted, by_agent = await run_agent(work, task)
+        found, by_recipe = await run_recipe(capture.text, inputs, work)
+        assert found.status is RunStatus.COMPLETED, f"{found.error}\n{capture.text}"
+        assert sorted(map(str, by_recipe.effects)) == sorted(map(str, by_agent.effects))
+        assert found.output == wanted.output
+        assert found.usage.total_tokens <= wanted.usage.total_tokens
+
+
+# --- what was never seen -------------------------------------------------------------------------
+
+
+def work_named(name: str) -> Work:
+    return next(each for each in WORKS if each.name == name)
+
+
+UNSEEN = {"order_id": "D-8"}
+"""An order that is shipped; the captured one was paid."""
+
+
+async def test_what_was_never_seen_fails_by_default_before_any_effect() -> None:
+    """A-174."""
+    work = work_named("refund")
+    capture = await captured(work)
+    result, world = await run_recipe(capture.text, UNSEEN, work)
+    assert result.status is RunStatus.FAILED
+    assert result.error is not None
+    assert result.error.code == "bad-result"
+    assert "'shipped' is not one of ['paid']" in result.error.message
+    assert world.effects == []
+
+
+async def test_what_was_never_seen_goes_to_the_agent_with_what_is_done() -> None:
+    """A-174."""
+    work = work_named("refund")
+    capture = await captured(work, on_surprise="agent")
+    assert capture.is_proved, capture.problems
+    asked: list[Prompt] = []
+
+    def agent(prompt: Prompt) -> Answer:
+        asked.append(prompt)
+        return "I leave it as it is." if len(asked) > 1 else tool_request("get_order", UNSEEN)
+
+    world = World()
+    async with Minions(model=ScriptedModel(agent), tools=world.tools(), approve="all") as app:
+        result = await app.arun(capture.text, UNSEEN)
+    assert (result.status, result.output) == (RunStatus.COMPLETED, "I leave it as it is.")
+    assert world.effects == []
+    goal = "\n".join(each.content or "" for each in asked[0].messages)
+    assert "Refund order D-8 and tell the customer." in goal
+    assert "'shipped' is not one of ['paid']" in goal
+    assert {each.name for each in asked[0].tools} == set(work.tools)
+
+
+async def test_what_was_never_seen_waits_for_a_person_who_says_the_result() -> None:
+    """A-174."""
+    work = work_named("refund")
+    capture = await captured(work, on_surprise="ask")
+    world = World()
+    async with Minions(model=judge_model(work), tools=world.tools(), approve="wait") as app:
+        result = await app.arun(capture.text, UNSEEN)
+        assert result.status is RunStatus.NEEDS_DECISION
+        (waiting,) = await app.waiting(result.run_id)
+        result = await app.answer(result.run_id, waiting.key, "Nothing to pay back.")
+    assert (result.status, result.output) == (RunStatus.COMPLETED, "Nothing to pay back.")
+
+
+async def test_a_way_that_the_agent_found_after_a_surprise_is_added_and_proved_on_both() -> None:
+    """A-175."""
+    work = evolve(work_named("two_ways"), recorded=1)
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        first = await app.arun(work.recipe, {"task": work.tasks[0]})
+        capture = await app.capture(first.run_id, on_surprise="agent")
+        assert capture.is_proved, capture.problems
+    other = ScriptedModel([tool_request("cancel", {"order_id": "B-20"}), "Done."])
+    async with Minions(
+        model=other, tools=world.tools(), approve="all", journal=app.services.journal
+    ) as app:
+        surprised = await app.arun(capture.text, {"order_id": "B-20"})
+        assert surprised.status is RunStatus.COMPLETED, surprised.error
+        assert capture.recipe is not None
+        extended = await app.extend(capture.recipe, surprised.run_id)
+    assert extended.is_proved, "\n".join((*extended.problems, extended.text))
+    assert len(extended.proof.tests) == 2
+    for order, effect in (("C-33", "refund"), ("D-8", "cancel")):
+        result, world = await run_recipe(extended.text, {"order_id": order}, work)
+        assert result.status is RunStatus.COMPLETED, result.error
+        assert [name for name, _ in world.effects] == [effect]
+        assert result.usage.total_tokens == 0
+
+
+async def test_a_run_of_the_agent_with_another_task_extends_no_recipe() -> None:
+    work = work_named("two_ways")
+    capture = await captured(evolve(work, recorded=1))
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        other = await app.arun(work.recipe, {"task": "Please cancel B-20"})
+        assert capture.recipe is not None
+        with pytest.raises(UsageError, match="is no task of 'two-ways-captured'"):
+            await app.extend(capture.recipe, other.run_id)
