@@ -171,6 +171,7 @@ def build_program(
     *,
     answers: Mapping[str, str] | None = None,
     accepts: bool = False,
+    before: Mapping[str, str] | None = None,
 ) -> Program:
     """The program that makes the calls of the traces again.
 
@@ -179,8 +180,9 @@ def build_program(
         specs: The tools by full name, as far as they are known.
         answers: To questions: by place the chosen template.
         accepts: Whether the proposed choice counts where no answer was given.
+        before: By place the template of the recipe that is extended, which stays where it can.
     """
-    return _Builder(list(traces), specs, answers or {}, accepts=accepts).build()
+    return _Builder(list(traces), specs, answers or {}, before or {}, accepts=accepts).build()
 
 
 @define
@@ -202,11 +204,13 @@ class _Builder:
         traces: list[Trace],
         specs: Mapping[str, ToolSpec],
         answers: Mapping[str, str],
+        before: Mapping[str, str],
         *,
         accepts: bool,
     ) -> None:
         self._specs = specs
         self._answers = answers
+        self._before = before
         self._accepts = accepts
         self._values = Values()
         self._runs = [_Run(each, {"inputs": dict(each.inputs)}) for each in traces]
@@ -473,6 +477,7 @@ class _Builder:
         if not found:
             self._ways[present] = self._judged_way(column, own)
             return self._ways[present]
+        found = [each for each in found if each[2] == self._before.get(place)] or found
         best = [each for each in found if each[0] == found[0][0]]
         conditions = [each[2] for each in found]
         if len(best) > 1 and not self._accepts:
@@ -730,6 +735,10 @@ class _Builder:
             template = self._answers[place]
             self._tell(place, "chosen", template, "a person chose it")
             return template
+        kept = next((each for each in found if each.template == self._before.get(place)), None)
+        if kept is not None:
+            self._tell(place, _HOW[kept.kind], kept.template, _because(kept, sights))
+            return kept.template
         best = found[0]
         if len(found) > 1 and not self._is_plain_choice(found):
             choices = tuple(each.template for each in found[:6])

@@ -216,11 +216,17 @@ class _Writer:
             if key in ("max_cost_usd", "timeout_s", "tool_timeout_s", "max_tool_result_bytes")
         }
         judged = [each for each in self.program.steps if isinstance(each, JudgedNode)]
-        if judged and not any(each.loop is not None for each in judged):
-            kept["max_model_calls"] = 3 * len(judged)
-            if self.traces[0].usage.total_tokens:
-                most = max(each.usage.total_tokens for each in self.traces)
-                kept["max_tokens"] = max(2_000, most)
+        is_open = self.source.on_surprise is Surprise.AGENT
+        if any(each.loop is not None for each in judged) or not (judged or is_open):
+            return kept
+        tokens = max(each.usage.total_tokens for each in self.traces)
+        calls = 3 * len(judged)
+        if is_open:
+            calls += max(10, 2 * max(each.model_calls for each in self.traces))
+            tokens *= 2
+        kept["max_model_calls"] = calls
+        if tokens:
+            kept["max_tokens"] = max(2_000, tokens)
         return kept
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.app.capturing.proofs import Proof, prove_recipe
-from minions.app.capturing.recorded_traces import read_trace, traces_of_tests
+from minions.app.capturing.recorded_traces import RecordedTrace, read_trace, traces_of_tests
 from minions.app.evaluating.recipe_tests import recorded_call
 from minions.app.wiring.configured_runtime import Runtime
 from minions.capture.origins import step_name
@@ -49,6 +49,8 @@ class Capture:
     program: Program
     traces: tuple[Trace, ...]
     proof: Proof
+    agent: RecordedTrace | None = None
+    """The first run with the recipe of its agent; None: a captured recipe was extended."""
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -155,9 +157,10 @@ async def capture_runs(
         on_surprise=on_surprise,
         described=frozenset(catalog.tools),
     )
-    return await _captured(
+    captured = await _captured(
         [each.trace for each in traces], source, runtime, answers or {}, accepts=accepts
     )
+    return evolve(captured, agent=traces[0])
 
 
 async def extend_recipe(

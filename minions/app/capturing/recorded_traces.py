@@ -59,6 +59,8 @@ class RecordedTrace:
     recipe: AgentRecipe
     specs: Mapping[str, ToolSpec]
     """The tools that the agent had, by full name."""
+    task_input: str | None = None
+    """The input of its recipe that is the task; None: the task is in the recipe."""
 
 
 async def read_trace(
@@ -100,8 +102,10 @@ async def read_trace(
             )
     recipe = finished[-1].recipe(catalog)
     specs = tool_specs(recipe, catalog)
+    reader = _Reader(finished, recipe, specs, captured)
     return RecordedTrace(
-        trace=_Reader(finished, recipe, specs, captured).read(),
+        task_input=reader.task_input,
+        trace=reader.read(),
         recorded=finished[-1],
         recipe=recipe,
         specs=specs,
@@ -127,7 +131,7 @@ class _Reader:
         judged: list[JsonValue] = []
         output: JsonValue = None
         step = self._agent_step()
-        task_input = self._task_input(step)
+        task_input = self.task_input
         for number, run in enumerate(self.runs, start=1):
             rows = current_rows(run.entries)
             if task_input is not None and isinstance(said := run.inputs.get(task_input), str):
@@ -206,8 +210,10 @@ class _Reader:
         with_tools = [each for each in goals if each.offered_tools]
         return next(iter(with_tools or goals), None)
 
-    def _task_input(self, step: GoalSpec | None) -> str | None:
+    @property
+    def task_input(self) -> str | None:
         """The input that is the task: the goal of the agent, or the message of a turn."""
+        step = self._agent_step()
         if MESSAGE_INPUT in self.recipe.inputs and (
             len(self.runs) > 1 or (step is not None and step.shares_conversation)
         ):

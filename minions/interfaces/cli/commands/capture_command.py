@@ -23,6 +23,7 @@ from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,
     command_context,
+    option,
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import (
@@ -31,11 +32,24 @@ from minions.interfaces.cli.recipe_argument import (
     refuse_target,
     write_recipe,
 )
+from minions.interfaces.cli.run_follower import note_of
 from minions.planning.step_edit import recipe_diff
 from minions.recipe.reading.load import load_recipe_text
 
 _NOT_WRITTEN: Final = 1
 _ASKS: Final = 3
+
+
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class _CaptureOptions(CommonOptions):
+    """Who answers the cases of a trial."""
+
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name that a trial asks."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost", type=float, metavar="USD", help="Most that a trial may cost: 0.50."
+    )
 
 
 @click.command("capture")
@@ -64,11 +78,20 @@ _ASKS: Final = 3
     help="Add the ways of these runs to a captured recipe; shown as a diff.",
 )
 @click.option("--prove", "proved", metavar="RECIPE", help="Prove a recipe again; write nothing.")
+@click.option(
+    "--try",
+    "cases",
+    metavar="CASES",
+    help="Ask the agent and the recipe these cases, as `minions eval` does. Tools are called.",
+)
+@click.option(
+    "-n", "most", type=click.IntRange(min=1), metavar="N", help="With --try: the first N cases."
+)
 @click.option("--draft", is_flag=True, help="Write the recipe although it is not proved.")
 @click.option("--force", is_flag=True, help="Replace the file.")
-@takes_options(CommonOptions)
+@takes_options(_CaptureOptions)
 def capture_command(
-    options: CommonOptions,
+    options: _CaptureOptions,
     runs: tuple[str, ...],
     *,
     target: str | None,
@@ -78,6 +101,8 @@ def capture_command(
     on_surprise: str,
     extended: str | None,
     proved: str | None,
+    cases: str | None,
+    most: int | None,
     draft: bool,
     force: bool,
 ) -> int:
@@ -106,10 +131,54 @@ def capture_command(
         given=answers,
         accepts=accepts,
         on_surprise=Surprise(on_surprise),
+        cases=cases,
+        most=most,
         is_draft=draft,
         is_forced=force or (goal is not None and goal == path),
     )
     return asyncio.run(_capture(context, request))
+
+
+@click.command("drift")
+@click.argument("recipe")
+@click.option(
+    "-n", "most", type=click.IntRange(min=1), default=50, metavar="N", help="The newest N runs."
+)
+@takes_options(CommonOptions)
+def drift_command(options: CommonOptions, recipe: str, *, most: int) -> int:
+    """Say whether the newest runs of a captured RECIPE are still what it was captured from.
+
+    Its proof is run again, and its runs are searched for what it had never seen, for rejected calls
+    and for costs. The last line recommends: keep, extend or re-capture. Exit code 1 unless keep.
+    """
+    return asyncio.run(_drift(command_context(options), recipe, most))
+
+
+async def _drift(context: CommandContext, name: str, most: int) -> int:
+    from minions.app.capturing.drift import Advice, find_drift
+
+    path = editable_path(name)
+    async with context.runtime() as runtime:
+        recipe = load_recipe_text(recipe_text(path), str(path), runtime.catalog)
+        found = await find_drift(recipe, runtime, most=most, file=str(path))
+    if context.settings.json:
+        say(json_text(found.to_json()))
+    else:
+        statuses = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
+        say(f"{found.runs} runs{': ' if statuses else ''}{statuses}")
+        if found.tokens is not None:
+            say(f"tokens of a run: {found.tokens:g} (of the older half: {found.tokens_before:g})")
+        for each in found.surprises:
+            say(f"{each.step_id}: {each.code} in {len(each.runs)} runs, {len(each.solved)} solved")
+            tell(hanging(f"  {each.message} ({each.runs[0]})"))
+        if found.rejected:
+            say(f"rejected calls: {found.rejected}")
+        for words in found.proof.differences:
+            tell(hanging(f"not proved: {words}"))
+        say(f"{found.advice.value}: {found.because}")
+        for command in found.next_commands:
+            say(f"  {command}")
+    return 0 if found.advice is Advice.KEEP else 1
 
 
 @frozen(kw_only=True)
@@ -123,6 +192,8 @@ class _Request:
     given: tuple[str, ...]
     accepts: bool
     on_surprise: Surprise
+    cases: str | None
+    most: int | None
     is_draft: bool
     is_forced: bool
 
@@ -176,6 +247,11 @@ async def _capture(context: CommandContext, request: _Request) -> int:
             if left and not request.accepts and sys.stdin.isatty() and not context.settings.json:
                 chosen.update(await asyncio.to_thread(_ask, left))
             found = await request.captured(runtime, chosen)
+        if request.cases is not None:
+            return await _try(context, request, found, runtime)
+    diff = None
+    if request.extended is not None:
+        diff = recipe_diff(recipe_text(request.extended), found.text, str(request.extended))
     is_written = request.goal is not None and (found.is_proved or request.is_draft)
     if request.goal is not None and is_written:
         for name, text in found.files.items():
@@ -183,8 +259,8 @@ async def _capture(context: CommandContext, request: _Request) -> int:
         write_recipe(request.goal, found.text, force=request.is_forced)
     if context.settings.json:
         say(json_text(found.to_json()))
-    elif request.extended is not None:
-        say(recipe_diff(recipe_text(request.extended), found.text, str(request.extended)))
+    elif diff is not None:
+        say(diff)
     elif request.goal is None:
         say(found.text.rstrip())
     for line in _lines(found, request.goal if is_written else None):
@@ -192,6 +268,43 @@ async def _capture(context: CommandContext, request: _Request) -> int:
     if found.is_proved or is_written:
         return 0
     return _ASKS if found.questions else _NOT_WRITTEN
+
+
+async def _try(context: CommandContext, request: _Request, found: Capture, runtime: Runtime) -> int:
+    """Ask agent and recipe the same cases, and print how many each passes, at what cost."""
+    from minions.app.capturing.trials import tried_recipes
+    from minions.app.evaluating.evaluation_runs import Evaluation, EvaluationPlan, checked_scorers
+    from minions.interfaces.cli.case_source import CaseSource, read_cases
+    from minions.interfaces.cli.console.evaluation_tables import report_lines
+
+    if found.recipe is None or found.agent is None or not found.is_proved:
+        for problem in found.problems:
+            tell(hanging(f"not proved: {problem}"))
+        raise UsageError(
+            "A trial needs a captured recipe that is proved, and the run of its agent.",
+            code="not-proved",
+        )
+    recipes = tried_recipes(found.recipe, found.agent, runtime.catalog)
+    asked = [recipes[1].recipe, recipes[0].recipe]
+    wanted = CaseSource(data=request.cases, suite=None, recorded=None)
+    cases, source = await read_cases(wanted, context, runtime, asked)
+    cases = cases[: request.most]
+    plan = EvaluationPlan(
+        name=f"try {source}",
+        title=f"{found.recipe.id} on {source}",
+        cases=cases,
+        scorers=checked_scorers((), cases, runtime, asked),
+        models=(context.settings.model,),
+        max_cost_usd=context.settings.max_cost_usd,
+        note=note_of(context, None),
+    )
+    report = await Evaluation(runtime, recipes, plan).report()
+    if context.settings.json:
+        say(json_text(report.to_json()))
+    else:
+        for line in report_lines(report, 200, database=context.flags_again[0]):
+            say(line)
+    return 0 if report.is_passed else 1
 
 
 def _chosen(questions: tuple[Question, ...], given: tuple[str, ...]) -> Mapping[str, str]:
