@@ -431,6 +431,29 @@ class _Writer:
         return test
 
 
+def templates_of(document: Mapping[str, JsonValue]) -> dict[str, str]:
+    """The templates of a captured recipe, by place: `pay.amount`, `pay.when`, `output`."""
+    found = dict(_templates_at(OUTPUT, document.get("output")))
+    steps = document.get("steps")
+    for step in steps if isinstance(steps, list | tuple) else ():
+        if isinstance(step, Mapping):
+            name = f"{step.get('id')}"
+            found.update(_templates_at(name, step.get("params")))
+            found.update(_templates_at(f"{name}.when", step.get("when")))
+    return found
+
+
+def _templates_at(place: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _templates_at(f"{place}.{key}", part)
+    elif isinstance(value, list | tuple):
+        for at, part in enumerate(value):
+            yield from _templates_at(f"{place}.{at}", part)
+
+
 def inputs_of_task(
     template: str, text: str, schemas: Mapping[str, JsonSchema]
 ) -> dict[str, JsonValue] | None:

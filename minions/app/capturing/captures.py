@@ -17,6 +17,7 @@ from minions.capture.recipe_writing import (
     RecipeSource,
     Surprise,
     WrittenRecipe,
+    templates_of,
     write_recipe_document,
 )
 from minions.capture.traces import Trace
@@ -193,7 +194,8 @@ async def extend_recipe(
         on_surprise=Surprise(step) if step in tuple(Surprise) else Surprise.FAIL,
         described=frozenset(catalog.tools),
     )
-    return await _captured(traces, source, runtime, answers or {}, accepts=accepts)
+    before = templates_of(recipe.document or {})
+    return await _captured(traces, source, runtime, answers or {}, accepts=accepts, before=before)
 
 
 async def _captured(
@@ -203,9 +205,12 @@ async def _captured(
     answers: Mapping[str, str],
     *,
     accepts: bool,
+    before: Mapping[str, str] | None = None,
 ) -> Capture:
     def write() -> tuple[Program, WrittenRecipe, str, LoadedRecipe]:
-        program = build_program(traces, source.specs, answers=answers, accepts=accepts)
+        program = build_program(
+            traces, source.specs, answers=answers, accepts=accepts, before=before
+        )
         written = write_recipe_document(program, traces, source)
         text = yaml_text(dict(written.document), has_blocks=True)
         loaded = check_recipe_text(text, f"{source.id}.yaml", runtime.catalog)
