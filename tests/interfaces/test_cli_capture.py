@@ -31,10 +31,10 @@ def pay(order_id: str, amount: float) -> dict[str, object]:
 
 def agent(prompt):
     """Pays an order back, or says why not."""
-    text = prompt.messages[0].content
+    text = " ".join(each.content or "" for each in prompt.messages)
     own = re.search(r"[A-Z]-[0-9]+", text).group()
     results = [each.content for each in prompt.messages if each.role == "tool"]
-    if "never" in text or "not one of" in text:
+    if "not one of" in text or "give the answer" in text:
         return "Nothing was paid back."
     if not results:
         return tool_request("get_order", {"order_id": own})
