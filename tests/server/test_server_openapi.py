@@ -117,6 +117,13 @@ SAYS = {
     ),
     "resumeRun": ("POST /runs/{run_id}/resume", "", "", "202 RunAccepted", "404 409 429"),
     "retryRun": ("POST /runs/{run_id}/retry", "", "AgainRequest", "202 RunAccepted", "404 409 429"),
+    "captureRun": (
+        "POST /runs/{run_id}/capture",
+        "",
+        "CaptureRequest",
+        "200 CaptureView",
+        "404 409",
+    ),
     "rollBackFiles": (
         "POST /runs/{run_id}/rollback",
         "",

@@ -101,6 +101,11 @@ class UnattendedRuntime:
         """Everything that recipes may name, for the static checks."""
         return self._runtime.catalog
 
+    @property
+    def shared(self) -> Runtime:
+        """The parts that all its executions share."""
+        return self._runtime
+
     def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
         """The recipe with the operator's limits."""
         return bounded(recipe, self.settings)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from attrs import field, frozen
 
 from minions.contracts.file_changes import RollbackReport
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.sessions.marking import LONGEST_NOTE
 from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.server.documents.shared_documents import (
@@ -22,6 +22,9 @@ from minions.interfaces.server.documents.shared_documents import (
     number_schema,
     text_schema,
 )
+
+if TYPE_CHECKING:
+    from minions.app.capturing.captures import Capture
 
 
 @frozen(kw_only=True)
@@ -95,6 +98,99 @@ class CancelView:
     run_id: str
     status: str = field(metadata=STATE)
     """`running` until it has stopped; `cancelled` at once if this process did not execute it."""
+
+
+@frozen(kw_only=True)
+class CaptureRequest:
+    """How a run is captured as a recipe."""
+
+    runs: tuple[str, ...] = ()
+    """Ids of further runs of the same kind of task."""
+    recipe_id: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The id of the recipe; None: made of the agent's."""
+    answers: dict[str, str] = field(factory=dict)
+    """By place of a question, the chosen template."""
+    accept: bool = False
+    """Take the first choice where nobody chose."""
+    on_surprise: Literal["agent", "ask", "fail"] = "fail"
+    """What becomes of a run in which something is as it was never seen."""
+
+
+@frozen(kw_only=True)
+class ValueOrigin:
+    """Where one value of a captured recipe comes from."""
+
+    place: str
+    how: str
+    source: str
+    because: str
+
+
+@frozen(kw_only=True)
+class OriginQuestion:
+    """A value that may have come from several places."""
+
+    place: str
+    value: str
+    """As JSON."""
+    choices: tuple[str, ...]
+    """Templates, the proposed one first."""
+
+
+@frozen(kw_only=True)
+class CallLeftOut:
+    """A call that a captured recipe does not make."""
+
+    tool: str
+    arguments: JsonObject
+    reason: str
+
+
+@frozen(kw_only=True)
+class CaptureView:
+    """A recipe that was captured from runs; nothing is stored."""
+
+    recipe: str
+    """As YAML."""
+    files: dict[str, str]
+    """Files that belong beside it, by name."""
+    proved: bool
+    problems: tuple[str, ...]
+    """Why it is not proved; empty: it is."""
+    evidence: tuple[ValueOrigin, ...]
+    questions: tuple[OriginQuestion, ...]
+    left_out: tuple[CallLeftOut, ...]
+    agent_model_calls: int
+    """Of the run with the most."""
+    recipe_model_calls: int
+    """Steps of the recipe that ask a model."""
+    agent_tokens: int
+    """Of a run on average."""
+
+    @classmethod
+    def of(cls, capture: Capture) -> CaptureView:
+        """The capture for a response."""
+        return cls(
+            recipe=capture.text,
+            files=dict(capture.files),
+            proved=capture.is_proved,
+            problems=capture.problems,
+            evidence=tuple(
+                ValueOrigin(place=x.place, how=x.how, source=x.source, because=x.because)
+                for x in capture.evidence
+            ),
+            questions=tuple(
+                OriginQuestion(place=x.place, value=dumps(x.value), choices=x.choices)
+                for x in capture.questions
+            ),
+            left_out=tuple(
+                CallLeftOut(tool=x.call.tool, arguments=dict(x.call.arguments), reason=x.reason)
+                for x in capture.program.left_out
+            ),
+            agent_model_calls=max(each.model_calls for each in capture.traces),
+            recipe_model_calls=capture.judgements,
+            agent_tokens=capture.usage_before.total_tokens,
+        )
 
 
 @frozen(kw_only=True)

@@ -39,6 +39,8 @@ from minions.interfaces.server.documents.run_documents import (
     Approvals,
     ApprovalsPage,
     ApprovalView,
+    CaptureRequest,
+    CaptureView,
     DecisionRequest,
     RollbackRequest,
     RollbackView,
@@ -321,6 +323,26 @@ async def roll_back_files(
     return RollbackView.of(report)
 
 
+@post("/capture", status_code=200, responses=refuses(404, 409), needs=TokenScope.READ)
+async def capture_run(
+    request: ApiRequest, run_id: InPath, data: Body[CaptureRequest]
+) -> CaptureView:
+    """The recipe that does again what the run did, with its proof; nothing is stored."""
+    from minions.app.capturing.captures import capture_runs
+    from minions.capture.recipe_writing import Surprise
+
+    names = [await _idle(request, each) for each in dict.fromkeys((run_id, *data.runs))]
+    found = await capture_runs(
+        names,
+        request.app_state.runtime.shared,
+        recipe_id=data.recipe_id,
+        answers=data.answers,
+        accepts=data.accept,
+        on_surprise=Surprise(data.on_surprise),
+    )
+    return CaptureView.of(found)
+
+
 @get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES, needs=TokenScope.READ)
 async def draw_run(
     request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
@@ -358,5 +380,6 @@ async def _start(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]
 
 
 RESUMPTIONS = Router(
-    "/runs/{run_id:str}", route_handlers=[resume_run, retry_run, roll_back_files, draw_run]
+    "/runs/{run_id:str}",
+    route_handlers=[resume_run, retry_run, roll_back_files, capture_run, draw_run],
 )

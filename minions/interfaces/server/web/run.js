@@ -7,6 +7,7 @@ import { RunFold, byPlanSteps, isAhead, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
 import { Marks } from "./marks.js";
 import { planDiff } from "./plandiff.js";
+import { Capture } from "./capture.js";
 import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
@@ -102,6 +103,7 @@ class RunPage {
 		this.result = h("div.stack");
 		this.marks = new Marks(this.path, () => this.refresh());
 		this.rollback = new Rollback(this.path, () => this.refresh());
+		this.capture = new Capture(this.path);
 		this.plans = h("div.stack");
 		this.pictureHead = h("div.panel-head", h("h2", { id: "picture-title", text: "Steps" }));
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", "aria-keyshortcuts": "+ - 0 1", tabindex: "0" }, loading("the picture"));
@@ -123,7 +125,7 @@ class RunPage {
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, this.pictureHead, this.picture),
 				h("div.stack",
 					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left, this.inner),
-					this.rollback.el, this.result)),
+					this.rollback.el, this.result, this.capture.el)),
 			this.drawer.el);
 	}
 
@@ -216,6 +218,7 @@ class RunPage {
 		this.paintWaits(status);
 		this.paintPlans();
 		this.rollback.show(this.view, status);
+		this.capture.show(this.view, status);
 		this.paintResult();
 		this.marks.show(this.view, null, !isOn(status) && this.view.steps.some((step) => step.status === "completed"));
 		const all = this.fold.ordered(this.ids), isPlan = (id) => this.graph?.kinds.get(id) === "plan";
