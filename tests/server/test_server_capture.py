@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from asgi_client import Client
+from minions.data.json_values import JsonValue
 from minions.testing import tool_request
 from served import MakeApp
 
@@ -16,7 +17,7 @@ async def test_a_run_is_captured_with_its_proof_and_nothing_is_stored(
         "id: keeper\ninputs: {task: string}\npermissions: {allow_write: true}\n"
         "steps:\n  - {id: keep, goal: '{{ inputs.task }}', tools: [saveState]}\n"
     )
-    kept = {"key": "A-17", "value": {"note": "twelve lamps"}}
+    kept: dict[str, JsonValue] = {"key": "A-17", "value": {"note": "twelve lamps"}}
     client = Client(make_app(answers=[tool_request("saveState", kept), "Kept under A-17."]))
     body = {"recipe": "keeper", "inputs": {"task": "Keep under A-17: twelve lamps"}}
     run_id = (await client.post("/runs", body)).json["run_id"]

@@ -52,10 +52,10 @@ class SurpriseSeen:
     step_id: str
     code: str
     message: str
-    """Of the first of these runs."""
+    """What the first of these runs failed with."""
     runs: tuple[str, ...]
     solved: tuple[str, ...]
-    """Those of them that came to their output all the same."""
+    """The runs that came to their output all the same."""
 
 
 @frozen(kw_only=True)
@@ -70,9 +70,9 @@ class Drift:
     rejected: int
     """Calls that a person rejected."""
     tokens: float | None
-    """Median of the runs; None: there are none."""
+    """Median over the runs; None: there are none."""
     tokens_before: float | None
-    """Median of the older half of them."""
+    """Median of the older half of the runs; None: there are none."""
     advice: Advice
     because: str
     next_commands: tuple[str, ...] = field(default=())
@@ -201,7 +201,7 @@ def _advice(
         words = f"{len(solved)} surprises were brought to their end in another way"
         return Advice.EXTEND, words, commands
     if surprises:
-        help_ = "" if recipe.on_surprise else "; `on_surprise` could let the agent go on"
+        help_ = "" if recipe.on_surprise else "; `on_surprise` could let the agent continue"
         return Advice.KEEP, f"{len(surprised)} of {len(runs)} runs failed as they should{help_}", ()
     if rejected:
         return Advice.KEEP, f"persons rejected {rejected} of its calls: look at these runs", ()

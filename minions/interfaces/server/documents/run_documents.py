@@ -161,11 +161,11 @@ class CaptureView:
     questions: tuple[OriginQuestion, ...]
     left_out: tuple[CallLeftOut, ...]
     agent_model_calls: int
-    """Of the run with the most."""
+    """Model calls of the run that had the most."""
     recipe_model_calls: int
     """Steps of the recipe that ask a model."""
     agent_tokens: int
-    """Of a run on average."""
+    """Tokens that a run used on average."""
 
     @classmethod
     def of(cls, capture: Capture) -> CaptureView:
