@@ -132,7 +132,7 @@ class OriginQuestion:
 
     place: str
     value: str
-    """As JSON."""
+    """The value in the first run, as JSON."""
     choices: tuple[str, ...]
     """Templates, the proposed one first."""
 
@@ -151,7 +151,7 @@ class CaptureView:
     """A recipe that was captured from runs; nothing is stored."""
 
     recipe: str
-    """As YAML."""
+    """The recipe's text, as YAML."""
     files: dict[str, str]
     """Files that belong beside it, by name."""
     proved: bool
