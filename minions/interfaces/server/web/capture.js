@@ -36,14 +36,14 @@ export class Capture {
 	report(found) {
 		return [
 			h("p.row", found.proved ? tag("good", "proved") : tag("wait", "not proved"),
-				`${plural(found.agent_model_calls, "model call")} and ${plural(found.agent_tokens, "token")} of the agent; the recipe asks a model ${plural(found.recipe_model_calls, "time")}.`),
+				`The agent made ${plural(found.agent_model_calls, "model call")} (${plural(found.agent_tokens, "token")}); the recipe makes ${found.recipe_model_calls || "none"}.`),
 			found.questions.map((each) => this.question(each)),
 			!found.questions.length && found.problems.map((text) => h("p.hint", text)),
 			h("details", h("summary", "Where its values come from"),
 				h("ul.plain.files", found.evidence.map((each) => h("li", tag("open", each.how), h("span", h("code", each.place), " ", each.source, h("span.hint", each.because)))),
 					found.left_out.map((each) => h("li", tag("gone", "left out"), h("span", h("code", each.tool), " ", JSON.stringify(each.arguments), h("span.hint", each.reason)))))),
-			h("div.row", h("h3", "Recipe"), copyButton(found.recipe, "recipe")),
-			h("pre.code", { tabindex: "0", "aria-label": "Recipe" }, found.recipe)];
+			h("h3", "Recipe"),
+			h("div.code", h("pre", { tabindex: "0", "aria-label": "Recipe" }, found.recipe), copyButton(found.recipe, "recipe"))];
 	}
 
 	question({ place, value, choices }) {
