@@ -123,6 +123,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """Of an empty database."""
+    """Of a database with a journal that holds nothing."""
+    with postgres.journal() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """Of a database without tables."""
     with postgres.database() as url:
         yield url

@@ -7,6 +7,7 @@ that.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import itertools
 import os
@@ -18,12 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from attrs import field, mutable
 
+from minions.adapters.stores.postgres_database import bundled_migrations, connect
 from patience import HANG_S
 
 if TYPE_CHECKING:
@@ -94,6 +97,10 @@ class PostgresServer:
     """Whether each commit is synced to the disk, as a server that is in use does it."""
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
     _free: list[str] = field(factory=list, init=False)
+    _journals: list[str] = field(factory=list, init=False)
+    """Databases with the tables of a journal, and nothing in them."""
+    _tables: str = field(default="", init=False)
+    """What the tables of a journal are like."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -132,6 +139,31 @@ class PostgresServer:
             db.execute(b"DROP SCHEMA IF EXISTS minions, minions_dispatch CASCADE")
             db.execute(f"ALTER DATABASE {name} RESET ALL".encode())
         self._free.append(name)
+
+    @contextmanager
+    def journal(self) -> Iterator[str]:
+        """The URL of one with the tables of a journal and no rows; emptied afterwards and lent
+        again, for the migrations take ten times as long as all that a test does.
+        """
+        name = self._journals.pop() if self._journals else self._new_journal()
+        yield self.url(name)
+        with self._connection(name) as db:
+            db.execute(b"DROP SCHEMA IF EXISTS minions_dispatch CASCADE")
+            db.execute(f"ALTER DATABASE {name} RESET ALL".encode())
+            if _tables_of(db) == self._tables:
+                db.execute(_EMPTY)
+                self._journals.append(name)
+            else:  # the test was about the tables
+                db.execute(b"DROP SCHEMA IF EXISTS minions CASCADE")
+                self._free.append(name)
+
+    def _new_journal(self) -> str:
+        name = self._free.pop() if self._free else self.new_database()
+        with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop that runs
+            pool.submit(asyncio.run, _migrate(self.url(name))).result()
+        with self._connection(name) as db:
+            self._tables = _tables_of(db)
+        return name
 
     def new_database(self, options: str = "") -> str:
         """The name of a new one.
@@ -190,6 +222,48 @@ class PostgresServer:
 
     def _log(self) -> str:
         return (self.folder / "log").read_text("utf-8", "replace")[-2000:]
+
+
+async def _migrate(url: str) -> None:
+    connection = await connect(
+        url, bundled_migrations(), connect_timeout_s=HANG_S, statement_timeout_s=HANG_S
+    )
+    await connection.close()
+
+
+def _tables_of(db: psycopg.Connection[TupleRow]) -> str:
+    found = db.execute(b"SELECT to_regclass('minions.applied_migrations')").fetchall()
+    return f"{db.execute(_TABLES).fetchall()}" if found != [(None,)] else ""
+
+
+_TABLES: Final = b"""
+SELECT string_agg(line, E'\\n' ORDER BY line) FROM (
+    SELECT concat_ws(' ', c.relname, a.attname, a.atttypid, a.attnotnull,
+        pg_get_expr(d.adbin, c.oid))
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+    LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.relnamespace = to_regnamespace('minions') AND c.relkind = 'r' AND a.attnum > 0
+    UNION ALL SELECT pg_get_indexdef(c.oid)
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('minions') AND c.relkind = 'i'
+    UNION ALL SELECT pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE connamespace = to_regnamespace('minions')
+    UNION ALL SELECT pg_get_functiondef(oid)
+    FROM pg_proc WHERE pronamespace = to_regnamespace('minions')
+    UNION ALL SELECT pg_get_triggerdef(t.oid)
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = to_regnamespace('minions')
+    UNION ALL SELECT name FROM minions.applied_migrations
+) AS lines (line)
+"""
+"""All that the migrations make."""
+_EMPTY: Final = b"""
+DO $$ DECLARE name regclass; BEGIN
+    PERFORM set_config('session_replication_role', 'replica', true);  -- no triggers
+    FOR name IN SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('minions')
+        AND relkind = 'r' AND relname <> 'applied_migrations'
+    LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
+END $$
+"""
 
 
 def _owner() -> str | None:

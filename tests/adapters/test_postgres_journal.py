@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def url(postgres_url: str) -> str:
-    """Of an empty database."""
+    """Of a database with a journal that holds nothing."""
     return postgres_url
 
 
@@ -137,12 +137,13 @@ def appender(url: str, worker: str, turns: int, ttl_s: float = 60) -> subprocess
 
 
 async def test_processes_that_fight_for_a_session_write_one_after_the_other(
-    journal: PostgresJournal, url: str
+    empty_postgres_url: str,
 ) -> None:
     """They also migrate the empty database at the same moment."""
-    processes = [appender(url, f"w{n}", 30) for n in range(3)]
+    processes = [appender(empty_postgres_url, f"w{n}", 30) for n in range(3)]
     said = [(await asyncio.to_thread(each.communicate))[0].split() for each in processes]
-    entries = await journal.entries("ses_1")
+    async with aclosing(PostgresJournal(empty_postgres_url, FakeClock())) as journal:
+        entries = await journal.entries("ses_1")
     assert [entry.position for entry in entries] == list(range(1, 91))
     workers = [entry.key.partition("/")[0] for entry in entries]
     assert len(list(itertools.groupby(workers))) == 3
@@ -585,24 +586,31 @@ def connections_to(url: str) -> int:
 # --- databases that cannot be used -----------------------------------------------------------
 
 
-async def test_a_newer_database_is_refused_and_left_as_it_is(url: str) -> None:
+async def test_a_newer_database_is_refused_and_left_as_it_is(empty_postgres_url: str) -> None:
     newer = {**bundled_migrations(), "9999_future": "CREATE TABLE minions.future (a int)"}
-    async with aclosing(PostgresJournal(url, FakeClock(), migrations=newer)) as journal:
+    async with aclosing(
+        PostgresJournal(empty_postgres_url, FakeClock(), migrations=newer)
+    ) as journal:
         await journal.entries()
-    error = await refusal(PostgresJournal(url, FakeClock()))
+    error = await refusal(PostgresJournal(empty_postgres_url, FakeClock()))
     assert error.error_code == "newer-database"
     assert "9999_future" in error.message
 
 
-async def test_an_older_database_is_migrated(url: str) -> None:
+async def test_an_older_database_is_migrated(empty_postgres_url: str) -> None:
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
-    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+    async with aclosing(
+        PostgresJournal(empty_postgres_url, FakeClock(), migrations=first)
+    ) as journal:
         await journal.entries()
-    lease = entry_by_hand(url)
-    async with aclosing(PostgresState(url)) as state, aclosing(PostgresStepCache(url)) as cache:
+    lease = entry_by_hand(empty_postgres_url)
+    async with (
+        aclosing(PostgresState(empty_postgres_url)) as state,
+        aclosing(PostgresStepCache(empty_postgres_url)) as cache,
+    ):
         await state.put("k", "1")
         assert await cache.get("0" * 64) is None
-    async with aclosing(PostgresJournal(url, FakeClock())) as journal:
+    async with aclosing(PostgresJournal(empty_postgres_url, FakeClock())) as journal:
         (entry,) = await journal.entries()
         assert (entry.position, entry.body["output"]) == (1, {"text": "as it was"})
         assert (await journal.append(lease, draft("b"))).position == 2
@@ -618,39 +626,45 @@ async def test_a_migration_that_fails_changes_nothing(journal: PostgresJournal, 
     await journal.append(lease, draft())
 
 
-async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(url: str) -> None:
+async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(
+    empty_postgres_url: str,
+) -> None:
     """All that was missing is one transaction: what went well before the fault is taken back."""
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
-    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+    async with aclosing(
+        PostgresJournal(empty_postgres_url, FakeClock(), migrations=first)
+    ) as journal:
         await journal.entries()
-    entry_by_hand(url)
+    entry_by_hand(empty_postgres_url)
     broken = {**bundled_migrations(), "9999_broken": "DELETE FROM minions.entries; SELECT 1 / 0"}
-    error = await refusal(PostgresJournal(url, FakeClock(), migrations=broken))
+    error = await refusal(PostgresJournal(empty_postgres_url, FakeClock(), migrations=broken))
     assert "division by zero" in error.message
-    with connection_to(url) as db:
+    with connection_to(empty_postgres_url) as db:
         applied = db.execute(b"SELECT name FROM minions.applied_migrations").fetchall()
     assert applied == [(name,) for name in first]
-    async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
+    async with aclosing(
+        PostgresJournal(empty_postgres_url, FakeClock(), migrations=first)
+    ) as journal:
         (entry,) = await journal.entries()
     assert (entry.position, entry.body["output"]) == (1, {"text": "as it was"})
 
 
-async def test_a_schema_of_another_program_is_refused_untouched(url: str) -> None:
-    carry_out(url, "CREATE SCHEMA minions; CREATE TABLE minions.cookies (a int)")
-    error = await refusal(PostgresJournal(url, FakeClock()))
+async def test_a_schema_of_another_program_is_refused_untouched(empty_postgres_url: str) -> None:
+    carry_out(empty_postgres_url, "CREATE SCHEMA minions; CREATE TABLE minions.cookies (a int)")
+    error = await refusal(PostgresJournal(empty_postgres_url, FakeClock()))
     assert error.error_code == "not-a-journal"
     assert "cookies" in error.message
 
 
-async def test_an_empty_schema_made_by_an_administrator_is_enough(url: str) -> None:
+async def test_an_empty_schema_made_by_an_administrator_is_enough(empty_postgres_url: str) -> None:
     carry_out(
-        url,
+        empty_postgres_url,
         "CREATE SCHEMA minions; CREATE ROLE guest LOGIN",
     )
-    guest = PostgresJournal(url.replace("minions@", "guest@"), FakeClock())
+    guest = PostgresJournal(empty_postgres_url.replace("minions@", "guest@"), FakeClock())
     error = await refusal(guest)
     assert error.error_code == "not-permitted"
-    carry_out(url, "ALTER SCHEMA minions OWNER TO guest")
+    carry_out(empty_postgres_url, "ALTER SCHEMA minions OWNER TO guest")
     async with aclosing(guest):
         assert await guest.entries() == []
 

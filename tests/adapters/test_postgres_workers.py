@@ -30,8 +30,8 @@ OPEN = WorkerPlan(name="open", stream_url="http://worker.example:8650")
 
 
 @pytest.fixture
-async def workers(postgres_url: str) -> AsyncIterator[PostgresWorkers]:
-    made = PostgresWorkers(postgres_url, dead_after_s=30)
+async def workers(empty_postgres_url: str) -> AsyncIterator[PostgresWorkers]:
+    made = PostgresWorkers(empty_postgres_url, dead_after_s=30)
     yield made
     await made.aclose()
 
@@ -57,32 +57,36 @@ async def test_a_worker_says_where_its_stream_is(workers: PostgresWorkers) -> No
     assert await workers.stream_url("nobody") is None
 
 
-async def test_a_dead_worker_has_no_stream(workers: PostgresWorkers, postgres_url: str) -> None:
+async def test_a_dead_worker_has_no_stream(
+    workers: PostgresWorkers, empty_postgres_url: str
+) -> None:
     await workers.make_table()
     await workers.beat(OPEN, 0)
     execute(
-        postgres_url,
+        empty_postgres_url,
         "UPDATE minions_dispatch.minions_workers SET seen_at = now() - interval '31 seconds'",
     )
     assert await workers.stream_url("open") is None
 
 
 async def test_a_table_of_an_earlier_version_gets_the_column_while_its_workers_live(
-    workers: PostgresWorkers, postgres_url: str
+    workers: PostgresWorkers, empty_postgres_url: str
 ) -> None:
-    execute(postgres_url, OLD_TABLE)
-    execute(postgres_url, OLD_BEAT)
-    others = [PostgresWorkers(postgres_url, dead_after_s=30) for _ in range(4)]
+    execute(empty_postgres_url, OLD_TABLE)
+    execute(empty_postgres_url, OLD_BEAT)
+    others = [PostgresWorkers(empty_postgres_url, dead_after_s=30) for _ in range(4)]
     await asyncio.gather(*(each.make_table() for each in (workers, *others)))
     for each in others:
         await each.aclose()
     await workers.beat(OPEN, 0)
-    execute(postgres_url, OLD_BEAT)
+    execute(empty_postgres_url, OLD_BEAT)
     found = {each.name: each.stream_url for each in await workers.views()}
     assert found == {"old": None, "open": OPEN.stream_url}
 
 
-async def test_who_only_reads_makes_no_table(workers: PostgresWorkers, postgres_url: str) -> None:
+async def test_who_only_reads_makes_no_table(
+    workers: PostgresWorkers, empty_postgres_url: str
+) -> None:
     assert await workers.stream_url("open") is None
-    execute(postgres_url, OLD_TABLE)  # which would fail if there was one
+    execute(empty_postgres_url, OLD_TABLE)  # which would fail if there was one
     assert await workers.stream_url("open") is None

@@ -328,7 +328,7 @@ TestSqliteJournalAgainstOracle = _case(SqliteJournalAgainstOracle, 30)
 def test_postgres_journal_against_oracle(postgres: PostgresServer) -> None:
     class PostgresJournalAgainstOracle(JournalAgainstOracle):
         def make(self, folder: Path) -> Journal:
-            self.lending = postgres.database()
+            self.lending = postgres.journal()
             self.url = self.lending.__enter__()
             return PostgresJournal(self.url, self.clock, lease_clock=self.clock)
 

@@ -311,22 +311,22 @@ async def test_entries_of_an_older_database_count_by_their_creation(
 
 
 async def test_entries_of_an_older_postgres_database_count_by_their_creation(
-    postgres_url: str, clock: FakeClock
+    empty_postgres_url: str, clock: FakeClock
 ) -> None:
     older = {name: sql for name, sql in postgres_migrations().items() if name < "0007"}
-    state = PostgresState(postgres_url, migrations=older)
+    state = PostgresState(empty_postgres_url, migrations=older)
     await state.keys()
     await state.aclose()
     import psycopg
 
-    async with await psycopg.AsyncConnection.connect(postgres_url) as db:
+    async with await psycopg.AsyncConnection.connect(empty_postgres_url) as db:
         for number, key in enumerate("cab"):
             await db.execute(
                 "INSERT INTO minions.step_cache (key, output, run_id, created_at) "
                 "VALUES (%s, '\"x\"', 'r', to_timestamp(%s))",
                 (key, number),
             )
-    cache = PostgresStepCache(postgres_url, max_entries=3, now=clock.now)
+    cache = PostgresStepCache(empty_postgres_url, max_entries=3, now=clock.now)
     await cache.put("d", entry())
     assert await _keys_in(cache, "abcd") == "abd"
     await cache.aclose()

@@ -91,7 +91,7 @@ class Hunt:
                 shutil.rmtree(journey.folder)  # of a failed one everything is kept
 
     def _url(self, lent: contextlib.ExitStack) -> str | None:
-        return None if self.postgres is None else lent.enter_context(self.postgres.database())
+        return None if self.postgres is None else lent.enter_context(self.postgres.journal())
 
     @property
     def _is_on(self) -> bool:

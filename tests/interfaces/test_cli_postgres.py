@@ -43,9 +43,9 @@ CACHED = "id: keep\nsteps:\n  - {id: a, cache: true, tool: getCurrentDateTime}\n
 
 
 @pytest.fixture
-def password_url(postgres_url: str) -> str:
+def password_url(empty_postgres_url: str) -> str:
     """With a password, which the server does not ask for."""
-    return postgres_url.replace("minions@", "minions:s3cret@")
+    return empty_postgres_url.replace("minions@", "minions:s3cret@")
 
 
 def test_a_run_is_stored_listed_and_shown(cli: Cli, write: Write, password_url: str) -> None:
@@ -129,12 +129,12 @@ def test_without_psycopg_a_command_says_what_to_install(
 
 
 def test_a_run_outlives_a_crash_of_the_server_and_one_that_does_not_is_resumed(
-    cli: Cli, write: Write, here: Path, postgres: PostgresServer, postgres_url: str
+    cli: Cli, write: Write, here: Path, postgres: PostgresServer, empty_postgres_url: str
 ) -> None:
     """The server is killed twice: once it comes back at once, then the process is killed, too."""
     write("slow.yaml", LOOP)
     write("own.py", SLOW)
-    options = ("--extensions", "own.py", "--db", postgres_url)
+    options = ("--extensions", "own.py", "--db", empty_postgres_url)
     running = subprocess.Popen(
         [sys.executable, "-m", "minions", "run", "slow.yaml", *options],
         cwd=here,
@@ -142,18 +142,18 @@ def test_a_run_outlives_a_crash_of_the_server_and_one_that_does_not_is_resumed(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    _wait_for_facts(postgres_url, 8, running)
+    _wait_for_facts(empty_postgres_url, 8, running)
     postgres.kill()
     postgres.start()
-    _wait_for_facts(postgres_url, 16, running)
+    _wait_for_facts(empty_postgres_url, 16, running)
     postgres.kill()
     running.send_signal(signal.SIGKILL)
     running.communicate()
     postgres.start()
-    before = _facts(postgres_url)
+    before = _facts(empty_postgres_url)
     resumed = cli("resume", "run_", *options)
     assert (resumed.code, resumed.json["results"]) == (0, list(range(10)))
-    after = _facts(postgres_url)
+    after = _facts(empty_postgres_url)
     assert after[: len(before)] == before
     ends = [key for kind, key, state in after if (kind, state) == ("tool_call", "finished")]
     assert len(ends) == len(set(ends)) == 10
