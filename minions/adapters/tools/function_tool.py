@@ -169,22 +169,19 @@ def tool(
         tool_name = _checked_name(
             getattr(function, "__name__", type(function).__name__) if name is None else name
         )
-        docs = _documentation(inspect.getdoc(function) or "")
-        owner = getattr(function, "__qualname__", repr(function))
-        hints = _hints(function, owner, include_extras=True)
-        parameters = _parameters(function, owner, hints, docs.arguments)
+        known = _described(function)
         spec = ToolSpec(
             name=tool_name,
-            description=docs.summary if description is None else description,
-            parameters=_schema(parameters, tool_name),
-            returns=_result_schema(hints.get("return", object)),
+            description=known.summary if description is None else description,
+            parameters=_schema(known.parameters, tool_name),
+            returns=known.returns,
             effect=_effect(effect, tool_name),
             timeout_s=timeout_s,
             success_key=success_key,
             reads=_reads(reads, tool_name),
             is_local=is_local,
         )
-        return FunctionTool(function, spec, parameters)
+        return FunctionTool(function, spec, known.parameters)
 
     return make if function is None else make(function)
 
@@ -278,16 +275,50 @@ class _Parameter:
     schema: Mapping[str, JsonValue]
 
 
+@frozen(kw_only=True)
+class _Signature:
+    """What a function says of itself."""
+
+    summary: str
+    parameters: Sequence[_Parameter]
+    returns: JsonSchema | None
+
+
+def _described(function: Callable[..., object]) -> _Signature:
+    if inspect.ismethod(function):  # toolsets make tools of their methods at each opening
+        return _described_method(function.__func__)
+    return _signature(function, list(inspect.signature(function).parameters.values()))
+
+
+@functools.lru_cache(maxsize=128)
+def _described_method(function: Callable[..., object]) -> _Signature:
+    return _signature(function, list(inspect.signature(function).parameters.values())[1:])
+
+
+def _signature(
+    function: Callable[..., object], parameters: Sequence[inspect.Parameter]
+) -> _Signature:
+    docs = _documentation(inspect.getdoc(function) or "")
+    owner = getattr(function, "__qualname__", repr(function))
+    hints = _hints(function, owner, include_extras=True)
+    return _Signature(
+        summary=docs.summary,
+        parameters=_parameters(function, owner, parameters, hints, docs.arguments),
+        returns=_result_schema(hints.get("return", object)),
+    )
+
+
 def _parameters(
     function: Callable[..., object],
     owner: str,
+    items: Sequence[inspect.Parameter],
     hints: Mapping[str, object],
     descriptions: Mapping[str, str],
 ) -> Sequence[_Parameter]:
     types = _hints(function, owner, include_extras=False)
     parameters: list[_Parameter] = []
     faults: list[str] = []
-    for item in inspect.signature(function).parameters.values():
+    for item in items:
         try:
             parameters.append(_parameter(item, hints, types, descriptions.get(item.name)))
         except SchemaError as error:
