@@ -295,11 +295,11 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
     try:
         for text in hostile(served.canary):
             for value in _values(cell, text):
-                if cell.operation in ("decide", "decideRun"):
-                    known = await _begun(client)
                 reply = await ask(client, cell, known, value)
                 assert reply.status < 500, (value, reply.body)
                 assert WORDS not in reply.body.decode(), value
+                if cell.operation in ("decide", "decideRun") and reply.status < 300:
+                    known = await _begun(client)  # that approval is decided
         await _settle(client)
     finally:
         _WATCH.marks = ()

@@ -247,7 +247,7 @@ class Fleet:
 
     async def _hit(self, number: int) -> None:
         pid = self.pids.pop(self.rng.randrange(len(self.pids)))
-        if number % 5 == 4:
+        if number % 4 == 3:
             self._signal(pid, signal.SIGSTOP)
             task = asyncio.ensure_future(self._wake_later(pid))
             self._stopped.add(task)
