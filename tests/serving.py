@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from asgi_client import Event, event_of
+from forked_commands import PROGRAM, ForkedCommand
 from patience import HANG_S
 
 EXTENSIONS = '''
@@ -54,7 +54,7 @@ class Serving:
     """A server that runs; it is killed at the end, if it is still there."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self._start(folder, [sys.executable, "-m", "minions", "serve", "--port", "0", *arguments])
+        self._start(folder, [*PROGRAM, "serve", "--port", "0", *arguments])
 
     @classmethod
     def of(cls, folder: Path, *command: str) -> Serving:
@@ -64,7 +64,8 @@ class Serving:
         return server
 
     def _start(self, folder: Path, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(
+        start = ForkedCommand if tuple(command[:3]) == PROGRAM else subprocess.Popen
+        self.process = start(
             command,
             cwd=folder,
             stdout=subprocess.PIPE,

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, run_forked
 from patience import HANG_S
 
 TOOLS: Final = """
@@ -79,8 +79,8 @@ def _files(write: Write) -> None:
 def ran(
     here: Path, *arguments: str, dies_at: str = "", with_code: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "minions", *arguments, *(STORE if with_code else STORE[:2])],
+    return run_forked(
+        [*PROGRAM, *arguments, *(STORE if with_code else STORE[:2])],
         cwd=here,
         env={**os.environ, "DIES_AT": dies_at, "LOGNAME": "starter"},
         capture_output=True,

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from command_line import Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from minions import SqliteJournal
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
@@ -89,8 +89,8 @@ def test_a_batch_killed_three_times_pays_nothing_twice_and_has_a_line_for_each_i
 
 
 def killed_after(here: Path, *, calls: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "minions", *COMMAND],
+    process = ForkedCommand(
+        [*PROGRAM, *COMMAND],
         cwd=here,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -104,8 +104,8 @@ def killed_after(here: Path, *, calls: int) -> None:
 
 
 def finished(here: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "minions", *COMMAND, *more],
+    return run_forked(
+        [*PROGRAM, *COMMAND, *more],
         cwd=here,
         capture_output=True,
         text=True,

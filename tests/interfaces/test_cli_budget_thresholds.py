@@ -6,12 +6,12 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from command_line import Write
+from forked_commands import PROGRAM, run_forked
 from patience import HANG_S
 
 MODEL: Final = """
@@ -62,8 +62,8 @@ FLAGS: Final = ("--extensions", "own.py", "--db", "j.sqlite")
 
 
 def ran(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "minions", *arguments, *FLAGS, "--trust"],
+    return run_forked(
+        [*PROGRAM, *arguments, *FLAGS, "--trust"],
         cwd=here,
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from chat_servers import served_models
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, run_forked
 from minions.testing import ChatEndpoint, endpoint
 from minions.testing.endpoint import Exchange
 
@@ -204,14 +204,15 @@ def test_a_killed_recording_keeps_the_calls_that_had_ended(
         "    os.kill(os.getpid(), signal.SIGKILL)\n    return ''\n",
     )
     write("killed.yaml", RECIPE.replace("  - id: end", "  - {id: dies, tool: die}\n  - id: end"))
-    command = (sys.executable, "-m", "minions", "run", "killed.yaml", "--trust", "--no-store")
-    killed = subprocess.run(
+    command = (*PROGRAM, "run", "killed.yaml", "--trust", "--no-store")
+    killed = run_forked(
         [*command, "--extensions", "die.py", "--record", "greet.jsonl"],
         check=False,
         timeout=60,
         capture_output=True,
+        text=True,
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     with (here / "greet.jsonl").open("a") as file:
         file.write('{"call": 4, "model": "lab/ti')
     short = cli(

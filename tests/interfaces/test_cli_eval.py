@@ -8,7 +8,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -19,6 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from patience import HANG_S
 
 MODELS: Final = """
@@ -155,19 +155,17 @@ def test_an_evaluation_that_was_killed_continues_and_repeats_nothing(
     rows = [f'{{"text": "page {number}", "expected": {{"kind": "bug"}}}}' for number in range(60)]
     write("many.jsonl", "\n".join(rows))
     words = [
-        *(sys.executable, "-m", "minions", "eval", "triage.yaml", "many.jsonl"),
+        *(*PROGRAM, "eval", "triage.yaml", "many.jsonl"),
         *("-m", "scripted/slow", "-j", "4", "--extensions", "own.py", "--db", "j.sqlite"),
     ]
-    process = subprocess.Popen(
-        words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = ForkedCommand(words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + HANG_S
     while calls(here) < 20 and time.monotonic() < end:
         assert process.poll() is None
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(HANG_S) == -signal.SIGKILL
-    done = subprocess.run(
+    done = run_forked(
         [*words, "--json"], cwd=here, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr

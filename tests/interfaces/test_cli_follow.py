@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, ForkedCommand
 from patience import HANG_S
 
 PARCEL = """
@@ -68,8 +68,8 @@ def test_a_run_is_followed_while_a_worker_executes_it(
     if kind == "postgres":
         monkeypatch.setenv("MINIONS_DB", request.getfixturevalue("postgres_url"))
     run_id = queued(cli)
-    command = [sys.executable, "-m", "minions", "sessions", "follow", run_id, "--events"]
-    following = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE)
+    command = [*PROGRAM, "sessions", "follow", run_id, "--events"]
+    following = ForkedCommand[bytes](command, cwd=here, stdout=subprocess.PIPE)
     assert following.stdout is not None
     first = json.loads(following.stdout.readline())  # it has begun to follow
     assert first["type"] == "run_started"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, run_forked
 from minions.interfaces.cli.console.console import for_stream, json_text
 
 SIGNS = "a\x1b]0;title\x07\x1b[2J\x9b31m\u202eb\u2066c\x7f\U000e0041d"
@@ -72,8 +71,8 @@ def test_no_text_makes_a_line_of_the_log(here: Path, write: Write, form: str) ->
     fake = fakes[form]
     write("r.yaml", f"id: r\nsteps: [{{id: a, ask: {json.dumps(f'why?{chr(10)}{fake}')}}}]\n")
     for arguments in (["run", "r.yaml"], ["run", f"no\n{fake}\n.yaml"], ["run", fake]):
-        done = subprocess.run(
-            [sys.executable, "-m", "minions", *arguments, "--no-store", "--log-format", form],
+        done = run_forked(
+            [*PROGRAM, *arguments, "--no-store", "--log-format", form],
             cwd=here,
             env={"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(here)},
             capture_output=True,

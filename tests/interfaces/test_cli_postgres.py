@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, ForkedCommand
 from postgres import PostgresServer, reason_without_postgres
 
 SET = "id: bind\nsteps:\n  - {id: a, set: {n: 1}}\n"
@@ -135,8 +136,8 @@ def test_a_run_outlives_a_crash_of_the_server_and_one_that_does_not_is_resumed(
     write("slow.yaml", LOOP)
     write("own.py", SLOW)
     options = ("--extensions", "own.py", "--db", empty_postgres_url)
-    running = subprocess.Popen(
-        [sys.executable, "-m", "minions", "run", "slow.yaml", *options],
+    running = ForkedCommand[bytes](
+        [*PROGRAM, "run", "slow.yaml", *options],
         cwd=here,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, ForkedCommand
 from patience import HANG_S
 from typed_answers import RECIPE, TOKEN
 
@@ -50,9 +50,7 @@ extensions = Extensions(models={"typing/model": Repeats()})
 @contextmanager
 def process(*words: str, here: Path) -> Iterator[subprocess.Popen[str]]:
     """A process of the command line, killed at the end of the block."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", "minions", *words], cwd=here, stdout=subprocess.PIPE, text=True
-    )
+    started = ForkedCommand([*PROGRAM, *words], cwd=here, stdout=subprocess.PIPE, text=True)
     killer = threading.Timer(2 * HANG_S, started.kill)
     killer.start()
     try:

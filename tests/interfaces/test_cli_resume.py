@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from patience import HANG_S
 
@@ -78,13 +78,12 @@ steps:
 """
 
 
-MINIONS = (sys.executable, "-m", "minions")
 FLAGS = ("--db", "j.sqlite", "--extensions", "own.py")
 
 
 def run(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MINIONS, *arguments, *FLAGS],
+    return run_forked(
+        [*PROGRAM, *arguments, *FLAGS],
         cwd=here,
         capture_output=True,
         text=True,
@@ -156,8 +155,8 @@ def test_code_that_does_not_let_go_is_left_after_two_seconds_and_the_run_goes_on
         "hang.yaml",
         f"id: hang\nsteps: [{{id: a, set: {{n: 1}}}}, {{id: b, tool: {tool}, depends_on: [a]}}]\n",
     )
-    process = subprocess.Popen(
-        [*MINIONS, "run", "hang.yaml", *FLAGS],
+    process = ForkedCommand(
+        [*PROGRAM, "run", "hang.yaml", *FLAGS],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -173,8 +172,8 @@ def test_code_that_does_not_let_go_is_left_after_two_seconds_and_the_run_goes_on
     assert "Traceback" not in err
     write("calm", "")
     words = last.removeprefix("resume: minions ").split()
-    done = subprocess.run(
-        [*MINIONS, *words],
+    done = run_forked(
+        [*PROGRAM, *words],
         cwd=here,
         capture_output=True,
         text=True,
@@ -189,8 +188,8 @@ def test_two_processes_cannot_go_on_with_one_run(here: Path, write: Write, cli: 
     """One wins, the other says who has it."""
     write("own.py", OWN)
     write("hang.yaml", "id: hang\nsteps: [{id: b, tool: clings}]\n")
-    first = subprocess.Popen(
-        [*MINIONS, "run", "hang.yaml", *FLAGS], cwd=here, stderr=subprocess.PIPE, text=True
+    first = ForkedCommand(
+        [*PROGRAM, "run", "hang.yaml", *FLAGS], cwd=here, stderr=subprocess.PIPE, text=True
     )
     try:
         assert first.stderr is not None
@@ -223,8 +222,8 @@ def test_the_run_goes_on_with_the_model_it_was_told(here: Path, write: Write, cl
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     (here / "elsewhere").mkdir()
     flags = ("--db", "../j.sqlite", "--extensions", "../own.py")
-    done = subprocess.run(
-        [*MINIONS, "resume", only_run(cli), "--json", *flags],
+    done = run_forked(
+        [*PROGRAM, "resume", only_run(cli), "--json", *flags],
         cwd=here / "elsewhere",
         capture_output=True,
         text=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, ForkedCommand
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_side_tables import SqliteState
@@ -174,9 +174,9 @@ def test_workers_of_a_postgres_database_start_each_run_once(
 ) -> None:
     added(cli, "--db", postgres_url)
     begun_before(PostgresState(postgres_url), timedelta(days=5, hours=12))
-    command = [sys.executable, "-m", "minions", "worker", "--once", "--db", postgres_url]
+    command = [*PROGRAM, "worker", "--once", "--db", postgres_url]
     workers = [
-        subprocess.Popen(command, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        ForkedCommand[bytes](command, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
     said = [worker.communicate(timeout=HANG_S)[1].decode() for worker in workers]

@@ -6,7 +6,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, run_forked
 
 VALUE = 'sk-"\\live/123'
 MARKER = "${secret:env:API_TOKEN}"
@@ -49,8 +49,8 @@ FLAGS = ("--extensions", "own.py", "--db", "j.sqlite")
 
 
 def run(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "minions", *arguments, *FLAGS],
+    return run_forked(
+        [*PROGRAM, *arguments, *FLAGS],
         cwd=here,
         capture_output=True,
         text=True,

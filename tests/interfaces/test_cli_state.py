@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import minions as m
 from command_line import Cli, Write
+from forked_commands import PROGRAM, run_forked
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.data.json_values import JsonValue
 from minions.testing.virtual_time import FakeClock
@@ -40,8 +39,8 @@ def loadState(key: str) -> str:
 
 
 def run(here: Path, *arguments: str) -> Mapping[str, JsonValue]:
-    done = subprocess.run(
-        [sys.executable, "-m", "minions", "run", *arguments, "--json"],
+    done = run_forked(
+        [*PROGRAM, "run", *arguments, "--json"],
         cwd=here,
         capture_output=True,
         text=True,

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TypeAlias
 import pytest
 
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import NotFoundError
@@ -26,7 +26,6 @@ from minions.engine.views.lookup import find_run
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.console.render import painter, plain
 
-MINIONS = (sys.executable, "-m", "minions")
 DB = ("--db", "j.sqlite")
 TALK = """
 id: talk
@@ -240,8 +239,8 @@ def test_a_call_in_doubt_asks_for_a_decision_by_its_exit_code(
 ) -> None:
     tools = "permissions: {allow_write: true}\ntools: [die]\n"
     write("talk.yaml", TALK.replace("goal:", "tools: [die]\n    goal:") + tools)
-    killed = subprocess.run(
-        [*MINIONS, "run", "talk.yaml", "-p", "message=call", "--session", "s", *OWNED],
+    killed = run_forked(
+        [*PROGRAM, "run", "talk.yaml", "-p", "message=call", "--session", "s", *OWNED],
         capture_output=True,
         check=False,
         cwd=here,
@@ -300,8 +299,8 @@ def test_our_own_colours_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 def at_a_terminal(here: Path, *arguments: str, typed: str = "") -> str:
     """What a terminal of that command gets to see."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*MINIONS, *arguments],
+    process = ForkedCommand(
+        [*PROGRAM, *arguments],
         cwd=here,
         stdin=follower,
         stdout=follower,

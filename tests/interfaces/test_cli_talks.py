@@ -7,16 +7,15 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli, Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from patience import HANG_S
 
-MINIONS = (sys.executable, "-m", "minions")
 DB = ("--db", "j.sqlite")
 TALK = """
 id: talk
@@ -51,8 +50,8 @@ def talk(here: Path, write: Write) -> Path:
 
 
 def chat(here: Path, *lines: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MINIONS, "chat", *(flags or ("talk.yaml", "--session", "s")), *ECHOED],
+    return run_forked(
+        [*PROGRAM, "chat", *(flags or ("talk.yaml", "--session", "s")), *ECHOED],
         cwd=here,
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
@@ -138,8 +137,8 @@ def test_a_message_is_regenerated_and_told_what_it_took(talk: Path, cli: Cli) ->
 
 
 def _start(here: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*MINIONS, *arguments, *ECHOED],
+    return ForkedCommand(
+        [*PROGRAM, *arguments, *ECHOED],
         cwd=here,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -186,8 +185,8 @@ def test_a_run_is_cancelled_from_another_process(talk: Path, cli: Cli) -> None:
 
 def test_control_c_stops_the_turn_and_not_the_talk(talk: Path) -> None:
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*MINIONS, "chat", "talk.yaml", "--session", "s", *ECHOED],
+    process = ForkedCommand(
+        [*PROGRAM, "chat", "talk.yaml", "--session", "s", *ECHOED],
         cwd=talk,
         stdin=follower,
         stdout=follower,
@@ -278,8 +277,8 @@ def test_what_a_refused_call_says_is_what_the_session_holds(
 ) -> None:
     write("asking.yaml", ASKING)
     write("own.py", SENDING)
-    done = subprocess.run(
-        [*MINIONS, "chat", "asking.yaml", "--extensions", "own.py", "-m", "scripted/sending", *DB],
+    done = run_forked(
+        [*PROGRAM, "chat", "asking.yaml", "--extensions", "own.py", "-m", "scripted/sending", *DB],
         input="send\n/history\n",
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from minions.app.evaluating.learning import TestComparison
 from minions.interfaces.cli.commands.tune_command import refusal_of
 from patience import HANG_S
@@ -210,22 +210,18 @@ def test_a_search_that_was_killed_continues_and_repeats_nothing(here: Path, writ
     """A-142."""
     write("triage.yaml", RECIPE.replace("scripted/large", "scripted/slow"))
     words = [
-        *(sys.executable, "-m", "minions", "tune", "triage.yaml", "cases.jsonl", "-j", "4"),
+        *(*PROGRAM, "tune", "triage.yaml", "cases.jsonl", "-j", "4"),
         *("-m", "scripted/quick", "--over", "model,examples", "--json", "--trust"),
         *("--extensions", "own.py", "--db", "j.sqlite"),
     ]
-    process = subprocess.Popen(
-        words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = ForkedCommand(words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + HANG_S
     while len(calls(here)) < 20 and time.monotonic() < end:
         assert process.poll() is None
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(HANG_S) == -signal.SIGKILL
-    done = subprocess.run(
-        words, cwd=here, capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    done = run_forked(words, cwd=here, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["chosen"]["label"] == "label: scripted/quick"
     asked = Counter(map(tuple, calls(here)))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Outcome, Write
+from forked_commands import PROGRAM, ForkedCommand
 
 PARCEL = """
 id: parcel
@@ -288,8 +289,8 @@ def test_a_worker_tells_its_health(cli: Cli, here: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "minions", "worker", "--health", str(port), "--db", "j.sqlite"],
+    process = ForkedCommand(
+        [*PROGRAM, "worker", "--health", str(port), "--db", "j.sqlite"],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from asgi_client import Client, events_in
+from forked_commands import PROGRAM, run_forked
 from minions.contracts.tools import Effect
 from patience import HANG_S
 from served import Door, MakeApp, echo
@@ -103,9 +102,11 @@ async def test_a_call_in_doubt_of_a_killed_run_waits_before_anybody_resumes_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(DIES, "utf-8")
     (tmp_path / "mails.yaml").write_text(MAILS, "utf-8")
-    command = [sys.executable, "-m", "minions", "run", "mails.yaml"]
+    command = [*PROGRAM, "run", "mails.yaml"]
     flags = ["--db", "j.sqlite", "--extensions", "own.py"]
-    killed = subprocess.run([*command, *flags], check=False, capture_output=True, timeout=HANG_S)  # noqa: ASYNC221  # nothing else happens meanwhile
+    killed = run_forked(
+        [*command, *flags], check=False, capture_output=True, timeout=HANG_S
+    )  # nothing else happens meanwhile
     assert killed.returncode == -signal.SIGKILL
     client = Client(make_app(journal=tmp_path / "j.sqlite", tools=[echo("send", Effect.ONCE)]))
     (waiting,) = (await client.get("/approvals")).json["approvals"]

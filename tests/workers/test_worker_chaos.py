@@ -17,6 +17,7 @@ from typing import Final
 
 import pytest
 
+from forked_commands import PROGRAM, run_forked
 from patience import HANG_S
 from postgres import PostgresServer
 from workers.fleet import (
@@ -38,10 +39,10 @@ pytestmark = pytest.mark.skipif(
     reason="dbos is not installed: pip install 'minions-engine[dbos]'",
 )
 
-_RUNS: Final = int(os.environ.get("MINIONS_WORKER_RUNS", "30"))
+_RUNS: Final = int(os.environ.get("MINIONS_WORKER_RUNS", "14"))
 _CHAOS: Final = Chaos(
     workers=int(os.environ.get("MINIONS_WORKERS", "3")),
-    kills=int(os.environ.get("MINIONS_WORKER_KILLS", "5")),
+    kills=int(os.environ.get("MINIONS_WORKER_KILLS", "4")),
     restarts=int(os.environ.get("MINIONS_WORKER_RESTARTS", "1")),
 )
 _ITEMS: Final = 14
@@ -60,8 +61,8 @@ def folder(tmp_path: Path) -> Path:
 
 def minions(folder: Path, *arguments: str) -> str:
     """A command in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "minions", *arguments],
+    done = run_forked(
+        [*PROGRAM, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
