@@ -63,6 +63,8 @@ def is_large(value: object, most: int = 2_000) -> bool:
     return False
 
 
+_Decoded: TypeAlias = Any  # Any: as the decoder itself
+_Encode: TypeAlias = Callable[[Any], str]  # Any: what it encodes
 _Parts: TypeAlias = Callable[[Any], Collection[object]]  # Any: each takes its own class
 _PARTS: Final[dict[type, _Parts | None]] = {}
 """How the parts of a value that is no plain JSON are read, by its class; None: it has none."""
@@ -94,7 +96,7 @@ def _itself(value: Collection[object]) -> Collection[object]:
     return value
 
 
-def encoded_parts(value: object, encode: Callable[[Any], str]) -> Iterator[str]:
+def encoded_parts(value: object, encode: _Encode) -> Iterator[str]:
     """The JSON text of a value, in parts.
 
     Args:
@@ -116,7 +118,7 @@ def encoded_parts(value: object, encode: Callable[[Any], str]) -> Iterator[str]:
         yield encode(value)
 
 
-def _list_parts(items: Sequence[object], encode: Callable[[Any], str]) -> Iterator[str]:
+def _list_parts(items: Sequence[object], encode: _Encode) -> Iterator[str]:
     """As above, of a list: small neighbours are encoded together."""
     mark, begin, left = "[", 0, _PART
     for at, each in enumerate(items):
@@ -138,7 +140,7 @@ def _list_parts(items: Sequence[object], encode: Callable[[Any], str]) -> Iterat
     yield "]"
 
 
-def decode_in_parts(text: str, decoder: json.JSONDecoder) -> Any:  # Any: as the decoder itself
+def decode_in_parts(text: str, decoder: json.JSONDecoder) -> _Decoded:
     """As `decoder.decode(text)`, in parts between which others can work.
 
     Raises:
@@ -152,9 +154,7 @@ def decode_in_parts(text: str, decoder: json.JSONDecoder) -> Any:  # Any: as the
     return value
 
 
-def raw_decode_in_parts(
-    text: str, begin: int, decoder: json.JSONDecoder
-) -> tuple[Any, int]:  # Any: as above
+def raw_decode_in_parts(text: str, begin: int, decoder: json.JSONDecoder) -> tuple[_Decoded, int]:
     """As `decoder.raw_decode(text, begin)`, in parts where much of the text is left.
 
     Raises:
@@ -182,7 +182,7 @@ class _Decoding:
         """Characters that may be looked at in vain; then the standard library's Python code does
         the rest, which looks at each once, and takes ten times as long."""
 
-    def value(self, at: int) -> tuple[Any, int]:  # Any: as the decoder itself
+    def value(self, at: int) -> tuple[_Decoded, int]:
         """The value that begins there, and where it ends."""
         text = self._text
         if text[at : at + 1] not in ("[", "{"):
@@ -196,12 +196,12 @@ class _Decoding:
                 return self._members(at)
             return value, at + end
         try:
-            found: tuple[Any, int] = self._scan(text, at)
+            found: tuple[_Decoded, int] = self._scan(text, at)
         except StopIteration as error:
             raise JSONDecodeError("Expecting value", text, error.value) from None
         return found
 
-    def _members(self, at: int) -> tuple[Any, int]:
+    def _members(self, at: int) -> tuple[_Decoded, int]:
         """A list or object that does not end within its window."""
         text, is_object = self._text, self._text[at] == "{"
         close = "}" if is_object else "]"

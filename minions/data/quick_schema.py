@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -133,8 +133,8 @@ class _Compiler:
             return lambda value: any(check.holds(value) for check in checks)
         if word == "$ref" and isinstance(item, str):
             return self.check(self._definition(item), depth + 1).holds
-        if word in _BOUNDS and type(item) in (int, float):
-            return _of_bound(word, cast("float", item))
+        if word in _BOUNDS and isinstance(item, int | float) and not isinstance(item, bool):
+            return _of_bound(word, item)
         raise _UnknownWordError
 
     def _definition(self, reference: str) -> JsonValue:

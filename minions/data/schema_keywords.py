@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attrs import define, field
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Any: the library's validators, and the values of its keywords, have no types.
 _Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+_Schema: TypeAlias = Mapping[str, Any]
 
 _MOST: Final = 200_000
 """Evaluations of keywords in one check: some tenths of a second."""
@@ -33,6 +34,17 @@ _CHARACTERS_PER_EVALUATION: Final = 1_000
 """Characters of an error's message (which shows the value) that take as long as one evaluation."""
 _TURNING: Final = frozenset({"contains", "if", "not", "oneOf"})
 """Keywords that may take a value because something in them does not fit."""
+
+
+class _Validator(Protocol):
+    def descend(
+        self,
+        instance: object,
+        schema: object,
+        path: str | None = None,
+        schema_path: str | None = None,
+    ) -> Iterator[ValidationError]:
+        """The errors of a value that a part of the schema is about."""
 
 
 class NoVerdictError(Exception):
@@ -176,7 +188,7 @@ class _Patterns:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
     def pattern_properties(
-        self, validator: Any, wanted: Mapping[str, object], instance: object, _schema: object
+        self, validator: _Validator, wanted: Mapping[str, object], instance: object, _schema: object
     ) -> Iterator[ValidationError]:
         if not isinstance(instance, dict):
             return
@@ -189,7 +201,7 @@ class _Patterns:
         """`additionalProperties`: the library's own unless the schema has patterns beside it."""
 
         def check(
-            validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
+            validator: _Validator, wanted: object, instance: object, schema: _Schema
         ) -> Iterator[ValidationError]:
             if "patternProperties" in schema and isinstance(instance, dict):
                 yield from self._additional(validator, wanted, instance, schema)
@@ -200,10 +212,10 @@ class _Patterns:
 
     def _additional(
         self,
-        validator: Any,
+        validator: _Validator,
         wanted: object,
         instance: Mapping[str, object],
-        schema: Mapping[str, Any],
+        schema: _Schema,
     ) -> Iterator[ValidationError]:
         from jsonschema import ValidationError
 
@@ -233,7 +245,7 @@ class _Patterns:
         return set(names) - left.keys()
 
     def unevaluated_properties(
-        self, validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
+        self, validator: _Validator, wanted: object, instance: object, schema: _Schema
     ) -> Iterator[ValidationError]:
         """As the library has it, which matches names without a time."""
         from jsonschema import ValidationError
@@ -248,7 +260,7 @@ class _Patterns:
             yield ValidationError(f"properties that nothing else describes {what}: {listed}")
 
     def _evaluated(
-        self, validator: Any, instance: Mapping[str, object], schema: Any
+        self, validator: _Validator, instance: Mapping[str, object], schema: object
     ) -> frozenset[str]:
         """The names of which the schema, and what it applies to the same value, says something."""
         if not isinstance(schema, Mapping):
@@ -269,7 +281,7 @@ class _Patterns:
         return frozenset(found)
 
     def _applied(
-        self, validator: Any, instance: Mapping[str, object], schema: Mapping[str, Any]
+        self, validator: _Validator, instance: Mapping[str, object], schema: _Schema
     ) -> Iterator[object]:
         """The schemas that this one applies to the value, and that it fits."""
         for keyword in ("$ref", "$dynamicRef"):
@@ -288,7 +300,7 @@ class _Patterns:
                 yield schema[then]
 
 
-def _fits(validator: Any, value: object, schema: object) -> bool:
+def _fits(validator: _Validator, value: object, schema: object) -> bool:
     return next(iter(validator.descend(value, schema)), None) is None
 
 

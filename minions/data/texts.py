@@ -7,7 +7,7 @@ like a picture, and two names with a zero-width space between them look like one
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from minions.data.errors import UsageError
 
@@ -67,7 +67,7 @@ _MOST_DOTS: Final = 200
 """Dots of one line: a key `a.a.a…` of 50,000 parts takes half a minute."""
 
 
-def parse_toml(text: str) -> dict[str, Any]:  # Any: what a TOML file may hold
+def parse_toml(text: str) -> dict[str, object]:
     """The values of a TOML text.
 
     Raises:

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from minions.data.errors import NotFoundError, RecipeError, UsageError, near_names
 from minions.data.json_values import JsonValue
@@ -383,8 +383,7 @@ def _whole_span(text: str, node: Node) -> Span:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth == 0:
-            end = cast("yaml.Mark", event.end_mark)
+        if depth == 0 and (end := event.end_mark) is not None:
             return (*start, end.line, end.column)
     return node.span
 
@@ -394,5 +393,5 @@ def _begins(event: yaml.Event, start: tuple[int, int]) -> bool:
 
     if not isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent):
         return False
-    mark = cast("yaml.Mark", event.start_mark)
-    return (mark.line, mark.column) == start
+    mark = event.start_mark
+    return mark is not None and (mark.line, mark.column) == start

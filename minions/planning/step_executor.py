@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Final, cast
+from typing import Final
 
 import yaml
 from attrs import frozen
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_objects
 from minions.planning.plan_json import Sharing
 
 STEP_EXECUTOR: Final = "StepExecutor"
@@ -56,10 +56,11 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
     `workspace`, `context` and, where they are chosen, `command` and `plan`.
     """
     text = files("minions.planning").joinpath("step_executor.yaml").read_text("utf-8")
-    document = cast("dict[str, JsonValue]", yaml.safe_load(text))
-    [step] = cast("list[dict[str, JsonValue]]", document["steps"])
-    inputs = cast("dict[str, dict[str, JsonValue]]", document["inputs"])
-    step |= {
+    document = dict(as_object(yaml.safe_load(text)))
+    [template] = as_objects(document["steps"])
+    inputs = {**as_object_of_objects(document["inputs"])}
+    step: dict[str, JsonValue] = {
+        **template,
         "form": choices.form,
         "share": choices.share.value,
         "approval": "required" if choices.needs_approval else "none",
@@ -70,7 +71,7 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "execute": choices.is_run,
         "opens_named": choices.opens_named,
     }
-    inputs["context"]["default"] = choices.context
+    inputs["context"] = {**inputs["context"], "default": choices.context}
     if choices.tools:
         step["tools"], document["tools"] = list(choices.tools), list(choices.tools)
     if choices.allow_config:
@@ -91,4 +92,4 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
             "default": choices.given,
             "description": "The plan to carry out.",
         }
-    return document
+    return {**document, "steps": [step], "inputs": inputs}

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import get_ident
-from typing import Final, cast
+from typing import Final
 
 from msgspec import Struct, field
 
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import UsageError, did_you_mean, near_names
-from minions.data.json_values import JsonValue, as_text, dumps, parse_json
+from minions.data.json_values import JsonValue, as_object, as_text, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.model import AgentRecipe, InputSpec
 
@@ -146,7 +146,7 @@ def _validator_of(schema: str, _caller: int) -> SchemaValidator:
     """The compiled schema, kept for the next inputs. A check has a state, so each thread has its
     own.
     """
-    return SchemaValidator(cast("JsonSchema", parse_json(schema)))
+    return SchemaValidator(as_object(parse_json(schema)))
 
 
 def _missing(name: str, spec: InputSpec, *, is_typed: bool) -> str:

@@ -9,7 +9,7 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
@@ -244,7 +244,7 @@ def project_of(folder: Path) -> str:
 
 
 def _has_section(pyproject: Path) -> bool:
-    tools: object = toml_tables(pyproject, read_bytes(pyproject)).get("tool")
+    tools = toml_values(pyproject, read_bytes(pyproject)).get("tool")
     return isinstance(tools, dict) and isinstance(tools.get("minions"), dict)
 
 
@@ -269,14 +269,14 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-def toml_tables(path: Path, content: bytes) -> dict[str, dict[str, object]]:
-    """The tables of a TOML file with that content.
+def toml_values(path: Path, content: bytes) -> dict[str, object]:
+    """The values of a TOML file with that content.
 
     Raises:
         UsageError: `bad-configuration`: it is no TOML.
     """
     try:
-        return cast("dict[str, dict[str, object]]", parse_toml(content.decode("utf-8")))
+        return parse_toml(content.decode("utf-8"))
     except ValueError as error:
         raise UsageError(
             f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)

@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 from attrs import frozen
 
@@ -191,15 +191,15 @@ def completion(
 
 def chunks(document: Mapping[str, JsonValue]) -> list[JsonValue]:
     """The same answer as documents of a stream: text word by word, arguments in two halves."""
-    choices = cast("list[dict[str, Any]]", document["choices"])  # Any: as `completion` made it
-    message = choices[0]["message"]
+    (choice,) = as_objects(document["choices"])
+    message = as_object(choice["message"])
     deltas: list[JsonValue] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": piece} for piece in _words(message.get("content") or "")]
-    deltas += [{"refusal": piece} for piece in _words(message.get("refusal") or "")]
-    for index, item in enumerate(message.get("tool_calls", ())):
+    deltas += [{"content": piece} for piece in _words(as_text(message.get("content") or ""))]
+    deltas += [{"refusal": piece} for piece in _words(as_text(message.get("refusal") or ""))]
+    for index, item in enumerate(as_objects(message.get("tool_calls", ()))):
         deltas += [{"tool_calls": [fragment]} for fragment in _fragments(index, item)]
     pieces: list[JsonValue] = [chunk(delta, model=document["model"]) for delta in deltas]
-    pieces.append(chunk({}, finish_reason=choices[0]["finish_reason"], model=document["model"]))
+    pieces.append(chunk({}, finish_reason=choice["finish_reason"], model=document["model"]))
     if "usage" in document:
         pieces.append({"model": document["model"], "choices": [], "usage": document["usage"]})
     return pieces

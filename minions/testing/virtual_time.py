@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from time import monotonic as real_time
-from typing import Any, Final, TypeVar
+from typing import Final, Never, TypeVar
 
 from minions.adapters.daemon_thread import IMPORTING
 from minions.contracts.runtime import Clock, Ids
@@ -83,7 +83,7 @@ class VirtualTime(Clock):
         """Wait within an event loop of this time."""
         await asyncio.sleep(seconds)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as `asyncio.run` has it
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run the work in a new event loop with this time.
 
         Raises:

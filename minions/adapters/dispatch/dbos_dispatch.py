@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import asdict
 
@@ -37,7 +37,7 @@ from minions.contracts.dispatch import (
 )
 from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError, words_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_objects
 
 if TYPE_CHECKING:
     from dbos import DBOSClient, EnqueueOptions, WorkflowStatus
@@ -501,10 +501,8 @@ def job_of(status: WorkflowStatus) -> Job | None:
     """The job of a row; None: it is none."""
     stored: object = status.input
     try:
-        (fields,) = cast("Mapping[str, Sequence[Mapping[str, Any]]]", stored)[
-            "args"
-        ]  # Any: checked by attrs
-        return Job(**fields)
+        (fields,) = as_objects(as_object(stored)["args"])
+        return Job(**fields)  # type: ignore[arg-type]  # its fields check what they are given
     except (TypeError, ValueError, LookupError):
         return None
 

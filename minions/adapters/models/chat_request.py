@@ -9,7 +9,7 @@ import json
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from attrs import define, field
 from msgspec import MsgspecError, Raw, Struct
@@ -144,7 +144,8 @@ def request_body(
     """The body of one request as data."""
     writer = RequestWriter(provider=provider, model=model, takes_strict=takes_strict)
     written = writer.write(prompt, stream=stream)
-    return cast("dict[str, JsonValue]", json.loads(written))
+    body: dict[str, JsonValue] = json.loads(written)
+    return body
 
 
 def encode_body(body: JsonValue) -> bytes:
@@ -375,7 +376,7 @@ def _sendable(call: ToolCallRequest) -> ToolCallRequest:
     else:
         return call
     try:
-        is_object = isinstance(cast("object", json.loads(call.arguments)), dict)
+        is_object = isinstance(json.loads(call.arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
     return call if is_object else ToolCallRequest(id=call.id, name=call.name, arguments="{}")

@@ -298,4 +298,5 @@ def _loaded() -> AskLiteLLM:
         os.environ.setdefault(name, value)
     package = importlib.import_module(_PACKAGE)
     vars(package)["suppress_debug_info"] = True
-    return cast("AskLiteLLM", package.acompletion)
+    ask: AskLiteLLM = package.acompletion
+    return ask

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve
 from returns.pipeline import is_successful
@@ -116,7 +116,7 @@ class SentSecrets:
         if "\\" not in text:
             return text
         try:
-            value = cast("JsonValue", json.loads(text))
+            value: JsonValue = json.loads(text)
             masked = self._value(value)
         except (ValueError, RecursionError):
             return text

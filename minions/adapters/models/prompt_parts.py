@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import define, evolve, frozen
 
@@ -81,10 +81,10 @@ def sendable_arguments(call: ToolCallRequest) -> str:
 
 def _object_of(arguments: str) -> dict[str, JsonValue] | None:
     try:
-        value = cast("object", json.loads(arguments))
+        value: JsonValue = json.loads(arguments)
     except (ValueError, RecursionError):
         return None
-    return cast("dict[str, JsonValue]", value) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def merged(turns: Iterable[tuple[str, list[JsonValue]]]) -> list[tuple[str, list[JsonValue]]]:

@@ -11,16 +11,17 @@ answers:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError, did_you_mean
-from minions.data.json_values import JsonValue, as_object, as_objects, as_text, dumps
+from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_text, dumps
 
 _MOST_BYTES: Final = 1_048_576
 
@@ -33,9 +34,9 @@ def read_script(path: Path) -> tuple[ScriptItem, ...]:
     """
     document = _read(path)
     answers = document.get("answers") if isinstance(document, dict) else None
-    if not isinstance(answers, list) or not answers:
+    if not isinstance(document, dict) or not isinstance(answers, list) or not answers:
         raise _bad(path, "it needs a list under `answers:`, with at least one answer")
-    if others := [str(key) for key in cast("dict[object, object]", document) if key != "answers"]:
+    if others := [str(key) for key in document if key != "answers"]:
         raise _bad(path, f"it holds {', '.join(others)}; only `answers` is known")
     try:
         return script_items(answers)
@@ -121,7 +122,7 @@ def _faults(raw: object) -> Iterator[str]:
         kinds = ", ".join(_CONTENT)
         yield f"{raw!r:.60} is neither text (put it in quotes) nor a mapping with one of {kinds}"
         return
-    item = cast("dict[object, object]", raw)
+    item: dict[object, object] = raw
     yield from _key_faults(item)
     if "text" in item and not isinstance(item["text"], str):
         yield "`text` must be text; put it in quotes"
@@ -150,7 +151,7 @@ def _key_faults(item: Mapping[object, object]) -> Iterator[str]:
 
 def _json_faults(place: str, value: object) -> Iterator[str]:
     try:
-        dumps(cast("JsonValue", value))  # raises if it is not JSON
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         yield f"`{place}` is not JSON ({error}); put dates in quotes"
 
@@ -216,14 +217,15 @@ def _item(raw: object) -> ScriptItem:
     if isinstance(raw, str):
         return ScriptItem(answer=raw)
     item = as_object(raw)
-    return ScriptItem(answer=_answer(item), match=cast("str | None", item.get("match")))
+    return ScriptItem(answer=_answer(item), match=_text_in(item, "match"))
 
 
 def _answer(item: Mapping[str, JsonValue]) -> Answer:
-    usage = TokenUsage(**cast("dict[str, int]", item.get("usage", {})))
+    counts = as_object(item.get("usage", {}))
+    usage = TokenUsage(**{name: as_count(count) for name, count in counts.items()})
     if "fail" in item:
         return _failure(item, usage)
-    text = dumps(item["json"]) if "json" in item else cast("str | None", item.get("text"))
+    text = dumps(item["json"]) if "json" in item else _text_in(item, "text")
     raw_calls = as_objects(item.get("tool_calls", []))
     message = assistant(text, tool_calls=[_call(call) for call in raw_calls])
     if usage == TokenUsage():
@@ -232,16 +234,21 @@ def _answer(item: Mapping[str, JsonValue]) -> Answer:
 
 
 def _call(call: Mapping[str, JsonValue]) -> ToolCallRequest:
-    arguments = cast("Mapping[str, JsonValue] | str | None", call.get("arguments"))
-    return tool_request(as_text(call["name"]), arguments, id=cast("str | None", call.get("id")))
+    given = call.get("arguments")
+    arguments = given if given is None or isinstance(given, str) else as_object(given)
+    return tool_request(as_text(call["name"]), arguments, id=_text_in(call, "id"))
+
+
+def _text_in(item: Mapping[str, JsonValue], key: str) -> str | None:
+    return as_text(item[key]) if key in item else None
 
 
 def _failure(item: Mapping[str, JsonValue], usage: TokenUsage) -> ModelFailure:
-    code, wait_s = as_text(item["fail"]), cast("float | None", item.get("retry_after_s"))
+    code, wait_s = as_text(item["fail"]), item.get("retry_after_s")
     return ModelFailure(
         code=code,
         message=as_text(item.get("message", f"The script says: {code}.")),
         is_retryable=bool(item.get("retryable", False)),
-        retry_after_s=None if wait_s is None else float(wait_s),
+        retry_after_s=float(wait_s) if isinstance(wait_s, int | float) else None,
         usage=usage,
     )

@@ -145,7 +145,8 @@ def _decoded(answer: bytes, said: bytes) -> Report:
             f"{said.decode('utf-8', 'replace')[-2000:] or 'it was killed'}",
             code="sandbox-failed",
         )
-    return cast("Report", json.loads(answer))  # our own program wrote it
+    report: Report = json.loads(answer)  # our own program wrote it
+    return report
 
 
 def result_of(

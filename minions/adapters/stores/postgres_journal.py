@@ -9,10 +9,9 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import frozen
-from msgspec.structs import replace
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.body_cipher import (
@@ -72,6 +71,7 @@ from minions.contracts.journal.journal import (
     JournalEntry,
     Lease,
     bad_entries,
+    changed_entries,
     digests_in,
     refuse_damaged,
     session_exists,
@@ -780,9 +780,10 @@ async def rewrite_session(
         if change is None and (cipher is None or all(map(cipher.is_current, starts))):
             return 0
         entries = await read_entries(db, entries_query(session_id, None, 0), cipher)
-        refuse_damaged(entries)
-        if change is not None:
-            entries = [replace(each, fact=change(cast("Fact", each.fact))) for each in entries]
+        if change is None:
+            refuse_damaged(entries)
+        else:
+            entries = changed_entries(entries, change)
         bodies = stored_bodies(entries, cipher)
         await db.execute("DELETE FROM minions.entries WHERE session_id = %s", [session_id])
         value = await _insert_as_they_were(db, entries, bodies)

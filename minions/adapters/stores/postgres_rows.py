@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
@@ -50,6 +50,8 @@ from minions.contracts.journal.run_rows import (
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
+
+_Row: TypeAlias = Sequence[Any]  # Any: as the driver gives it
 
 
 _SOME: Final = 200
@@ -105,13 +107,11 @@ async def rows_before(db: Connection, leases: Sequence[Lease]) -> dict[int, Know
         return {row[0] - 1: KnownRows(_head(row), None, None, None) for row in rows}
 
 
-def _head(row: Sequence[Any]) -> ChainHead:  # Any: likewise
+def _head(row: _Row) -> ChainHead:
     return ChainHead(row[1], row[2], row[3] or GENESIS)
 
 
-def _known_rows(
-    head: ChainHead, columns: Sequence[Any]
-) -> KnownRows:  # Any: as the driver gives it
+def _known_rows(head: ChainHead, columns: _Row) -> KnownRows:
     run, session = columns[:_OF_RUN], columns[_OF_RUN:]
     return KnownRows(
         head,
@@ -338,7 +338,7 @@ async def _number(db: Connection, question: Question) -> int:
     return int(str(count))
 
 
-def _run(row: Sequence[Any]) -> RunRow:  # Any: as the driver gives it
+def _run(row: _Row) -> RunRow:
     try:
         run_id, session_id, position, recipe, status, started_at, *others = row
         return run_of(run_id, session_id, position, recipe, status, _utc(started_at), *others)
@@ -346,7 +346,7 @@ def _run(row: Sequence[Any]) -> RunRow:  # Any: as the driver gives it
         raise DamagedRowsError from error
 
 
-def _session(row: Sequence[Any]) -> SessionRow:  # Any: likewise
+def _session(row: _Row) -> SessionRow:
     try:
         session_id, name, parent, updated_at, *others = row
         return session_of(session_id, name, parent, _utc(updated_at), *others)

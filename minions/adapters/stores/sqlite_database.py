@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from minions.data.errors import JournalError
 
+_Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
+
 FileIdentity: TypeAlias = tuple[int, int]
 """Device and inode: the same file, whatever its name."""
 
@@ -318,7 +320,7 @@ def _os_error(path: Path, error: OSError) -> JournalError:
 
 def readable_rows(
     db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
-) -> list[tuple[Any, ...]]:  # Any: SQLite keeps values of any kind in any column
+) -> list[_Row]:
     """All rows; a text that is no UTF-8 is bytes, so that it harms no other row."""
     try:
         return db.execute(sql, parameters).fetchall()
@@ -334,9 +336,9 @@ def readable_rows(
 
 def some_rows(
     db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...], most: int, most_bytes: int
-) -> list[tuple[Any, ...]] | None:  # Any: as above
+) -> list[_Row] | None:
     """All rows; None: there are more than so many rows or bytes, or one has a damaged text."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[_Row] = []
     size = 0
     try:
         for row in db.execute(sql, parameters):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -77,6 +77,7 @@ from minions.contracts.journal.journal import (
     JournalEntry,
     Lease,
     bad_entries,
+    changed_entries,
     refuse_damaged,
     session_exists,
 )
@@ -377,7 +378,7 @@ class SqliteJournal(RowLookups):
         def changed(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
             if change is None:
                 return entries
-            return [replace(each, fact=change(cast("Fact", each.fact))) for each in entries]
+            return changed_entries(entries, change)
 
         def rewrite(db: sqlite3.Connection) -> int:
             return rewrite_session(

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
@@ -47,6 +47,8 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
 )
+
+_Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
 
 _SOME: Final = 100
 """Sessions whose rows are made anew at once: some 5 ms."""
@@ -360,7 +362,7 @@ def _values(values: Sequence[object]) -> tuple[str | int, ...]:
     return tuple(values)  # type: ignore[arg-type]  # the dialect makes texts and numbers only
 
 
-def _run(row: tuple[Any, ...]) -> RunRow:  # Any: SQLite keeps values of any kind in any column
+def _run(row: _Row) -> RunRow:
     try:
         run_id, session_id, position, recipe, status, started_at, *others = row
         return run_of(run_id, session_id, position, recipe, status, time_of(started_at), *others)
@@ -368,7 +370,7 @@ def _run(row: tuple[Any, ...]) -> RunRow:  # Any: SQLite keeps values of any kin
         raise DamagedRowsError from error
 
 
-def _session(row: tuple[Any, ...]) -> SessionRow:  # Any: likewise
+def _session(row: _Row) -> SessionRow:
     try:
         session_id, name, parent, updated_at, *others = row
         return session_of(session_id, name, parent, time_of(updated_at), *others)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -230,7 +230,8 @@ class _DateTimeTools(Struct, frozen=True):
         return _formatted_moment(self.now(), arguments)
 
     async def hours_ago(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        hours = cast("int | float", arguments["hours"])
+        hours = arguments["hours"]
+        assert isinstance(hours, int | float)  # noqa: S101  # the declaration says so
         try:
             # In UTC: an hour ago is 60 minutes ago, also where the clocks were changed.
             then = self.now().astimezone(UTC) - timedelta(hours=hours)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from time import monotonic
 from types import TracebackType
-from typing import Annotated, BinaryIO, Final, Self, cast
+from typing import Annotated, BinaryIO, Final, Self
 
 import attrs
 from attrs import define, field, frozen
@@ -437,7 +437,8 @@ class LineMatcher:
                 "fewer `.*`, search fewer files, or search for plain text.",
                 code="slow-pattern",
             )
-        return cast("list[int]", json.loads(answer))
+        indices: list[int] = json.loads(answer)  # our own program wrote it
+        return indices
 
     def _send(self, value: str | Sequence[str]) -> None:
         pipe = self._process.stdin

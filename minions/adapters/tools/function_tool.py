@@ -400,8 +400,8 @@ def _as_json(value: object) -> JsonValue:
     """The value as JSON. Plain values stay as they are: the codec's
     library takes 50 ms to import.
     """
-    if value is None or type(value) in (bool, int, str):
-        return cast("JsonValue", value)
+    if value is None or (isinstance(value, bool | int | str) and type(value) in (bool, int, str)):
+        return value
     return encode(value)
 
 

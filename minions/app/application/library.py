@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar, Unpack, overload
+from typing import Never, TypeVar, Unpack, overload
 
 from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import shared_application, wait_for
@@ -41,7 +41,7 @@ def load(recipe: RecipeLike, *, extensions: Extensions | None = None) -> AgentRe
 
 
 @overload
-def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields is asyncio's
+def run(work: Coroutine[object, Never, T]) -> T: ...
 
 
 @overload
@@ -65,16 +65,16 @@ def run(
 
 
 def run(
-    work: RecipeLike | Coroutine[Any, Any, Any],  # Any: see the overloads
+    work: RecipeLike | Coroutine[object, Never, object],
     inputs: GivenInputs | None = None,
     *,
-    output_class: type[Any] | None = None,  # Any: see the overloads
+    output_class: type[object] | None = None,
     model: ChatModel | str | None = None,
     user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
-) -> Any:  # Any: see the overloads
+) -> object:
     """Run a recipe, or any coroutine of this library, and wait for it.
 
     The main thread keeps an event loop, connections and compiled recipes from call to call. Inside

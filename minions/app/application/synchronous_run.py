@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, Never, TypeVar
 
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.application.application import Minions
@@ -35,7 +35,7 @@ def has_running_loop() -> bool:
     return True
 
 
-def wait_for(work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields is asyncio's
+def wait_for(work: Coroutine[object, Never, T]) -> T:
     """Run a coroutine and return its result; inside a running event loop on a thread of its own.
 
     Raises:
@@ -71,7 +71,7 @@ class _KeptLoop:
             self._application = Minions(approve="deny", state=self._state)
         return self._application
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as above
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run a coroutine as `asyncio.run` does, on the kept loop; an interrupted loop is dropped.
 
         This is no `asyncio.Runner`: the way it installs its handler of Ctrl-C formats the whole
@@ -133,7 +133,7 @@ _LOOPS: Final = _KeptLoops()
 class _Interrupt:
     """During a run the first Ctrl-C cancels it; the next one raises at once."""
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:  # Any: whatever it returns
+    def __init__(self, task: asyncio.Task[object]) -> None:
         self._task = task
         self._before: object = None
         self.was_asked_for = False
@@ -172,7 +172,7 @@ async def _end(application: Minions | None) -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-async def _alone(work: Coroutine[Any, Any, T]) -> T:  # Any: as above
+async def _alone(work: Coroutine[object, Never, T]) -> T:
     """Run the work; tasks that it leaves behind are cancelled, as by `asyncio.run`."""
     try:
         return await work
@@ -192,7 +192,7 @@ async def _cancel_others() -> None:
 class _OwnThread(Generic[T]):
     """Runs a coroutine on a new thread and loop while the caller is blocked."""
 
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:  # Any: as above
+    def __init__(self, work: Coroutine[object, Never, T]) -> None:
         self._work = work
         self._context = contextvars.copy_context()
         self._done = threading.Event()
@@ -227,9 +227,7 @@ class _OwnThread(Generic[T]):
             raise self._error
         return self._result[0]
 
-    def _wait_until_done(
-        self, task: asyncio.Task[Any] | None, before: int
-    ) -> None:  # Any: as above
+    def _wait_until_done(self, task: asyncio.Task[object] | None, before: int) -> None:
         """Wait for the thread.
 
         Args:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -542,12 +542,12 @@ def listed_rows(cases: Iterable[object]) -> list[CaseRow]:
     rows = []
     for index, case in enumerate(cases):
         if not isinstance(case, Mapping):
-            kind = type_name(cast("JsonValue", case))
+            kind = type_name(case)
             raise UsageError(
                 f"case {index}: a mapping of inputs with `expected` was expected, not a {kind}.",
                 code="bad-items",
             )
-        rows.append(CaseRow(place=f"case {index}", values=cast("Mapping[str, InputValue]", case)))
+        rows.append(CaseRow(place=f"case {index}", values=case))
     return rows
 
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypedDict, TypeVar
+from typing import Final, TypeAlias, TypedDict, TypeVar
 
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.app.wiring.configured_models import ModelChoice
@@ -26,7 +26,7 @@ from minions.engine.views.run_waits import new_wait
 from minions.recipe.model import AgentRecipe
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])  # Any: whatever the function takes and gives
+F = TypeVar("F", bound=Callable[..., object])
 
 RecipeLike: TypeAlias = AgentRecipe | str | Path
 """A recipe, its path, its id under ./recipes, or its YAML text."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast, get_args
+from typing import Final, get_args
 
 from minions.contracts.events import RunEvent
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
 
 _Json = dict[str, JsonValue]
 
@@ -28,22 +28,25 @@ _CALL: Final[_Json] = {
 
 def events_schema() -> _Json:
     """The schema of one event of any type; values that are None are left out."""
-    definitions: _Json = {}
+    definitions: dict[str, Mapping[str, JsonValue]] = {}
     kinds: list[JsonValue] = []
     for kind in get_args(RunEvent):
         schema = schema_of(kind)
-        definitions |= cast("_Json", schema.pop("$defs", {}))
-        _forbid_null(schema)
-        properties = cast("_Json", schema["properties"])
-        schema["properties"] = {"type": {"const": kind.type}, **properties}
-        schema["required"] = ["type", *cast("list[JsonValue]", schema["required"])]
-        definitions[kind.__name__] = schema
+        definitions |= as_object_of_objects(schema.pop("$defs", {}))
+        event = _without_null(schema)
+        properties = {"type": {"const": kind.type}, **as_object(event["properties"])}
+        required = ["type", *as_texts(event["required"])]
+        definitions[kind.__name__] = {**event, "properties": properties, "required": required}
         kinds.append({"$ref": f"#/$defs/{kind.__name__}"})
     for name in ("SessionStep", "StepDelta", "StepMetrics"):
-        _forbid_null(cast("_Json", definitions[name]))
-    step = cast("_Json", definitions["SessionStep"])
-    cast("_Json", step["properties"])["tool_calls"] = {"type": "array", "items": _CALL}
-    step["required"] = ["session_id", "role"]
+        definitions[name] = _without_null(definitions[name])
+    step = definitions["SessionStep"]
+    calls: _Json = {"type": "array", "items": _CALL}
+    definitions["SessionStep"] = {
+        **step,
+        "properties": {**as_object(step["properties"]), "tool_calls": calls},
+        "required": ["session_id", "role"],
+    }
     definitions.pop("ToolCallRequest", None)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -53,15 +56,15 @@ def events_schema() -> _Json:
     }
 
 
-def _forbid_null(schema: _Json) -> None:
-    """Replace "may be null" by "may be absent" in a schema."""
-    properties = cast("Mapping[str, _Json]", schema["properties"])
-    optional = []
+def _without_null(schema: Mapping[str, JsonValue]) -> _Json:
+    """The schema, with "may be absent" in the place of "may be null"."""
+    properties = {**as_object_of_objects(schema["properties"])}
+    optional = set()
     for name, each in properties.items():
         types = each.get("type")
         if isinstance(types, list) and "null" in types:
-            left = [kind for kind in types if kind != "null"]
-            each["type"] = left[0] if len(left) == 1 else cast(JsonValue, left)
-            optional.append(name)
-    required = cast("list[JsonValue]", schema.get("required") or [])
-    schema["required"] = [name for name in required if name not in optional]
+            left: list[JsonValue] = [kind for kind in types if kind != "null"]
+            properties[name] = {**each, "type": left[0] if len(left) == 1 else left}
+            optional.add(name)
+    required = [name for name in as_texts(schema.get("required") or []) if name not in optional]
+    return {**schema, "properties": properties, "required": required}

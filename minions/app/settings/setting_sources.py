@@ -29,7 +29,7 @@ from minions.contracts.tool_servers import Grant
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError, did_you_mean, near_names
 from minions.data.json_values import as_object
-from minions.recipe.recipe_files import project_file, read_bytes, toml_tables
+from minions.recipe.recipe_files import project_file, read_bytes, toml_values
 
 if TYPE_CHECKING:
     from minions.data.decoding_faults import DecodingFault
@@ -176,11 +176,10 @@ def _values(path: Path, content: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _section(path: Path, content: bytes) -> Mapping[str, object]:
-    tables: Mapping[str, object] = toml_tables(path, content)
+    values = toml_values(path, content)
     if path.name != "pyproject.toml":
-        return tables
-    tools = cast("Mapping[str, Mapping[str, object]]", tables.get("tool", {}))
-    return tools.get("minions", {})
+        return values
+    return as_object(as_object(values.get("tool", {})).get("minions", {}))
 
 
 def _decoded(path: Path, content: Mapping[str, object]) -> Settings:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from attrs import evolve
 
@@ -22,6 +22,9 @@ from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
+
+
+V = TypeVar("V")
 
 
 def built_in_toolsets() -> Mapping[str, Toolset]:
@@ -79,8 +82,12 @@ def joined_toolsets(
     """Both in one mapping, none of them made; if both have a name, the first counts."""
     if first is None:
         return second
+    return _joined(first, second)
+
+
+def _joined(first: Mapping[str, V], second: Mapping[str, V]) -> Mapping[str, V]:
     # A ChainMap may be written to; nobody does.
-    return ChainMap(cast("dict[str, Toolset]", first), cast("dict[str, Toolset]", second))
+    return ChainMap(*cast("tuple[dict[str, V], dict[str, V]]", (first, second)))
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
@@ -93,7 +100,7 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},
-        recipes=ChainMap(dict(own.recipes), cast("dict[str, AgentRecipe]", base.recipes)),
+        recipes=_joined(own.recipes, base.recipes),
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
         redactors={**base.redactors, **own.redactors} if own.redactors else base.redactors,
@@ -125,7 +132,8 @@ class BuiltInToolsets(Mapping[str, Toolset]):
 
     def _adapter(self, name: str) -> Toolset:
         module = import_module(f"minions.adapters.tools.{_TOOLSETS[name]}")
-        return cast("Toolset", getattr(module, f"built_in_{name}")(self._now))
+        toolset: Toolset = getattr(module, f"built_in_{name}")(self._now)
+        return toolset
 
     def _documents(self) -> Toolset:
         from minions.adapters.tools.documents_toolset import documents_toolset

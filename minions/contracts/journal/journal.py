@@ -10,10 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.journal.chain import (
     ChainedRow,
@@ -470,7 +471,8 @@ _PAGE: Final = 500
 async def _sum_of_rows(journal: Journal, spender: Spender, without: Collection[str]) -> Spent:
     from minions.contracts.journal.run_rows import RunFilter, Spent
 
-    total, after = Spent(), cast("RunRow | None", None)
+    total = Spent()
+    after: RunRow | None = None
     wanted = RunFilter(session_id=spender.session_id)
     while rows := await journal.runs(wanted, limit=_PAGE, after=after):
         for row in rows:
@@ -530,6 +532,24 @@ def refuse_damaged(entries: Iterable[JournalEntry], journal: str | None = None) 
     for entry in entries:
         if isinstance(entry.fact, UnreadableFact):
             raise unreadable_entry(entry, entry.fact.problem, journal)
+
+
+def changed_entries(
+    entries: Iterable[JournalEntry], change: Callable[[Fact], Fact]
+) -> list[JournalEntry]:
+    """The entries with other facts.
+
+    Args:
+        change: The fact in the place of each one.
+    Raises:
+        JournalError: `corrupt-entry`, for the first unreadable entry.
+    """
+    changed = []
+    for entry in entries:
+        if isinstance(entry.fact, UnreadableFact):
+            raise unreadable_entry(entry, entry.fact.problem)
+        changed.append(replace(entry, fact=change(entry.fact)))
+    return changed
 
 
 def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = None) -> JournalError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
-from typing import cast
 
 from attrs import frozen
 
@@ -96,8 +95,9 @@ def _fits_class(value: object, expected: object) -> bool:
         return isinstance(value, list | tuple)
     if expected is None:
         return value is None
-    is_class = isinstance(expected, type) and expected not in (typing.Any, UnionType)
-    return not is_class or isinstance(value, cast("type[object]", expected))
+    if not isinstance(expected, type) or expected in (typing.Any, UnionType):
+        return True
+    return isinstance(value, expected)
 
 
 def _name_of(expected: object) -> str:

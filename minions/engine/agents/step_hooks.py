@@ -142,8 +142,8 @@ class StepHooks(ToolCalls):
     async def _execute_with_retry(
         self,
         func: Callable[..., Awaitable[T]],
-        *args: Any,  # Any: whatever the function takes
-        **kwargs: Any,  # Any: likewise
+        *args: object,
+        **kwargs: object,
     ) -> T:
         """Call until it succeeds, cannot succeed, or `retry_config.max_attempts` were made."""
         failures = 0
@@ -188,7 +188,7 @@ class StepHooks(ToolCalls):
         return self.retry_config.delay_s(attempt, self._services.random())
 
     async def _handle_execution_error(
-        self, error: Exception, agent_name: str, context: Mapping[str, Any]
+        self, error: Exception, agent_name: str, context: Mapping[str, object]
     ) -> StepResult:
         """The error result of a step that raised.
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from minions.contracts.agent_errors import StepResult, ValidationError
 from minions.contracts.messages import ToolCallRequest
@@ -131,8 +131,8 @@ class ToolCalls:
     async def execute_blocking_tool(
         self,
         tool_func: Callable[..., T],
-        *args: Any,  # Any: whatever the function takes
-        **kwargs: Any,  # Any: likewise
+        *args: object,
+        **kwargs: object,
     ) -> T:
         """The result of a function that blocks, called on one of the executor's daemon threads.
 
@@ -191,7 +191,7 @@ class ToolCalls:
             validator = self._validator(schema)
             await match_beside_loop(lambda: _check(arguments, validator))
         call = _bound(tool["func"], arguments)
-        result = await call() if tool["is_async"] else await self.execute_blocking_tool(call)
+        result = call() if tool["is_async"] else await self.execute_blocking_tool(call)
         return await result if inspect.isawaitable(result) else result
 
     def _validator(self, schema: JsonSchema) -> SchemaValidator:
@@ -248,8 +248,10 @@ def _arguments_of(tool_call: Mapping[str, object]) -> Mapping[str, object]:
     return given
 
 
-def _bound(function: Callable[..., object], arguments: Mapping[str, object]) -> Callable[[], Any]:
-    """The call of the function; Any: what it returns is the function's.
+def _bound(
+    function: Callable[..., object], arguments: Mapping[str, object]
+) -> Callable[[], object]:
+    """The call of the function.
 
     Raises:
         ValidationError: The function does not take arguments of these names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
 from attrs.validators import ge
@@ -44,9 +44,9 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of
 
 OnResult: TypeAlias = Callable[[BatchResult], None]
-Execute: TypeAlias = Callable[[AgentRun[Any]], Awaitable[AgentResult[Any]]]
-"""Executes a prepared run. Any: the output is whatever the recipe declares."""
-Enqueue: TypeAlias = Callable[[AgentRun[Any]], Awaitable[object]]  # Any: as above
+Execute: TypeAlias = Callable[[AgentRun[object]], Awaitable[AgentResult[object]]]
+"""Executes a prepared run."""
+Enqueue: TypeAlias = Callable[[AgentRun[object]], Awaitable[object]]
 """Records a prepared run as queued, and submits it."""
 
 _MOST_AHEAD: Final = 1_000
@@ -120,7 +120,7 @@ class Batch:
         self._names = RunNames(plan.name)
         self._budget = BatchBudget(plan.max_cost_usd, plan.worst_case_usd)
         self._has_earlier = False
-        self._active: dict[str, AgentRun[Any]] = {}
+        self._active: dict[str, AgentRun[object]] = {}
         self._listeners: list[OnResult] = []
         self.stopped_by: FailureInfo | None = None
         """Why no further line was started; None: all were."""
@@ -313,7 +313,7 @@ class Batch:
                     error=error.info(),
                 )
 
-    async def _prepared(self, line: BatchLine, row: RunRow | None) -> AgentRun[Any]:
+    async def _prepared(self, line: BatchLine, row: RunRow | None) -> AgentRun[object]:
         """The run of the line: new, resumed or retried."""
         if row is None:
             return await match_beside_loop(
@@ -344,7 +344,7 @@ class Batch:
         )
 
     async def _finished(
-        self, line: BatchLine, run: AgentRun[Any], share: Share, row: RunRow | None
+        self, line: BatchLine, run: AgentRun[object], share: Share, row: RunRow | None
     ) -> BatchResult:
         if self._budget.is_limited:
             is_counted = row is not None and bool(row.usage.get("cost_usd"))
@@ -384,11 +384,11 @@ class Batch:
         )
 
 
-async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
+async def _execute(run: AgentRun[object]) -> AgentResult[object]:
     return await run.execute()
 
 
-def _step_failures(result: AgentResult[Any]) -> tuple[FailureInfo, ...]:  # Any: see `Execute`
+def _step_failures(result: AgentResult[object]) -> tuple[FailureInfo, ...]:
     if result.status is not RunStatus.PARTIAL:
         return ()
     ended = (each for each in result.executions if each.status is StepStatus.FAILED)
@@ -401,7 +401,7 @@ def _duration_ms(row: RunRow) -> float | None:
     return round((row.ended_at - row.started_at).total_seconds() * 1000, 3)
 
 
-def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:
+def _new_cost(result: AgentResult[object], row: RunRow | None) -> float | None:
     """What this execution of the run cost; None: not known.
 
     The sum of a retry may lack what failed before it, so that all of the sum counts.

@@ -5,7 +5,7 @@ where the server holds answers to nothing also single fields and groups of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
@@ -145,8 +145,8 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         if isinstance(read, Success):
             return Success(read.unwrap())
         takes_text = self.instructions.takes_text
-        if _is_unfit(read) and answer.mode is None and self.constrains and not takes_text:
-            failure = cast("OutputFailure", read.failure())
+        failure = _unfit(read)
+        if failure is not None and answer.mode is None and self.constrains and not takes_text:
             if self.calls_left() < 1:
                 return Failure(_refused(failure, "no model call is left to ask again"))
             # The free answer is forgotten: it would only teach the model its own mistake.
@@ -156,16 +156,16 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
                 return Failure(asked.failure())
             answer = asked.unwrap()
             read = await self._taken(answer)
-        if _is_unfit(read) and await self._is_cut(answer):
+        if _unfit(read) is not None and await self._is_cut(answer):
             asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
             read = await self._taken(answer)
-            if _is_unfit(read) and await self._is_cut(answer):
+            if _unfit(read) is not None and await self._is_cut(answer):
                 return Failure(_truncated("it was asked for twice"))
-        if _is_unfit(read) and takes_text:
-            read = self._text_of(answer, cast("OutputFailure", read.failure()))
+        if takes_text and (failure := _unfit(read)) is not None:
+            read = self._text_of(answer, failure)
         if is_successful(read):
             return Success(read.unwrap())
         failed = read.failure()
@@ -325,7 +325,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
             return Failure(asked.failure())
         answer = asked.unwrap()
         read = await self._taken(answer)
-        if _is_unfit(read) and await self._is_cut(answer):
+        if _unfit(read) is not None and await self._is_cut(answer):
             return Failure(_truncated("it was asked to be repaired"))
         return read
 
@@ -440,9 +440,12 @@ def _is_long(answer: Answer) -> bool:
     return length > _LONG
 
 
-def _is_unfit(read: _Mended) -> bool:
-    """Whether an answer came that is not the output, so that more can be tried."""
-    return not is_successful(read) and not isinstance(read.failure(), FailureInfo)
+def _unfit(read: _Mended) -> OutputFailure | None:
+    """Why the answer that came is not the output, so that more can be tried; None: it is, or no
+    answer came.
+    """
+    failure = None if is_successful(read) else read.failure()
+    return None if isinstance(failure, FailureInfo) else failure
 
 
 def _as_mended(

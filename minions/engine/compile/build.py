@@ -179,7 +179,8 @@ def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> 
     Args:
         recipe: The recipe that `built` was made of; its steps are a dependency graph.
     """
-    graph = cast(DependencyStepGraph, built.graph).only(among)
+    assert isinstance(built.graph, DependencyStepGraph)  # noqa: S101  # as said
+    graph = built.graph.only(among)
     steps = [step for step in graph.steps if step.id in among]
     return evolve(
         built,
@@ -223,7 +224,7 @@ def _asking(
             if not each.is_code:
                 asking.setdefault(base, each.id)
         steps = ()
-    for step in cast("Iterable[WrittenStep[object]]", steps):
+    for step in _written(steps):
         is_asking = not step.is_code or step.asks_model
         if is_asking or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
@@ -231,6 +232,11 @@ def _asking(
         for config in asking_within(inner, base) if inner is not None else ():
             asking.setdefault(config, step.id)
     return tuple((step_id, config) for config, step_id in asking.items())
+
+
+def _written(steps: Iterable[Step[object]]) -> Iterable[WrittenStep[object]]:
+    """Steps of a recipe with controls, which is made of text."""
+    return cast("Iterable[WrittenStep[object]]", steps)
 
 
 def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfig]:
@@ -309,7 +315,7 @@ def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str,
     if not built.controls:
         return built.controls  # steps by code have no templates
     references = list(output.references if output is not None else ())
-    for step in cast("Iterable[WrittenStep[object]]", built.graph.steps):
+    for step in _written(built.graph.steps):
         references += step.references
     for control in built.controls.values():
         if control is _NO_CONTROL:

@@ -103,7 +103,7 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
     """
 
     __name__: str
-    __wrapped__: Callable[..., Awaitable[object]]
+    __wrapped__: Callable[..., Awaitable[T_co]]
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T_co]:
         """Call the function itself, for Python callers and tests."""
-        return cast("Awaitable[T_co]", self.__wrapped__(*args, **kwargs))
+        return self.__wrapped__(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<step {self.id!r}>"
@@ -159,7 +159,7 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
                     code="bad-step-arguments",
                 )
         definition = evolve(self._definition, id=id)
-        function = cast("Callable[P, Awaitable[T_co]]", self.__wrapped__)
+        function: Callable[P, Awaitable[T_co]] = self.__wrapped__
         return type(self)(function, definition, {**self._given, **given})
 
     def as_class(self) -> type[Step[object]]:
@@ -170,7 +170,7 @@ class FunctionStep(Step[T_co], Generic[P, T_co]):
             [inspect.Parameter(each.name, kind, default=each.default) for each in parameters],
             return_annotation=self._definition.returns,
         )
-        function = cast("Callable[P, Awaitable[T_co]]", self.__wrapped__)
+        function: Callable[P, Awaitable[T_co]] = self.__wrapped__
         definition = self._definition
 
         def make(made: FunctionStep[P, T_co], *, id: str, **given: object) -> None:  # noqa: A002
@@ -205,7 +205,7 @@ class _CodeStep(FunctionStep[P, T_co], PythonStep[T_co]):
         if errors := self._check.errors(encode(output)):
             what = f"Step '{self.id}' returned something else than it declares: {'; '.join(errors)}"
             raise _failed("invalid-output", f"{what}.")
-        return cast("T_co", output)
+        return output
 
     @property
     def returned_type(self) -> object:
@@ -376,7 +376,7 @@ def _failed(code: str, message: str) -> StepFailedError:
     return StepFailedError(FailureInfo(code=code, message=message))
 
 
-def _hints(function: Callable[..., object]) -> Mapping[str, object]:
+def _hints(function: Callable[..., object]) -> Mapping[str, type[object]]:
     try:
         return typing.get_type_hints(function)
     except (NameError, AttributeError, TypeError) as error:
@@ -396,13 +396,13 @@ def _parameters(function: Callable[..., object]) -> tuple[_Parameter, ...]:
 
 
 def _parameter(
-    function: Callable[..., object], item: inspect.Parameter, hints: Mapping[str, object]
+    function: Callable[..., object], item: inspect.Parameter, hints: Mapping[str, type[object]]
 ) -> _Parameter:
     if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD, item.POSITIONAL_ONLY):
         raise _refused(function, f"'{item.name}' is {item.kind.description}.")
     if item.name not in hints:
         raise _refused(function, f"'{item.name}' has no type hint.")
-    hint = cast("type[object]", hints[item.name])
+    hint = hints[item.name]
     if hint is not StepScope:
         _schema_or_refusal(function, f"'{item.name}'", hint)
     return _Parameter(name=item.name, type=hint, is_scope=hint is StepScope, default=item.default)
@@ -412,7 +412,7 @@ def _returns(function: Callable[..., object]) -> type[object]:
     hints = _hints(function)
     if "return" not in hints:
         raise _refused(function, "it declares no return type, which is the schema of its output.")
-    hint = cast("type[object]", hints["return"])
+    hint = hints["return"]
     _schema_or_refusal(function, "its return type", hint)
     return hint
 

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import typing
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from attrs import frozen
 from msgspec import Struct
@@ -78,7 +78,7 @@ def _parameters(kind: type[Step[object]]) -> list[tuple[str, inspect.Parameter]]
     return [(name, parameter) for name, parameter in parameters if name != "id"]
 
 
-def _hints(kind: type[Step[object]]) -> Mapping[str, object]:
+def _hints(kind: type[Step[object]]) -> Mapping[str, type[object]]:
     """Type hints of the constructor's arguments; attrs classes have them on their fields."""
     for source in (kind, kind.__init__):
         with contextlib.suppress(Exception):  # an application's hints may name anything
@@ -118,7 +118,7 @@ class _Maker(Struct, frozen=True):
         """
         typed = self._typed(step_id, values)
         try:
-            make = cast("typing.Callable[..., Step[object]]", self.kind)
+            make: typing.Callable[..., Step[object]] = self.kind
             return make(id=step_id, **typed)
         except MinionsError:
             raise
@@ -135,9 +135,7 @@ class _Maker(Struct, frozen=True):
         for name, template in self.given.items():
             value = template.render(values)
             try:
-                typed[name] = (
-                    decode(value, cast("type[object]", hints[name])) if name in hints else value
-                )
+                typed[name] = decode(value, hints[name]) if name in hints else value
             except ValueError as error:
                 faults.append(f"'{name}': {error}")
         if faults:
@@ -169,7 +167,9 @@ class UsedCode(WrittenStep[object], PythonStep[object]):
             Exception: Any exception that the class raises.
         """
         step = self.maker.make(self.id, scope.context.values)
-        return await cast("PythonStep[object]", step).run(scope)
+        assert isinstance(step, PythonStep)  # noqa: S101  # a class of such steps was registered
+        output: object = await step.run(scope)
+        return output
 
 
 @frozen(kw_only=True)

@@ -162,7 +162,7 @@ class RunWiring:
         walk = self.walk(context, manager, built, models, chosen)
         check = self.preparation.output_check(output_class)
         output = RunOutput(context, built, output_class, check, is_part=chosen is not None)
-        run: AgentRun[Any] = AgentRun(context, built, models, walk, output, start)
+        run: AgentRun[object] = AgentRun(context, built, models, walk, output, start)
         for _, config in built.asking:
             models.require(config)
         return run
@@ -223,7 +223,7 @@ class RunWiring:
         routes = Routes(context, built, models, tools)
         return RecipeWalk(context, manager, built, steps, routes, tools)
 
-    def _child(self, context: AgentContext, start: RunStart) -> AgentRun[Any]:  # Any: as of `run`
+    def _child(self, context: AgentContext, start: RunStart) -> AgentRun[object]:
         """A child run of that context's run, prepared; nothing is stored."""
         runner = context.recipe_runner
         assert runner is not None  # noqa: S101  # `run` gives every run one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 import attrs
 from attrs import frozen
@@ -228,7 +227,7 @@ async def load_recorded_run(
         summary=summary,
         entries=entries,
         start=start,
-        document=cast("Mapping[str, JsonValue] | None", document),
+        document=None if document is None else as_object(document),
         bundle=as_object(bundle or {}),
         chosen=await ChosenSteps.load(start.part, journal),
     )

@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import cast
 
 from attrs import evolve, field, frozen, mutable
-from msgspec.structs import replace
 
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.entry_waiters import EntryWaiters
@@ -25,6 +23,7 @@ from minions.contracts.journal.journal import (
     JournalEntry,
     Lease,
     bad_entries,
+    changed_entries,
     digests_in,
     refuse_damaged,
     session_exists,
@@ -371,10 +370,7 @@ class MemoryJournal(Journal):
         if change is None or session is None:
             return 0
         self._refuse_to_touch(session_id)
-        refuse_damaged(session.entries)
-        session.entries = [
-            replace(each, fact=change(cast("Fact", each.fact))) for each in session.entries
-        ]
+        session.entries = changed_entries(session.entries, change)
         self._rows.mark_changed(session_id)
         return len(session.entries)
 

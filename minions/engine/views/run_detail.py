@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
@@ -48,7 +48,7 @@ from minions.contracts.messages import Message, message_to_json
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.contracts.sessions import SessionStep
 from minions.data.errors import NEEDS_DECISION, Fault
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_objects, as_text
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
@@ -251,10 +251,9 @@ async def _step_ids(
     if started is None or started.document is None:
         ids = list((started.steps if started is not None else None) or ())
         return ids, ids
-    # Any: steps as we write them.
-    document = cast("Mapping[str, Any]", await json_of_blob(journal, started.document, threads))
-    steps = document["steps"]
-    return [step["id"] for step in steps], [step["id"] for step in steps if step.get("loop")]
+    document = as_object(await json_of_blob(journal, started.document, threads))
+    steps = [(as_text(step["id"]), step.get("loop")) for step in as_objects(document["steps"])]
+    return [step_id for step_id, _ in steps], [step_id for step_id, loop in steps if loop]
 
 
 def step_of(entry: JournalEntry) -> str | None:

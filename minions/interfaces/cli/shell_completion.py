@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -40,7 +40,8 @@ def stand_in(name: str) -> click.Command | None:
 
 def _table() -> Mapping[str, _Known]:
     path = Path(__file__).with_name(_TABLE)
-    return cast("Mapping[str, _Known]", json.loads(path.read_text("utf-8")))
+    table: Mapping[str, _Known] = json.loads(path.read_text("utf-8"))
+    return table
 
 
 def _stand_in(path: str, table: Mapping[str, _Known]) -> click.Command:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Final, Self
 
 from attrs import Attribute, field, frozen
 from attrs.validators import deep_iterable
@@ -220,20 +220,19 @@ def _token(entry: object) -> CallerToken:
         if key not in _KEYS:
             raise UsageError(f"'{key[:40]}' is no key of a token.{did_you_mean(key, _KEYS)}")
     texts = {key: _text(entry, key) for key in ("name", "token", "sha256", "user") if key in entry}
-    scopes = entry.get("scopes")
+    scopes: object = entry.get("scopes")
     if not isinstance(scopes, list) or not all(isinstance(each, str) for each in scopes):
         raise UsageError('`scopes` is a list, such as ["read", "run"].')
-    roles = entry.get("roles", [])
+    roles: object = entry.get("roles", [])
     if not isinstance(roles, list) or not all(isinstance(each, str) for each in roles):
         raise UsageError('`roles` is a list, such as ["finance"].')
     if "name" not in texts or ("token" in texts) is ("sha256" in texts):
         raise UsageError("a `name` and either `token` or `sha256` are needed.")
     name, user = texts["name"], texts.get("user")
-    chosen = cast("list[str]", scopes)
     if "token" in texts:
-        return CallerToken.of(name, texts["token"], chosen, user=user, roles=roles)
+        return CallerToken.of(name, texts["token"], scopes, user=user, roles=roles)
     sha256 = texts["sha256"]
-    return CallerToken(name=name, sha256=sha256, scopes=chosen, user=user, roles=tuple(roles))
+    return CallerToken(name=name, sha256=sha256, scopes=scopes, user=user, roles=tuple(roles))
 
 
 def _text(entry: Mapping[str, object], key: str) -> str:

@@ -109,7 +109,8 @@ class EventStream(Protocol):
 
 def app_state_of(request: AnyRequest) -> AppState:
     """The objects that all endpoints of an app share."""
-    return cast("AppState", request.scope[APP_STATE])  # type: ignore[typeddict-item]  # of this app
+    state: AppState = request.scope[APP_STATE]  # type: ignore[typeddict-item]  # of this app
+    return state
 
 
 class ApiRequest(Request[None, None, State]):
@@ -137,7 +138,10 @@ class ApiRequest(Request[None, None, State]):
     def declared(self, name: str) -> type[object]:
         """The type of that argument of the endpoint; `Nothing`: it has none."""
         argument = self.route_handler.parsed_fn_signature.parameters.get(name)
-        return Nothing if argument is None else cast("type[object]", argument.annotation)
+        if argument is None:
+            return Nothing
+        kind: type[object] = argument.annotation
+        return kind
 
     async def body(self) -> bytes:
         """The body; one space instead of an empty body, which Litestar would not parse, means
@@ -173,14 +177,15 @@ async def check_scope(request: AnyRequest) -> None:
         RefusedError: `missing-scope`.
     """
     handler = request.route_handler
-    needed = cast("TokenScope | None", handler.opt["needs"])
+    needed: TokenScope | None = handler.opt["needs"]
     if needed is not None:
         caller_in(request).require(needed)
 
 
 def caller_in(request: AnyRequest) -> Caller:
     """Who sends a request to an endpoint that needs a token."""
-    return cast("Caller", cast("Mapping[str, object]", request.scope)[CALLER])
+    caller: Caller = request.scope[CALLER]  # type: ignore[typeddict-item]  # of this app
+    return caller
 
 
 async def check_request(request: AnyRequest) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.data.errors import FailureInfo, MinionsError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anyio import AsyncFile
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
+    from mcp.shared.message import SessionMessage
 
 
 PATH: Final = "/mcp"
@@ -41,18 +42,18 @@ _MOST_VALUES: Final = 100_000
 """Values in a message: the SDK checks it in one piece."""
 
 
-def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has no state of its own
+def mcp_server(tools: RecipeTools, version: str) -> Server[object]:
     """A server whose tools are the recipes."""
     import mcp_types as types
     from mcp.server.lowlevel import Server
 
     async def list_tools(
-        _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
+        _context: ServerRequestContext[object], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_make_tool(tool) for tool in await tools.list()])
 
     async def call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+        context: ServerRequestContext[object], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         reports = _Reports(context)
         inputs = as_object(params.arguments or {})
@@ -66,7 +67,7 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
     return Server("minions", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def _caller_of(context: ServerRequestContext[Any]) -> Caller | None:
+def _caller_of(context: ServerRequestContext[object]) -> Caller | None:
     """Who calls; None: there is no token."""
     scope: Scope | None = getattr(context.request, "scope", None)
     caller: Caller | None = (scope or {}).get(CALLER)
@@ -111,7 +112,7 @@ def _describe_failure(failure: FailureInfo, run_id: str | None = None) -> types.
 class _Reports:
     """The progress of one call, sent one after the other beside the run."""
 
-    def __init__(self, context: ServerRequestContext[Any]) -> None:
+    def __init__(self, context: ServerRequestContext[object]) -> None:
         self._context = context
         self._queue: asyncio.Queue[tuple[float, float, str] | None] = asyncio.Queue(1_000)
 
@@ -174,12 +175,19 @@ def _own_input() -> Iterator[BinaryIO]:
         os.dup2(kept, 0)
 
 
+class _Outgoing(Protocol):
+    """A stream of the SDK, which has no public name for it."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message."""
+
+
 class _Lines:
     """The messages on an input, one a line; one that is too large is answered, not kept."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
-        self.outgoing: Any = None  # Any: the SDK has no public name for its streams
+        self.outgoing: _Outgoing | None = None
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """The lines, until the input ends."""
@@ -209,6 +217,7 @@ class _Lines:
 
         error = types.ErrorData(code=types.INVALID_REQUEST, message=problem)
         answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+        assert self.outgoing is not None  # noqa: S101  # there is one before the first line
         await self.outgoing.send(SessionMessage(answer))
 
 

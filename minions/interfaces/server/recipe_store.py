@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -110,7 +110,9 @@ class RecipeStore:
             NotFoundError: There is none.
             RefusedError: It has faults.
         """
-        return cast("AgentRecipe", self.find(recipe_id).recipe)
+        recipe = self.find(recipe_id).recipe
+        assert recipe is not None  # noqa: S101  # `find` refuses the others
+        return recipe
 
     def find(self, recipe_id: str) -> StoredRecipe:
         """The recipe with that id, and what its check warned of.
@@ -130,7 +132,7 @@ class RecipeStore:
                 return StoredRecipe(id=recipe_id, recipe=self._bound(made[recipe_id]))
             raise _unknown(recipe_id, (*paths, *made))
         if stored.error is not None:
-            raise _faulty(stored)
+            raise _faulty(stored, stored.error)
         return stored
 
     def read_text(self, text: str) -> AgentRecipe:
@@ -201,9 +203,9 @@ def _differs(read: _LoadedFile, known: _LoadedFile | None) -> bool:
     return known is None or str(read.stored.error) != str(known.stored.error)
 
 
-def _faulty(stored: StoredRecipe) -> RefusedError:
+def _faulty(stored: StoredRecipe, error: MinionsError) -> RefusedError:
     """The refusal of a recipe that cannot run, without what its file says."""
-    error, count = cast("MinionsError", stored.error), stored.fault_count
+    count = stored.fault_count
     if error.error_code == _NOT_CHECKED:
         return RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, _NOT_CHECKED, error.message)
     return RefusedError(

@@ -85,7 +85,7 @@ def _endpoints(max_body_bytes: int) -> AsgiApp:
 
 
 def _answer_to(request: AnyRequest, error: Exception) -> ApiResponse[object]:
-    report = cast("Report", request.scope[_REPORT])  # type: ignore[typeddict-item]  # of this app
+    report: Report = request.scope[_REPORT]  # type: ignore[typeddict-item]  # of this app
     known = _refusal_of(error) if isinstance(error, HTTPException) else report(error)
     shown = refusal(known, request.scope["path"])
     return ApiResponse(

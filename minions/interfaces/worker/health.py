@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
@@ -107,12 +107,14 @@ async def serving_health(
     """
     loop = asyncio.get_running_loop()
     connections = Connections(ConnectionLimits(most_open=_MOST_CONNECTIONS))
-    answering: set[asyncio.Task[None]] = set()
+    answering: set[asyncio.Task[object]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asker = _Asker(writer, loop.time())
         connections.add(asker)
-        answering.add(task := cast("asyncio.Task[None]", asyncio.current_task()))
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a server's connections are tasks
+        answering.add(task)
         try:
             with contextlib.suppress(
                 TimeoutError, OSError, ValueError, asyncio.IncompleteReadError

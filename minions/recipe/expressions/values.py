@@ -311,7 +311,7 @@ def path_text(path: tuple[PathPart, ...]) -> str:
     return text
 
 
-def is_list(value: JsonValue) -> TypeGuard[list[JsonValue] | tuple[JsonValue, ...]]:
+def is_list(value: object) -> TypeGuard[list[JsonValue] | tuple[JsonValue, ...]]:
     """Whether this is a JSON array; a text is not one."""
     return isinstance(value, list | tuple)
 
@@ -391,7 +391,7 @@ def check_size(size: int) -> None:
         )
 
 
-def type_name(value: JsonValue) -> str:
+def type_name(value: object) -> str:
     """JSON's name of the value's type."""
     if value is None:
         return "null"

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import CodeType
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, CodeJob, Job, JobLimits
 from minions.adapters.sandboxes.supervisor.kernel import (
@@ -293,7 +293,7 @@ def run_monty(job: CodeJob, limits: JobLimits) -> bytes:
 
 
 def _told(error: Exception) -> bytes:
-    inner = cast("BaseException", error.exception())  # type: ignore[attr-defined]  # of MontyError
+    inner: BaseException = error.exception()  # type: ignore[attr-defined]  # of MontyError
     trace = getattr(error, "traceback", None)
     frames = trace() if callable(trace) else []
     return in_trouble(type(inner).__name__, str(inner), frames[-1].line if frames else None)

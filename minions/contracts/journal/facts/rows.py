@@ -201,9 +201,7 @@ def body_of(fact: Struct) -> dict[str, JsonValue]:
 def _members(part: Struct) -> dict[str, JsonValue]:
     kind = type(part)
     layout = _LAYOUTS[kind] if kind in _LAYOUTS else _layout(kind)
-    members: dict[
-        str, Any
-    ] = {}  # Any: whatever its class holds; the encoder refuses what is no JSON
+    members: dict[str, Any] = {}  # Any: the encoder refuses what is no JSON
     for (name, default), value in zip(layout.fields, layout.values(part), strict=False):
         if value is not default:
             form = type(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
@@ -46,7 +46,8 @@ class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
         question = await render_beside(
             scope, self.references, lambda: as_text(self.question.render(scope.context.values))
         )
-        return await cast(EngineScope, scope).ask_person(
+        assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
+        return await scope.ask_person(
             question,
             form=spec.form,
             default=Default(spec.default, spec.has_default),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -128,4 +128,5 @@ def compiler_of(spec: StepSpec) -> StepCompiler[StepSpec]:
             code="unknown-kind",
         )
     module = import_module(f"{_PACKAGE}.{kind.module}")
-    return cast("StepCompiler[StepSpec]", module.COMPILER)
+    compiler: StepCompiler[StepSpec] = module.COMPILER
+    return compiler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -109,7 +109,8 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
                 "JSON with `steps`, each with `id`, `type` and `goal`."
             )
             raise StepFailedError(FailureInfo(code="bad-plan", message=message))
-        return await _Planning(self, cast(EngineScope, scope), inputs, plan).run()
+        assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
+        return await _Planning(self, scope, inputs, plan).run()
 
 
 def _task(text: str) -> str:

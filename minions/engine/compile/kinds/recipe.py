@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, frozen
 
@@ -55,13 +55,14 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
             MissingValueError: A template reads a value that does not exist.
             StepFailedError: The recipe failed.
         """
+        assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
         values = scope.context.values
         inputs = await render_beside(
             scope,
             self.references,
             lambda: {name: template.render(values) for name, template in self.given.items()},
         )
-        return await cast(EngineScope, scope).run_recipe(self.recipe, inputs, self.made_of)
+        return await scope.run_recipe(self.recipe, inputs, self.made_of)
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
         """The texts of the recipe and of its recipe steps, and the inputs.

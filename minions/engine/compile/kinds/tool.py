@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import frozen
 
@@ -84,9 +84,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             filled = tuple(name for name in found if name not in arguments)
             arguments = {**found, **arguments}  # what is known wins
         if filled:
-            result = await cast(EngineScope, scope).call_filled_tool(
-                self.spec.tool, arguments, filled
-            )
+            assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
+            result = await scope.call_filled_tool(self.spec.tool, arguments, filled)
         else:
             result = await scope.call_tool(self.spec.tool, arguments)
         if (declared := self.returns) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import cast
 
 from attrs import evolve, field, frozen
 from litestar import Router, get, post
@@ -109,7 +108,8 @@ async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
 
 
 def _recipe_view(request: ApiRequest, stored: StoredRecipe) -> RecipeView:
-    recipe = cast("AgentRecipe", stored.recipe)
+    recipe = stored.recipe
+    assert recipe is not None  # noqa: S101  # what `find` gives can run
     path = f"/recipes/{recipe.id}"
     return RecipeView(
         id=recipe.id,
