@@ -19,7 +19,7 @@ from minions.app.settings.setting_sources import setting_types
 from minions.app.settings.settings import Settings
 from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.context import Limits
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import Tool, Toolset
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, dumps

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ToolStarted,
         event_to_json,
     )
-    from minions.engine.history.events import Listener
+    from minions.engine.history.event_stream import Listener
 
 
 __all__ = [
@@ -90,7 +90,7 @@ _HOMES: Final = {
         "StepWaiting",
         "event_to_json",
     ),
-    "minions.engine.history.events": ("Listener",),
+    "minions.engine.history.event_stream": ("Listener",),
     "minions.app.runs.run_stream": ("RunStream",),
 }
 _HOME_OF: Final = home_of(_HOMES)

@@ -54,16 +54,21 @@ if TYPE_CHECKING:
     from minions.contracts.steps import StepGraph
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
+    from minions.engine.agents.agent_tool_calls import validate_against_schema
     from minions.engine.agents.agents import StepAgent
-    from minions.engine.agents.metrics import ExecutionMetrics
+    from minions.engine.agents.execution_counts import ExecutionMetrics
+    from minions.engine.agents.parallel_steps import (
+        ExecutionStep,
+        JoinPolicy,
+        ParallelResults,
+        StepType,
+    )
     from minions.engine.agents.registry import AgentRegistry
     from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
     from minions.engine.agents.result_cache import LRUCache
-    from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
-    from minions.engine.agents.tool_calls import validate_against_schema
     from minions.engine.calls.model_executors import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
-    from minions.engine.compile.completion import DefaultStepCompletionChain
+    from minions.engine.compile.completion_links import DefaultStepCompletionChain
     from minions.engine.compile.selection import DefaultStepGraph
     from minions.engine.context.agent_context import Agent, AgentContext
     from minions.engine.context.agent_memory import AgentMemory, AgentMessage
@@ -180,20 +185,20 @@ _HOMES: Final = {
         "StepExecutorAgent",
         "run_step_executor",
     ),
-    "minions.engine.agents.metrics": ("ExecutionMetrics",),
+    "minions.engine.agents.execution_counts": ("ExecutionMetrics",),
     "minions.engine.agents.registry": ("AgentRegistry",),
     "minions.engine.agents.response_validator": (
         "ResponseValidator",
         "ValidationResult",
     ),
     "minions.engine.agents.result_cache": ("LRUCache",),
-    "minions.engine.agents.steps": (
+    "minions.engine.agents.parallel_steps": (
         "ExecutionStep",
         "JoinPolicy",
         "ParallelResults",
         "StepType",
     ),
-    "minions.engine.agents.tool_calls": ("validate_against_schema",),
+    "minions.engine.agents.agent_tool_calls": ("validate_against_schema",),
     "minions.engine.context.agent_memory": (
         "AgentMemory",
         "AgentMessage",
@@ -252,7 +257,7 @@ _HOMES: Final = {
     ),
     "minions.engine.calls.model_executors": ("ModelCallExecutors",),
     "minions.engine.calls.tool_calls": ("tool_call_executors",),
-    "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
+    "minions.engine.compile.completion_links": ("DefaultStepCompletionChain",),
     "minions.engine.compile.selection": ("DefaultStepGraph",),
     "minions.engine.context.agent_context": (
         "Agent",

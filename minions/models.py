@@ -13,14 +13,14 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.adapters.models.anthropic import AnthropicModel
-    from minions.adapters.models.gemini import GeminiModel
-    from minions.adapters.models.litellm_model import LiteLLMModel
-    from minions.adapters.models.recorded import (
+    from minions.adapters.models.cassette_models import (
         Cassette,
         CassetteRecorder,
         RecordingModel,
         ReplayModel,
     )
+    from minions.adapters.models.gemini import GeminiModel
+    from minions.adapters.models.litellm_model import LiteLLMModel
     from minions.adapters.models.responses import ResponsesModel
     from minions.contracts.messages import Attachment, ProviderData, image_of
     from minions.contracts.model_endpoints import ModelApi
@@ -49,7 +49,7 @@ _HOMES: Final = {
     "minions.adapters.models.anthropic": ("AnthropicModel",),
     "minions.adapters.models.gemini": ("GeminiModel",),
     "minions.adapters.models.litellm_model": ("LiteLLMModel",),
-    "minions.adapters.models.recorded": (
+    "minions.adapters.models.cassette_models": (
         "Cassette",
         "CassetteRecorder",
         "RecordingModel",

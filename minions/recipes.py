@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.contracts.retry import CircuitPolicy, RetryConfig
+    from minions.contracts.retry_config import CircuitPolicy, RetryConfig
     from minions.contracts.secrets import InputValue
     from minions.data.errors import Fault, NotFoundError
     from minions.data.json_values import JsonValue
@@ -43,7 +43,7 @@ _HOMES: Final = {
         "NotFoundError",
     ),
     "minions.data.json_values": ("JsonValue",),
-    "minions.contracts.retry": (
+    "minions.contracts.retry_config": (
         "CircuitPolicy",
         "RetryConfig",
     ),

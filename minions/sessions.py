@@ -12,14 +12,14 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.contracts.instructions import HistoryStrategy, HistoryWindow
     from minions.contracts.sessions import AgentHooks, Session, SessionStep, StepMetrics
-    from minions.engine.sessions.context import (
+    from minions.engine.sessions.runner import fork_session, retry_from_sequence
+    from minions.engine.sessions.session_context import (
         build_context_from_sequence_range,
         build_context_from_steps,
         get_context_summary,
         messages_from_context,
         validate_context,
     )
-    from minions.engine.sessions.runner import fork_session, retry_from_sequence
 
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOMES: Final = {
         "SessionStep",
         "StepMetrics",
     ),
-    "minions.engine.sessions.context": (
+    "minions.engine.sessions.session_context": (
         "build_context_from_sequence_range",
         "build_context_from_steps",
         "get_context_summary",

@@ -29,7 +29,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
     assistant,
 )
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.codec import encode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -130,6 +131,12 @@ def _retired_in(path: Path) -> Iterator[str]:
                 yield f"{name}: say {better}"
         if name.lstrip("_") in PARTICIPLES:
             yield f"{name}: a class is a noun"
+
+
+def test_a_base_name_tells_a_module_from_all_others() -> None:
+    """The public faces beside the rooms are called by what they show."""
+    names = Counter(path.stem for path in module_paths() if path.parent != ROOT)
+    assert [name for name, count in names.items() if count > 1 and name != "__init__"] == []
 
 
 def test_no_name_has_a_retired_word() -> None:

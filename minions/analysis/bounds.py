@@ -18,7 +18,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS

@@ -19,7 +19,7 @@ from minions.data.json_values import JsonValue
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.file_changes import ChangeRecorder
-    from minions.contracts.retry import RetryConfig
+    from minions.contracts.retry_config import RetryConfig
     from minions.contracts.runtime import BlockingCalls
     from minions.contracts.sessions import ModelMemory
     from minions.contracts.tools import (

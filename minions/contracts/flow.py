@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.model_endpoints import ModelEndpoint
-from minions.contracts.retry import CircuitPolicy
+from minions.contracts.retry_config import CircuitPolicy
 
 if TYPE_CHECKING:
     from returns.result import Result

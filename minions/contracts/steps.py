@@ -20,7 +20,7 @@ from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext
-    from minions.contracts.retry import RetryConfig
+    from minions.contracts.retry_config import RetryConfig
 
 
 class StepGraph(ABC):

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.instructions import HistoryWindow
-from minions.contracts.retry import NOTHING_STATED, RetryConfig
+from minions.contracts.retry_config import NOTHING_STATED, RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue

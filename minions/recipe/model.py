@@ -16,7 +16,7 @@ from attrs.validators import ge
 from minions.contracts.approvals import ApprovalRule
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import MessageBundle
-from minions.contracts.retry import NOTHING_STATED, RetryConfig
+from minions.contracts.retry_config import NOTHING_STATED, RetryConfig
 from minions.contracts.steps import Step, StepGraph
 from minions.contracts.tools import Reads, ToolSpec
 from minions.data.json_values import JsonValue

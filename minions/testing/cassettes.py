@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.adapters.models.recorded import Cassette, CassetteRecorder, RecordingModel
+from minions.adapters.models.cassette_models import Cassette, CassetteRecorder, RecordingModel
 from minions.app.application.synchronous_run import wait_for
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import environment, load_settings, user_settings_file

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
 from builders import deterministic_services
-from minions.adapters.models.cassette_request import request_digest, request_form
-from minions.adapters.models.recorded import (
+from minions.adapters.models.cassette_models import (
     Cassette,
     CassetteRecorder,
     RecordingModel,
     ReplayModel,
     difference,
 )
+from minions.adapters.models.cassette_request import request_digest, request_form
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.border_names import border_words

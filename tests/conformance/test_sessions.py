@@ -39,12 +39,12 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.engine.sessions.context import (
+from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
+from minions.engine.sessions.session_context import (
     build_context_from_sequence_range,
     build_context_from_steps,
     get_context_summary,
 )
-from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

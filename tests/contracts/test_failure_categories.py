@@ -16,7 +16,7 @@ from minions.data.failure_categories import (
     category_of,
     is_outage,
 )
-from minions.engine.history.recorded import error_document, recorded_error
+from minions.engine.history.recorded_calls import error_document, recorded_error
 
 WORDS = Path(__file__).parents[2] / "docs" / "reference" / "errors.yaml"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 
 
 def test_delays_grow_by_the_base_up_to_the_cap() -> None:

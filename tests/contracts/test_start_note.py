@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.journal.child_runs import ChildLink, ChildWait
+from minions.contracts.journal.child_run_links import ChildLink, ChildWait
 from minions.contracts.journal.start_note import MARKS, Offer, QueuePlace, StartNote
 from minions.data.json_values import JsonValue
 

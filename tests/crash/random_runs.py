@@ -31,7 +31,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
     assistant,
 )
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import RecipeError, StepFailedError, ToolError

@@ -16,11 +16,11 @@ from builders import deterministic_services
 from minions.contracts.agent_errors import AgentStepError, SecurityError, ValidationError
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.messages import Message, MessageRole, assistant, user
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
+from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.agents.agents import AgentLike
-from minions.engine.agents.executor import AgentStepExecutor
-from minions.engine.agents.metrics import ExecutionMetrics
+from minions.engine.agents.execution_counts import ExecutionMetrics
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.agents.result_cache import LRUCache
 from minions.engine.context.agent_memory import AgentMemory

@@ -16,7 +16,7 @@ from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import ToolScope
 from minions.data.errors import SchemaError, ToolError
 from minions.data.schema import JsonSchema
-from minions.engine.agents.executor import AgentStepExecutor
+from minions.engine.agents.agent_step_executor import AgentStepExecutor
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 CITY: JsonSchema = {

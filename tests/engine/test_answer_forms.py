@@ -12,7 +12,7 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.calls.answer_forms import example_of, fields_of, typed_fields
-from minions.engine.calls.decisions import read_answer
+from minions.engine.calls.resume_decisions import read_answer
 
 FORM: JsonSchema = {
     "type": "object",

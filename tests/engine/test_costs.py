@@ -27,7 +27,7 @@ from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import RunEvent, StepFinished
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import TokenUsage, assistant
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
 from minions.data.errors import EnvironmentRefusedError, MetadataError

@@ -17,7 +17,7 @@ from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import assistant
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.history.conversation import ConversationStart

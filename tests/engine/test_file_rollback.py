@@ -22,7 +22,7 @@ from minions.data.errors import JournalError, LeaseHeldError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.step_view import CallChanges
-from minions.engine.history.events import EventStream
+from minions.engine.history.event_stream import EventStream
 from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
 from minions.engine.history.recorder import Recorder

@@ -22,7 +22,7 @@ from minions.contracts.flow import (
 )
 from minions.contracts.messages import assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
-from minions.contracts.retry import CircuitPolicy
+from minions.contracts.retry_config import CircuitPolicy
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.endpoint_limiter import CircuitConfig

@@ -19,7 +19,7 @@ from minions.contracts.journal.facts import StepStarted
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.engine.history.events import EventStream
+from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.kinds.tool_kind import ToolSpecStep

@@ -18,7 +18,7 @@ from minions.engine.sessions.marking import LONGEST_NOTE, mark_run
 from minions.engine.views.judgements import Mark, mark_of, marks_in
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import show_run
-from minions.engine.views.run_steps import row_address
+from minions.engine.views.step_details import row_address
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

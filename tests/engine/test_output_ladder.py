@@ -20,7 +20,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.engine.services.services import MemoryProfiles, Services
 from minions.testing.endpoint import (

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from builders import deterministic_services
 from minions.contracts.messages import user
 from minions.data.errors import ToolError, UsageError
+from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.agents.agents import AgentLike
-from minions.engine.agents.executor import AgentStepExecutor
-from minions.engine.agents.steps import ExecutionStep, JoinPolicy, StepType
+from minions.engine.agents.parallel_steps import ExecutionStep, JoinPolicy, StepType
 from minions.engine.context.agent_memory import AgentMemory
 
 CANCELLED: list[str] = []

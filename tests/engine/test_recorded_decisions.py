@@ -29,8 +29,8 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.engine.calls.decisions import calls_in_doubt, checked_decisions, decided_call
-from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.calls.resume_decisions import calls_in_doubt, checked_decisions, decided_call
+from minions.engine.compile.completion_links import FINAL_ANSWER
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal

@@ -19,7 +19,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.data.errors import JournalError, LeaseHeldError
-from minions.engine.history.events import EventStream
+from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue
 from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal

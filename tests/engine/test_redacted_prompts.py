@@ -247,7 +247,7 @@ def test_a_model_is_asked_in_one_place_only() -> None:
     }
     assert asked == {
         "engine/calls/model_executors.py",  # whose executors a run asks through its redaction
-        "engine/sessions/context.py",  # of an application, in a docstring
+        "engine/sessions/session_context.py",  # of an application, in a docstring
     }
 
 

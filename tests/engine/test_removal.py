@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services, draft_of
-from minions.contracts.journal.child_runs import ChildRunNames
+from minions.contracts.journal.child_run_links import ChildRunNames
 from minions.contracts.journal.journal import BlobCollection, Lease
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue

@@ -15,7 +15,7 @@ from minions.adapters.stores.postgres_side_tables import PostgresStepCache
 from minions.adapters.stores.sealed_stores import SealedStepCache
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteStepCache
-from minions.contracts.journal.child_runs import ChildLink, child_runs_start
+from minions.contracts.journal.child_run_links import ChildLink, child_runs_start
 from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.contracts.journal.run_rows import (
     Expiry,

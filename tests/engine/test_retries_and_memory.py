@@ -35,7 +35,7 @@ from minions.contracts.context import RunContext
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import ToolError, UsageError, words_of

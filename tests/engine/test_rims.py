@@ -34,7 +34,7 @@ from minions.contracts.tools import Toolbox
 from minions.data.errors import MetadataError
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.completion import DefaultStepCompletionChain
+from minions.engine.compile.completion_links import DefaultStepCompletionChain
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext

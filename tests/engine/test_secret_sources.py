@@ -8,7 +8,7 @@ import pytest
 
 from minions.contracts.secrets import SecretRef
 from minions.data.errors import EnvironmentRefusedError
-from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.secret_sources import environment_and_files
 
 REF = SecretRef("env:MINIONS_TEST_TOKEN")
 

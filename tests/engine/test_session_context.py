@@ -6,7 +6,7 @@ import pytest
 
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.engine.sessions.context import messages_from_context, validate_context
+from minions.engine.sessions.session_context import messages_from_context, validate_context
 
 CALL: dict[str, JsonValue] = {
     "role": "assistant",

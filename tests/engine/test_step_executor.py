@@ -50,7 +50,7 @@ from minions.data.errors import MetadataError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.completion import (
+from minions.engine.compile.completion_links import (
     CallBudgetLink,
     DefaultStepCompletionChain,
     InstructionLink,

@@ -30,7 +30,7 @@ from minions.contracts.steps import Step, StepScope
 from minions.data.errors import SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema_words import schema_words
-from minions.engine.compile.completion import DefaultStepCompletionChain
+from minions.engine.compile.completion_links import DefaultStepCompletionChain
 
 
 @frozen

@@ -12,7 +12,7 @@ from minions.adapters.stores.memory_stores import MemoryState, MemoryStepCache
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.budgets import Budgets
-from minions.contracts.journal.child_runs import ChildLink, child_runs_start
+from minions.contracts.journal.child_run_links import ChildLink, child_runs_start
 from minions.contracts.journal.facts import ExamplesPinned
 from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.contracts.journal.run_rows import Spender, Spent, day_of

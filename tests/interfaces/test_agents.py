@@ -15,8 +15,8 @@ from minions.contracts.agent_errors import AgentNotFoundError
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.messages import ToolCallRequest, assistant, user
 from minions.data.errors import UsageError
+from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.agents.agents import AgentLike
-from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.services.services import Services

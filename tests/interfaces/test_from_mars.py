@@ -18,7 +18,7 @@ from minions import guide
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
 from minions.contracts.agent_errors import AgentStepError, SecurityError
 from minions.data.errors import StepFailedError, UsageError
-from minions.engine.agents.steps import ExecutionStep, StepType
+from minions.engine.agents.parallel_steps import ExecutionStep, StepType
 from minions.engine.context.agent_memory import AgentMemory, AgentMessage
 from minions.guide import AgentSandbox, AgentStepExecutor
 from minions.recipes import RetryConfig

@@ -33,9 +33,9 @@ from minions.contracts.flow import Admission, CallAsk, FlowControl
 from minions.contracts.journal.facts import ModelCallFact, ToolCallInterrupted, ToolCallOutcome
 from minions.contracts.messages import TokenUsage
 from minions.contracts.metrics import Metrics
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
-from minions.engine.agents.executor import AgentStepExecutor
+from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services

@@ -10,8 +10,8 @@ from minions.app.pages.run_page import RunPage
 from minions.app.settings.settings import masked
 from minions.data.json_values import JsonValue
 from minions.engine.views.run_detail import RunDetail, StepSummary
-from minions.engine.views.run_steps import StepDetail
 from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.step_details import StepDetail
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -199,7 +199,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
-    "engine/calls/decisions.py": Guard(tests=_DECISIONS),
+    "engine/calls/resume_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/call_approvals.py": Guard(tests=_APPROVALS),
     "engine/calls/reviews.py": Guard(tests=_APPROVALS),
     "engine/history/approval_classes.py": Guard(tests=_APPROVALS),
@@ -473,7 +473,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     # --- budgets of many runs ---
     "contracts/budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
-    "engine/batches/budget.py": Guard(tests=("engine/test_batch_budget.py",)),
+    "engine/batches/batch_budget.py": Guard(tests=("engine/test_batch_budget.py",)),
     "engine/services/shared_budgets.py": Guard(
         tests=("engine/test_shared_budgets.py", "engine/test_budget_thresholds.py")
     ),
@@ -706,7 +706,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A short cut: of no account too many none is dropped.",
     ),
     Equivalent(
-        "engine/batches/budget.py",
+        "engine/batches/batch_budget.py",
         "BatchBudget._fits",
         "return self.expected <= self.left + _ROUNDING",
         "return (self.expected < self.left + _ROUNDING)",

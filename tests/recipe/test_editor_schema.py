@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from minions.contracts.context import Limits
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema

@@ -13,7 +13,7 @@ from minions.contracts.calls import ModelOptions
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputMode
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import NotFoundError, RecipeError, UsageError
 from minions.data.schema import JsonSchema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.retry import CircuitPolicy, RetryConfig
+from minions.contracts.retry_config import CircuitPolicy, RetryConfig
 from minions.data.errors import RecipeError
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

@@ -21,7 +21,7 @@ from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.executions import RunState
-from minions.contracts.journal.child_runs import child_runs_start
+from minions.contracts.journal.child_run_links import child_runs_start
 from minions.contracts.journal.facts import RunFinished, given
 from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow

@@ -13,7 +13,7 @@ import pytest
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.executions import RunState
-from minions.contracts.journal.child_runs import OPEN_STATES
+from minions.contracts.journal.child_run_links import OPEN_STATES
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, Spender
 from minions.contracts.journal.start_note import Offer

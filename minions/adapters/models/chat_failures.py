@@ -15,7 +15,7 @@ from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.contracts.calls import ModelFailure, context_exceeded
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage, ToolCallRequest
-from minions.contracts.retry import may_pass
+from minions.contracts.retry_config import may_pass
 from minions.data.errors import OUTPUT_TRUNCATED, UNREACHABLE
 
 _MOST_SHOWN: Final = 500

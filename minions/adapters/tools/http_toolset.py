@@ -24,7 +24,7 @@ from minions.adapters.http.request_rules import (
     check_address,
     resolve_by_system,
 )
-from minions.contracts.retry import may_pass
+from minions.contracts.retry_config import may_pass
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 from minions.data.errors import ToolError, UsageError
 from minions.data.json_values import JsonValue, parse_json

@@ -9,7 +9,7 @@ from minions.app.wiring.built_in_extensions import BuiltInSandboxes
 from minions.contracts.sandbox import SandboxLimits
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.engine.agents.executor import AgentStepExecutor as EngineExecutor
+from minions.engine.agents.agent_step_executor import AgentStepExecutor as EngineExecutor
 
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _AMOUNT: Final = re.compile(r"([0-9]{1,12}) ?(|B|KB|MB|GB)", re.IGNORECASE)

@@ -34,7 +34,7 @@ from minions.contracts.tools import Tool, Toolset
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions, ModelSource, checked_tools
-from minions.engine.history.events import Listener
+from minions.engine.history.event_stream import Listener
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain

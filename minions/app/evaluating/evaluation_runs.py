@@ -33,7 +33,7 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.engine.history.recorded import recorded_end
+from minions.engine.history.recorded_calls import recorded_end
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.evaluation.cases import Case, CaseRow

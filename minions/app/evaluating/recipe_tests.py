@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 from attrs import evolve, field, frozen, mutable
 from returns.result import Failure, Result, Success
 
-from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
+from minions.adapters.models.cassette_models import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
@@ -38,7 +38,7 @@ from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue, as_object, as_text, dumps, parse_json
-from minions.engine.calls.decisions import read_answer
+from minions.engine.calls.resume_decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.borders import as_data
 from minions.engine.compile.extensions import ModelSource

@@ -30,8 +30,8 @@ from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.event_loop import beside
 from minions.engine.views.run_detail import RunDetail, show_run
 from minions.engine.views.run_items import usage_of
-from minions.engine.views.run_steps import StepDetail, steps_in
 from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.step_details import StepDetail, steps_in
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.permissions import tool_specs

@@ -18,7 +18,7 @@ from minions.contracts.tools import Tool
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.events import Listener
+from minions.engine.history.event_stream import Listener
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services

@@ -141,7 +141,7 @@ class TerminalDecider(Decider):
         self, question: Question, each: FormField, *, is_first: bool
     ) -> _One | _Whole | NoAnswer | None:
         """What was typed for a field; None: it is left out."""
-        from minions.engine.calls.decisions import read_answer
+        from minions.engine.calls.resume_decisions import read_answer
 
         while True:
             line = await self._line(_prompt_of(each))
@@ -161,7 +161,7 @@ class TerminalDecider(Decider):
                 self._write(f"  {shown_text(str(error))}")
 
     async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
-        from minions.engine.calls.decisions import read_answer
+        from minions.engine.calls.resume_decisions import read_answer
 
         default = f" [{dumps(question.default)}]" if question.has_default else ""
         plan = question.plan

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.journal.child_runs import ChildLink
+from minions.contracts.journal.child_run_links import ChildLink
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.json_values import JsonValue
 

@@ -16,7 +16,7 @@ from minions.app.settings.settings import Settings, bounded, within_share
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime, ServiceChanges
 from minions.contracts.decisions import Verdict
-from minions.contracts.journal.child_runs import ChildRunQueue
+from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError

@@ -22,10 +22,10 @@ from minions.recipe.model_config import ModelConfig
 from minions.recipe.recipe_files import NamedFiles
 
 if TYPE_CHECKING:
+    from minions.adapters.models.cassette_models import Cassette, CassetteRecorder, ReplayModel
     from minions.adapters.models.endpoints import OperatorModels
     from minions.adapters.models.local.engines import Server
     from minions.adapters.models.openai import OpenAIModel
-    from minions.adapters.models.recorded import Cassette, CassetteRecorder, ReplayModel
     from minions.contracts.model_profiles import ProfileBook
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.recipe.catalog import CheckModel
@@ -440,7 +440,7 @@ def replayed_file(name: str, folder: Path) -> ReplayModel:
     Raises:
         UsageError: `bad-cassette`; it cannot be read, or has calls of several models.
     """
-    from minions.adapters.models.recorded import Cassette
+    from minions.adapters.models.cassette_models import Cassette
 
     path = folder / name.removeprefix(REPLAY)
     return Cassette.read(path, most_bytes=_MOST_BYTES).model()
@@ -512,7 +512,7 @@ class Cassettes:
         """
         if self._record is None:
             return model
-        from minions.adapters.models.recorded import CassetteRecorder, RecordingModel
+        from minions.adapters.models.cassette_models import CassetteRecorder, RecordingModel
 
         if self._recorder is None:
             path = self._folder_of("record") / self._record
@@ -556,7 +556,7 @@ class Cassettes:
             self._recorder.close()
 
     def _opened(self) -> Cassette:
-        from minions.adapters.models.recorded import Cassette
+        from minions.adapters.models.cassette_models import Cassette
 
         if self._cassette is None:
             path = self._folder_of("replay") / (self._replay or "")

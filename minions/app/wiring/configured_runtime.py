@@ -33,7 +33,7 @@ from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
-from minions.contracts.journal.child_runs import ChildRunQueue
+from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_endpoints import check_base_url

@@ -209,7 +209,7 @@ def login_store(server: ToolServer, login: ServerLogin) -> LoginStore:
 def _reveal(values: Mapping[str, str]) -> Mapping[str, str]:
     """The values with secrets in place of references; looked up when the server starts."""
     from minions.contracts.secrets import SecretRef
-    from minions.engine.services.secrets import environment_and_files
+    from minions.engine.services.secret_sources import environment_and_files
 
     found = {}
     for name, value in values.items():

@@ -19,7 +19,7 @@ from attrs.validators import ge, le, matches_re
 from msgspec import Struct
 from msgspec import field as struct_field
 
-from minions.contracts.journal.child_runs import ChildLink, ChildWait
+from minions.contracts.journal.child_run_links import ChildLink, ChildWait
 from minions.data.json_values import JsonValue
 
 DEFAULT_QUEUE: Final = "default"

@@ -11,15 +11,19 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.agent_errors import SecurityError, StepResult
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.errors import words_of
 from minions.data.schema import JsonSchema
+from minions.engine.agents.agent_tool_calls import (
+    DEFAULT_TIMEOUT_S,
+    ToolCalls,
+    validate_against_schema,
+)
 from minions.engine.agents.agents import AgentLike, Sandbox
-from minions.engine.agents.metrics import ExecutionCounts
+from minions.engine.agents.execution_counts import ExecutionCounts
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.agents.result_cache import LRUCache, cache_key
 from minions.engine.agents.results import as_result, error_result, peak_memory_bytes
-from minions.engine.agents.tool_calls import DEFAULT_TIMEOUT_S, ToolCalls, validate_against_schema
 from minions.engine.context.agent_memory import AgentMemory, attributed_request
 from minions.engine.services.retry import is_retryable_error, with_retries
 from minions.engine.services.services import Services

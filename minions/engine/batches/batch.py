@@ -25,10 +25,10 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
-from minions.engine.batches.budget import BatchBudget, Share
+from minions.engine.batches.batch_budget import BatchBudget, Share
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.engine.history.recorded import (
+from minions.engine.history.recorded_calls import (
     recorded_end,
     recorded_error,
     recorded_step_failures,

@@ -18,7 +18,7 @@ from minions.contracts.calls import (
 from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.model_endpoints import ModelEndpoint
-from minions.contracts.retry import CircuitPolicy
+from minions.contracts.retry_config import CircuitPolicy
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.services.pricing import with_cost

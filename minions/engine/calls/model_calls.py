@@ -35,7 +35,7 @@ from minions.contracts.messages import (
     assistant,
     attachments_of,
 )
-from minions.contracts.retry import CircuitPolicy, RetryConfig
+from minions.contracts.retry_config import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
 from minions.data.errors import (
     NEEDS_DECISION,
@@ -63,7 +63,7 @@ from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.recorded import recorded_model_call
+from minions.engine.history.recorded_calls import recorded_model_call
 from minions.engine.services.budget import CallReservation, ThresholdReachedError
 from minions.engine.services.event_loop import beside
 from minions.engine.services.pricing import (

@@ -8,7 +8,7 @@ from minions.contracts.calls import ToolFailure
 from minions.contracts.context import Limits
 from minions.contracts.messages import ToolCallRequest
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.compile.completion_links import FINAL_ANSWER
 
 
 def surplus_calls(

@@ -31,7 +31,6 @@ from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
 from minions.engine.calls.agents_of_run import AgentsOfRun
 from minions.engine.calls.call_approvals import edited_call, needed_approval
-from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (
     duplicated_result,
     first_of_each,
@@ -39,6 +38,7 @@ from minions.engine.calls.duplicate_calls import (
 )
 from minions.engine.calls.pending_decisions import consent_digest, shortened
 from minions.engine.calls.questions_of_call import QuestionsOfCall, Reply, pending_replies
+from minions.engine.calls.resume_decisions import decided_call
 from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
@@ -47,7 +47,7 @@ from minions.engine.context.strangers_words import StrangersWords, WordsOf
 from minions.engine.history.conversation import PendingCall
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import READ_RESULT, shown_text
-from minions.engine.history.recorded import recorded_tool_call
+from minions.engine.history.recorded_calls import recorded_tool_call
 from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import checked_result, with_retries
 from minions.recipe.model import UntrustedRule

@@ -40,7 +40,7 @@ from minions.data.json_values import (
     parse_json,
 )
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.compile.completion_links import FINAL_ANSWER
 from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 

@@ -24,7 +24,7 @@ from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageErro
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_data, border_of, several_within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
-from minions.engine.compile.completion import SIGNAL_WORDS
+from minions.engine.compile.completion_links import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.kinds.compiler import Planner, PromptUse, compiler_of
 from minions.engine.compile.planned_step import PlannedStep

@@ -18,7 +18,7 @@ from minions.data.schema import SchemaValidator, check_schema
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.opening_rights import OpeningRights
-from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
+from minions.engine.services.secret_sources import hidden_errors, refuse_shown_secrets
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.nested_recipes import all_steps

@@ -17,7 +17,7 @@ from msgspec import Struct
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
 from minions.contracts.messages import EXAMPLE, Message, MessageRole, ToolCallRequest, user
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import Step
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection

@@ -13,7 +13,7 @@ from msgspec import Struct
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal.facts import WarningRecorded
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.sessions import ModelMemory

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
-from minions.contracts.journal.child_runs import ChildWait
+from minions.contracts.journal.child_run_links import ChildWait
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepGraph
 from minions.data.json_values import JsonValue

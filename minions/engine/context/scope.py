@@ -9,14 +9,14 @@ from attrs import evolve, frozen
 
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.start_note import Offer
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.data.json_values import JsonValue
 from minions.engine.compile.opening_rights import MadeOf, OpeningRights
-from minions.engine.history.events import EventStream
+from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
-from minions.engine.services.secrets import NO_SECRETS, declared_secrets
+from minions.engine.services.secret_sources import NO_SECRETS, declared_secrets
 from minions.engine.services.services import NullLog, Services
 from minions.engine.views.pinned_examples import PinnedExamples
 from minions.recipe.model import AgentRecipe

@@ -17,7 +17,7 @@ from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.file_changes import ChangeRecorder, FileChange
 from minions.contracts.journal.facts import FileChangeRecorded
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
 from minions.contracts.sessions import ModelMemory

@@ -21,7 +21,7 @@ from minions.contracts.journal.journal import EntryDraft, HeldLease, JournalEntr
 from minions.contracts.runtime import WorkSlices
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
 from minions.data.json_parts import is_large
-from minions.engine.history.events import NOTED, EventMaker, EventStream
+from minions.engine.history.event_stream import NOTED, EventMaker, EventStream
 from minions.engine.services.event_loop import Due, breathe
 from minions.engine.services.services import Services
 

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from minions.contracts.executions import AgentResult, RunState, RunStatus
 from minions.contracts.instructions import T_co
-from minions.contracts.journal.child_runs import WAITS_FOR_RUNS, ChildWait
+from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS, ChildWait
 from minions.contracts.journal.facts import (
     RunFinished,
 )
@@ -35,7 +35,7 @@ from minions.data.words import shell_word
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import open_conversation
-from minions.engine.history.events import Listener
+from minions.engine.history.event_stream import Listener
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_preview import preview_lines
 from minions.engine.run.run_record import RunOutput, RunRecord

@@ -9,7 +9,7 @@ from attrs import evolve
 from msgspec import Struct
 
 from minions.contracts.executions import RunState, StepExecution, StepStatus
-from minions.contracts.journal.child_runs import (
+from minions.contracts.journal.child_run_links import (
     ChildLink,
     ChildRunNames,
     ChildRunQueue,
@@ -25,7 +25,7 @@ from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import ChildItem, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.history.recorded import recorded_error
+from minions.engine.history.recorded_calls import recorded_error
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.values import Reference

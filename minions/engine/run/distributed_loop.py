@@ -14,7 +14,7 @@ from typing import Final
 from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.executions import RunState, StepExecution, StepStatus
-from minions.contracts.journal.child_runs import (
+from minions.contracts.journal.child_run_links import (
     OPEN_STATES,
     WAITS_FOR_RUNS,
     ChildLink,
@@ -30,7 +30,7 @@ from minions.engine.compile.build import LoopControl
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.compile.selection import ChildItem
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.history.recorded import recorded_error, recorded_usage
+from minions.engine.history.recorded_calls import recorded_error, recorded_usage
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.child_runs import ChildRuns, SharedValues
 from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse

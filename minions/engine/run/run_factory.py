@@ -15,7 +15,7 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.journal.start_note import starters_of
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.secrets import InputValue, Secrets
 from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue

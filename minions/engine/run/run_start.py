@@ -19,7 +19,7 @@ from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.history.recorded import earlier_usage
+from minions.engine.history.recorded_calls import earlier_usage
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -94,7 +94,7 @@ class RunStart:
         Raises:
             UsageError: `bad-arguments`; edited arguments of an approval do not fit their tool.
         """
-        from minions.engine.calls.decisions import calls_in_doubt, check_edits
+        from minions.engine.calls.resume_decisions import calls_in_doubt, check_edits
 
         if self.resume_plan is None or self.replay is None:
             return self
@@ -124,7 +124,7 @@ def resume_start(
     Raises:
         UsageError: It failed, the code differs, or a decision means nothing.
     """
-    from minions.engine.calls.decisions import checked_decisions
+    from minions.engine.calls.resume_decisions import checked_decisions
     from minions.engine.history.replay import Replay
     from minions.engine.run.recipe_changes import check_outputs
 

@@ -198,7 +198,7 @@ class RecipeWalk:
         open_calls = self._context.progress.open_calls
         # A recipe that is a step is replayed only where it had ended: nothing of it is in doubt.
         if open_calls and self._context.scope.is_whole_run:
-            from minions.engine.calls.decisions import doubt
+            from minions.engine.calls.resume_decisions import doubt
 
             error = doubt(open_calls, self._context.run_id)
             return WalkEnd(status=RunStatus.NEEDS_DECISION, error=error)

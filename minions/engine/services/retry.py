@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 from returns.result import Result, Success
 
-from minions.contracts.retry import ExceptionTypes, RetryConfig, may_pass
+from minions.contracts.retry_config import ExceptionTypes, RetryConfig, may_pass
 from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.engine.services.services import Services
 

@@ -44,11 +44,11 @@ from minions.data.json_values import dumps
 from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import DaemonPool, LoopTimer
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.secret_sources import environment_and_files
 from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
-    from minions.contracts.journal.child_runs import ChildRunQueue
+    from minions.contracts.journal.child_run_links import ChildRunQueue
     from minions.contracts.tracing import Tracer
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets

@@ -6,7 +6,7 @@ import contextlib
 from typing import Final
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.child_runs import OPEN_STATES, child_runs_start
+from minions.contracts.journal.child_run_links import OPEN_STATES, child_runs_start
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow

@@ -14,7 +14,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
-from minions.contracts.journal.child_runs import ChildLink, child_runs_start, parent_part
+from minions.contracts.journal.child_run_links import ChildLink, child_runs_start, parent_part
 from minions.contracts.journal.facts import RunRejected, RunStarted
 from minions.contracts.journal.journal import SPARED_S, BlobCollection, Journal
 from minions.contracts.journal.run_rows import Expiry, RunFilter, SessionFilter, SessionRow

@@ -11,13 +11,13 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.data.errors import LeaseHeldError, UsageError
 from minions.data.words import shell_word
 from minions.engine.history.current_rows import current_rows
-from minions.engine.history.events import EventStream
+from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.services.services import Services
 from minions.engine.views.lookup import REJECTED, find_run
 from minions.engine.views.run_names import unknown_address
-from minions.engine.views.run_steps import row_address
 from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.step_details import row_address
 
 Verdict: TypeAlias = Literal["good", "bad"]
 

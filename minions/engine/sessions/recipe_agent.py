@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.agent_errors import StepResult
 from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.messages import Message, MessageBundle, user
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import SessionStep
 from minions.data.codec import encode

@@ -34,7 +34,7 @@ from minions.data.schema import JsonSchema
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import budget_spent
+from minions.engine.compile.completion_links import budget_spent
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import RecipeRunner

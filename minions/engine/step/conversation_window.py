@@ -29,7 +29,7 @@ from minions.contracts.messages import Message, MessageRole, system, user
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import budget_spent
+from minions.engine.compile.completion_links import budget_spent
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
     message_text,

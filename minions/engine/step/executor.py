@@ -43,7 +43,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
-from minions.engine.history.recorded import recorded_execution
+from minions.engine.history.recorded_calls import recorded_execution
 from minions.engine.services.event_loop import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.model_work import ModelWork

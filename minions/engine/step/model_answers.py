@@ -34,7 +34,7 @@ from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_tiers import ModelTiers, OutputModes, Replacement
 from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import budget_spent
+from minions.engine.compile.completion_links import budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.memory import READ_RESULT, piece_of
 

@@ -35,7 +35,11 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_executors import model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder
-from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
+from minions.engine.compile.completion_links import (
+    FINAL_ANSWER,
+    DefaultStepCompletionChain,
+    budget_spent,
+)
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
 from minions.engine.services.pricing import with_cost

@@ -17,7 +17,7 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.calls import ModelOptions
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
+from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     ConversationStarted,
     StepFailed,
@@ -33,7 +33,7 @@ from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_values import JsonValue
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.completion import SIGNAL_WORDS
+from minions.engine.compile.completion_links import SIGNAL_WORDS
 from minions.engine.compile.recipe_step import Fingerprint
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView

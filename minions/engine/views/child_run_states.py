@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.addresses import item_address
 from minions.contracts.executions import RunState
-from minions.contracts.journal.child_runs import ChildRunNames
+from minions.contracts.journal.child_run_links import ChildRunNames
 from minions.contracts.journal.facts import StepFailed, StepStarted
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunFilter, RunRow

@@ -20,7 +20,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.keys import execution_key
-from minions.engine.history.recorded import recorded_error, recorded_usage
+from minions.engine.history.recorded_calls import recorded_error, recorded_usage
 
 _MOST_RUNS: Final = 20
 _MENDING: Final = frozenset({"final", "repair", "fields", "split", "tier"})

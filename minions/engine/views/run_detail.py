@@ -12,7 +12,7 @@ from msgspec import Struct
 from minions.contracts.addresses import item_address
 from minions.contracts.events import StepCompleted
 from minions.contracts.executions import RunState, StepStatus
-from minions.contracts.journal.child_runs import OPEN_STATES, WAITS_FOR_RUNS
+from minions.contracts.journal.child_run_links import OPEN_STATES, WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
@@ -51,7 +51,7 @@ from minions.data.errors import NEEDS_DECISION, Fault
 from minions.data.json_values import JsonValue, as_object, as_objects, as_text
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
-from minions.engine.history.events import EventMaker
+from minions.engine.history.event_stream import EventMaker
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.services.event_loop import beside
 from minions.engine.services.services import is_worker_gone

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue
-from minions.engine.views.run_steps import row_address
+from minions.engine.views.step_details import row_address
 
 _PART: Final = 262_144
 """Characters of a text that are searched at once."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from minions.contracts.events import RunEvent
 from minions.contracts.journal.journal import Journal, JournalEntry
-from minions.engine.history.events import EventMaker
+from minions.engine.history.event_stream import EventMaker
 from minions.engine.services.event_loop import breathe
 
 _PAGE: Final = 100

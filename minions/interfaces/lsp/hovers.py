@@ -14,7 +14,7 @@ from minions.analysis.explanation import StepCost, explain_steps
 from minions.data.errors import MinionsError
 from minions.data.json_values import dumps
 from minions.interfaces.lsp.checked_text import CheckedText, Spot, Stretch
-from minions.interfaces.lsp.completion import known_keys
+from minions.interfaces.lsp.completions import known_keys
 from minions.interfaces.lsp.cursor import cursor_at
 from minions.interfaces.lsp.mentions import (
     FIELD,

@@ -21,7 +21,12 @@ from minions.app.runs.unexecuted_runs import (
 )
 from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
 from minions.contracts.executions import RunState, RunStatus
-from minions.contracts.journal.child_runs import OPEN_STATES, ChildRunQueue, ChildWait, QueueableRun
+from minions.contracts.journal.child_run_links import (
+    OPEN_STATES,
+    ChildRunQueue,
+    ChildWait,
+    QueueableRun,
+)
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import QueuePlace, StartNote

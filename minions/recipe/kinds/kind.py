@@ -8,7 +8,7 @@ from typing import ClassVar, Final, TypedDict
 
 from msgspec import Struct
 
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.retry import CircuitPolicy
+from minions.contracts.retry_config import CircuitPolicy
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.model import ExecutionMode, OnFailure

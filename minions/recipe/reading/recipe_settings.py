@@ -12,7 +12,7 @@ from minions.contracts.approvals import ApprovalRule
 from minions.contracts.context import Limits
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import check_base_url
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry_config import RetryConfig
 from minions.contracts.secrets import SecretRef
 from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit
 from minions.data.json_values import JsonValue

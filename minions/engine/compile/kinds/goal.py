@@ -20,7 +20,7 @@ from minions.data.errors import (
     UsageError,
     near_names,
 )
-from minions.engine.compile.completion import (
+from minions.engine.compile.completion_links import (
     ArtifactsLink,
     DefaultStepCompletionChain,
     ToolOutcomeLink,

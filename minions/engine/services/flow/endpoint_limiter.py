@@ -16,7 +16,7 @@ from msgspec import Struct
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.model_endpoints import EndpointLimits, RateLimits
-from minions.contracts.retry import CircuitPolicy
+from minions.contracts.retry_config import CircuitPolicy
 from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.model_pace import ModelPace, PaceTicket
 

@@ -31,7 +31,7 @@ from minions.data.json_values import JsonValue, as_count
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
-from minions.engine.sessions.context import get_context_summary
+from minions.engine.sessions.session_context import get_context_summary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_with
 from minions.interfaces.cli.console.console import for_stream, hanging, json_text, say, tell

@@ -46,7 +46,7 @@ def lsp_command(options: _LspOptions) -> int:
                 "extra: pip install 'minions-engine[lsp]'.",
                 code="missing-extra",
             )
-    from minions.interfaces.lsp.server import serve_editor
+    from minions.interfaces.lsp.language_server import serve_editor
 
     serve_editor(lambda: _project(options))
     return 0

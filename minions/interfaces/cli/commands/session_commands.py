@@ -26,7 +26,7 @@ from minions.data.json_values import JsonValue, as_count, as_object, as_objects
 from minions.data.texts import spoken
 from minions.data.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
-from minions.engine.services.secrets import environment_and_files
+from minions.engine.services.secret_sources import environment_and_files
 from minions.engine.services.services import Services
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.engine.sessions.store import StepRepository
@@ -35,8 +35,8 @@ from minions.engine.views.lookup import REJECTED, find_run
 from minions.engine.views.output_rungs import RungCount
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_notes import RunNote
-from minions.engine.views.run_steps import StepDetail, require_step
 from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.step_details import StepDetail, require_step
 from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify

@@ -30,7 +30,7 @@ from minions.contracts.events import (
     ToolStarted,
 )
 from minions.contracts.executions import StepStatus
-from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
+from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import StepOutcome
 from minions.contracts.journal.facts import StepStarted as StepBegun
 from minions.contracts.messages import TokenUsage

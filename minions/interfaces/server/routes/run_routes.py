@@ -26,7 +26,7 @@ from minions.engine.views.lookup import count_runs
 from minions.engine.views.lookup import list_runs as recorded_runs
 from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.views.run_search import hits_in
-from minions.engine.views.run_steps import step_of_run
+from minions.engine.views.step_details import step_of_run
 from minions.interfaces.http.http_answers import (
     EVENT_STREAM,
     NoContent,

@@ -20,9 +20,9 @@ from minions.data.json_values import JsonValue
 from minions.data.words import has_words, shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.event_loop import beside
-from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import StepRunner, check_conversation
+from minions.engine.sessions.session_context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.store import unknown_session
 from minions.interfaces.http.http_answers import EVENT_STREAM, Answer, RefusedError
 from minions.interfaces.http.tokens import TokenScope

@@ -51,7 +51,7 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import MessageRole, TokenUsage
 from minions.data.errors import words_of
 from minions.data.json_values import JsonValue
-from minions.engine.history.recorded import error_document
+from minions.engine.history.recorded_calls import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT
 

@@ -32,7 +32,7 @@ from minions.interfaces.lsp.checked_text import (
     is_recipe,
     refused_text,
 )
-from minions.interfaces.lsp.completion import completions_at
+from minions.interfaces.lsp.completions import completions_at
 from minions.interfaces.lsp.hovers import hover_at
 from minions.interfaces.lsp.mentions import (
     FIELD,
