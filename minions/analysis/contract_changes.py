@@ -108,7 +108,7 @@ def _inputs(
             yield _change(ChangeLevel.MAJOR, place, f"takes {what}")
             continue
         for excess in excesses(Shape.of(spec.schema), Shape.of(now.schema)):
-            yield _change(ChangeLevel.MAJOR, _at(place, excess), _refused(excess))
+            yield _change(ChangeLevel.MAJOR, _at(place, excess), _describe_excess(excess))
         if spec.has_default and not now.has_default:
             yield _change(ChangeLevel.MAJOR, place, "has no default now: who left it out fails")
         elif now.has_default and not spec.has_default:
@@ -125,7 +125,7 @@ def _inputs(
         yield _change(level, f"inputs.{name}", f"is new{more}")
 
 
-def _refused(excess: Excess) -> str:
+def _describe_excess(excess: Excess) -> str:
     if excess.is_unclear:
         return f"cannot be compared: {excess.reason}"
     return f"refuses what it took: {excess.reason}"

@@ -347,8 +347,8 @@ def _rights(place: Place) -> RightsUse:
             f"{name} when {condition}"
             for name, condition in place.recipe.permissions.policies.items()
         ),
-        opens_config=tuple(_opened(place.recipe, "allow_config")),
-        opens_secrets=tuple(_opened(place.recipe, "allow_secrets")),
+        opens_config=tuple(_explain_openings(place.recipe, "allow_config")),
+        opens_secrets=tuple(_explain_openings(place.recipe, "allow_secrets")),
     )
 
 
@@ -372,7 +372,7 @@ def _rule_words(call: CallRule, timeout_s: float | None) -> str:
     return words
 
 
-def _opened(recipe: AgentRecipe, option: str) -> Iterator[str]:
+def _explain_openings(recipe: AgentRecipe, option: str) -> Iterator[str]:
     """What toolsets and plans of a recipe open that is closed otherwise."""
     for use in recipe.tools:
         names = use.options.get(option)

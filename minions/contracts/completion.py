@@ -34,7 +34,7 @@ class CompletionLink(ABC):
 StepCompletionLink: TypeAlias = CompletionLink
 
 
-def _checked(link: CompletionLink, answer: object) -> Completion:
+def _check_link(link: CompletionLink, answer: object) -> Completion:
     """The verdict of `link`; None counts as UNDECIDED.
 
     Raises:
@@ -87,7 +87,7 @@ class StepCompletionChain:
             answer: object = link.check(execution)
             if answer is Completion.UNDECIDED:  # as usual
                 continue
-            completion = answer if isinstance(answer, Completion) else _checked(link, answer)
+            completion = answer if isinstance(answer, Completion) else _check_link(link, answer)
             if completion.verdict is not Verdict.UNDECIDED:
                 return Completion(
                     completion.verdict,

@@ -324,7 +324,7 @@ class AgentResult(Generic[T_co]):
     @property
     def plan(self) -> tuple[Mapping[str, JsonValue], ...]:
         """The steps of the plans that it carried out, as `StepExecution.plan` has them."""
-        return tuple(_planned(self.executions))
+        return tuple(_plans_of(self.executions))
 
     def unwrap(self) -> T_co:
         """The output of a run that ended COMPLETED or PARTIAL.
@@ -339,10 +339,10 @@ class AgentResult(Generic[T_co]):
         raise AgentExecutionError(text, result=self, code=code)
 
 
-def _planned(executions: Iterable[StepExecution[object]]) -> Iterator[Mapping[str, JsonValue]]:
+def _plans_of(executions: Iterable[StepExecution[object]]) -> Iterator[Mapping[str, JsonValue]]:
     """The plans of steps, and of those within them."""
     for each in executions:
-        yield from each.plan or _planned((*each.iterations, *each.steps))
+        yield from each.plan or _plans_of((*each.iterations, *each.steps))
 
 
 class AgentExecutionError(MinionsError):

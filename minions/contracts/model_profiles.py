@@ -234,11 +234,11 @@ class ModelProfile:
         """The capabilities with what is measured, where the operator has not said it."""
         kept = self._applied[0] if self._applied else None
         if kept is None or kept[0] is not declared:
-            kept = (declared, self._joined(declared))
+            kept = (declared, self._join_capabilities(declared))
             self._applied[:] = [kept]
         return kept[1]
 
-    def _joined(self, declared: ModelCapabilities) -> ModelCapabilities:
+    def _join_capabilities(self, declared: ModelCapabilities) -> ModelCapabilities:
         modes = declared.modes
         if not declared.is_mode_declared and declared.output_mode is not None:
             modes = self.modes(declared.output_mode)

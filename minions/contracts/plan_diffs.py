@@ -137,9 +137,9 @@ class PlanDiff:
             if each.step is not None:
                 steps.append(each.step.to_json())
             elif each.change.stays:
-                steps.append(_changed(known[each.id].popleft().to_json(), each.changes))
+                steps.append(_apply_changes(known[each.id].popleft().to_json(), each.changes))
         own = [each for each in self.changes if each.key != _ORDER]
-        return Plan.from_json({**_changed(_head(before), own), "steps": steps})
+        return Plan.from_json({**_apply_changes(_head(before), own), "steps": steps})
 
     def to_json(self) -> dict[str, JsonValue]:
         """As journal and HTTP write it."""
@@ -167,7 +167,7 @@ class PlanDiff:
 
         No line of a value can be taken for another step.
         """
-        lines = [f"NEW PLAN: {' '.join(self.name.split())}", f"  {_counted(self.steps)}"]
+        lines = [f"NEW PLAN: {' '.join(self.name.split())}", f"  {_count_steps(self.steps)}"]
         for change in self.changes:
             if change.key not in _UNTOLD:
                 lines += _change_lines(change)
@@ -200,7 +200,7 @@ def diff_plans(before: Plan, after: Plan, statuses: Mapping[str, str] | None = N
     pairs = _pairs(before, after)
     return PlanDiff(
         name=after.name or after.id,
-        steps=tuple(_placed(before, pairs, statuses or {})),
+        steps=tuple(_place_diffs(before, pairs, statuses or {})),
         changes=(*_key_changes(_head(before), _head(after)), *_order_change(before, pairs)),
     )
 
@@ -248,7 +248,7 @@ def _diff_of_missing(old: PlanStep, statuses: Mapping[str, str]) -> PlanStepDiff
     return PlanStepDiff(id=old.id, type=old.type, change=change, status=status)
 
 
-def _placed(
+def _place_diffs(
     before: Plan, pairs: Sequence[_Pair], statuses: Mapping[str, str]
 ) -> list[PlanStepDiff]:
     """The diffs of all steps; one that is missing follows the step that it followed."""
@@ -286,7 +286,9 @@ def _head(plan: Plan) -> dict[str, JsonValue]:
     return {key: value for key, value in plan.to_json().items() if key != "steps"}
 
 
-def _changed(told: Mapping[str, JsonValue], changes: Iterable[KeyChange]) -> dict[str, JsonValue]:
+def _apply_changes(
+    told: Mapping[str, JsonValue], changes: Iterable[KeyChange]
+) -> dict[str, JsonValue]:
     """The keys and values with the changes made."""
     values = {**told, **{each.key: each.after for each in changes}}
     return {key: value for key, value in values.items() if value is not None}
@@ -316,7 +318,7 @@ _UNTOLD: Final = ("id", "name")
 """Keys of the plan itself that the text does not compare: each plan has a name of its own."""
 
 
-def _counted(steps: Sequence[PlanStepDiff]) -> str:
+def _count_steps(steps: Sequence[PlanStepDiff]) -> str:
     """How many steps there are of each change."""
     counts = Counter(each.change for each in steps)
     return ", ".join(f"{counts[each]} {each.value}" for each in PlanStepChange if counts[each])

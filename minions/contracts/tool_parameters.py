@@ -54,7 +54,7 @@ def sent_parameters(schema: JsonSchema) -> dict[str, JsonValue]:
     leaving it out means the same. Arguments are validated by the schema as declared, so that a null
     is still accepted.
     """
-    return _rewritten(_inlined(schema), drops_null=True)
+    return _rewritten(_inline_schema(schema), drops_null=True)
 
 
 def _rewritten(schema: JsonSchema, *, drops_null: bool) -> dict[str, JsonValue]:
@@ -137,7 +137,7 @@ class _NotInlinedError(Exception):
     """A reference cannot be replaced by what it names."""
 
 
-def _inlined(schema: JsonSchema) -> JsonSchema:
+def _inline_schema(schema: JsonSchema) -> JsonSchema:
     """The schema without references; as it is where one of them has to stay."""
     if not any(keyword in schema for keyword in _DEFINITIONS):
         return schema
@@ -169,10 +169,10 @@ class _Inlining:
         reference = schema.get("$ref")
         if reference is not None:
             beside = {name: each for name, each in schema.items() if name != "$ref"}
-            return {**self._named(reference, beside, within), **beside}
+            return {**self._resolve_reference(reference, beside, within), **beside}
         return {keyword: self._keyword(keyword, each, within) for keyword, each in schema.items()}
 
-    def _named(
+    def _resolve_reference(
         self, reference: JsonValue, beside: JsonSchema, within: tuple[str, ...]
     ) -> dict[str, JsonValue]:
         _, _, path = str(reference).partition("#/")

@@ -49,7 +49,7 @@ def encode(value: object) -> JsonValue:
     if type(value) in _ATOMS:
         return value  # type: ignore[return-value]  # one of them
     try:
-        return _copied(value)
+        return _copy_json(value)
     except _NotPlainError:
         return _plain(_converter().unstructure(value))
 
@@ -61,7 +61,7 @@ class _NotPlainError(Exception):
 _ATOMS: Final = frozenset((bool, int, str, type(None)))
 
 
-def _copied(value: object) -> JsonValue:
+def _copy_json(value: object) -> JsonValue:
     """A deep copy of plain JSON; raises `_NotPlainError` for anything else."""
     if type(value) in _ATOMS:
         return value  # type: ignore[return-value]  # one of them
@@ -71,9 +71,11 @@ def _copied(value: object) -> JsonValue:
         for key in value:
             if type(key) is not str:
                 raise _NotPlainError
-        return {key: item if type(item) in _ATOMS else _copied(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in _ATOMS else _copy_json(item) for key, item in value.items()
+        }
     if type(value) is list:
-        return [item if type(item) in _ATOMS else _copied(item) for item in value]
+        return [item if type(item) in _ATOMS else _copy_json(item) for item in value]
     raise _NotPlainError
 
 
@@ -241,7 +243,7 @@ def _list_hook(hint: object, converter: Converter) -> Callable[[object, object],
 
     def structure(value: object, _: object) -> object:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"expected array, got {_seen(value)}")
+            raise ValueError(f"expected array, got {_describe_type(value)}")
         return make(items(value, listed))
 
     return structure
@@ -265,7 +267,7 @@ def _constrained_hook(hint: object, converter: Converter) -> Callable[[object, o
     def structure(value: object, _: object) -> object:
         made = structured(value, kind)
         if not constraint.holds(made):
-            raise ValueError(f"expected {constraint.expected}, got {_seen(value)}")
+            raise ValueError(f"expected {constraint.expected}, got {_describe_type(value)}")
         return made
 
     return structure
@@ -290,19 +292,19 @@ def _first_that_fits(converter: Converter, value: object, hint: object) -> objec
             return converter.structure(value, member)
         except Exception:  # noqa: BLE001, S112  # cattrs raises any class; the next may fit
             continue
-    raise ValueError(f"expected {hint}, got {_seen(value)}")
+    raise ValueError(f"expected {hint}, got {_describe_type(value)}")
 
 
 def _exactly(kind: type[T], value: object, hint: type[T]) -> T:
     if type(value) is not kind:
-        raise ValueError(f"expected {_JSON_NAMES[kind]}, got {_seen(value)}")
+        raise ValueError(f"expected {_JSON_NAMES[kind]}, got {_describe_type(value)}")
     return value if hint is kind else _as_subclass(value, hint)
 
 
 _JSON_NAMES: Final[Mapping[type, str]] = {str: "string", int: "integer", bool: "boolean"}
 
 
-def _seen(value: object) -> str:
+def _describe_type(value: object) -> str:
     """The value's type in JSON's terms, for messages that models read too."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
@@ -319,7 +321,7 @@ def _number(value: object, hint: type[float]) -> float:
     if type(value) is float and hint is float:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {_seen(value)}")
+        raise ValueError(f"expected a number, got {_describe_type(value)}")
     return float(value) if hint is float else _as_subclass(value, hint)
 
 

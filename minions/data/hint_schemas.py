@@ -97,7 +97,7 @@ def _of(hint: object, definitions: _Definitions) -> dict[str, JsonValue]:
     if isinstance(hint, typing.NewType):
         return _of(hint.__supertype__, definitions)
     if origin is typing.Annotated:
-        return _annotated(arguments, definitions)
+        return _annotated_schema(arguments, definitions)
     if origin is typing.Literal:
         return {"enum": [item.value if isinstance(item, enum.Enum) else item for item in arguments]}
     if origin in (typing.Union, types.UnionType):
@@ -126,10 +126,12 @@ def _of_class(hint: type[object], definitions: _Definitions) -> dict[str, JsonVa
         return None
     if not definitions.of_results:
         return _typed_dict(hint, definitions)
-    return _named(hint, definitions, _typed_dict)
+    return _define_class(hint, definitions, _typed_dict)
 
 
-def _annotated(arguments: tuple[object, ...], definitions: _Definitions) -> dict[str, JsonValue]:
+def _annotated_schema(
+    arguments: tuple[object, ...], definitions: _Definitions
+) -> dict[str, JsonValue]:
     """`Annotated[int, "text"]` adds a description, `Annotated[int,
     {"minimum": 1}]` adds keywords.
     """
@@ -184,10 +186,10 @@ def _container(
 
 
 def _object(hint: type[object], definitions: _Definitions) -> dict[str, JsonValue]:
-    return _named(hint, definitions, _object_body)
+    return _define_class(hint, definitions, _object_body)
 
 
-def _named(
+def _define_class(
     hint: type[object],
     definitions: _Definitions,
     make: Callable[[type[object], _Definitions], dict[str, JsonValue]],

@@ -27,14 +27,14 @@ class _NoNumberError(ValueError):
     """Valid JSON except for a number outside of JSON's range."""
 
 
-def _refused(name: str) -> float:
+def _refuse_number(name: str) -> float:
     raise _NoNumberError(f"{name} is not a number that JSON can express")
 
 
 def _finite(text: str) -> float:
     """A finite float; `1e999` would become infinite, which JSON cannot express."""
     value = float(text)
-    return value if value - value == 0 else _refused(text)
+    return value if value - value == 0 else _refuse_number(text)
 
 
 def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
@@ -47,9 +47,9 @@ def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_finite)
 _STRICT_DECODER = json.JSONDecoder(
-    parse_constant=_refused, parse_float=_finite, object_pairs_hook=_unique
+    parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique
 )
 _TYPES: Final[Sequence[tuple[str, type | tuple[type, ...]]]] = (
     ("null", type(None)),

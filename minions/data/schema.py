@@ -75,8 +75,8 @@ class _FullCheck:
         self._budget.restart(value)
         try:
             for error in self._validator.iter_errors(value):  # stubs say Any for the instance
-                path, message = _told(error)
-                found.append(f"{path}: {_shortened(_in_json_words(message))}")
+                path, message = _describe_error(error)
+                found.append(f"{path}: {_shorten_message(_in_json_words(message))}")
                 if len(found) == limit:
                     break
         except RecursionError:
@@ -93,7 +93,7 @@ def load_validator() -> None:
     import jsonschema.validators  # noqa: F401  # for those who come later
 
 
-def _told(error: ValidationError) -> tuple[str, str]:
+def _describe_error(error: ValidationError) -> tuple[str, str]:
     """The place and the message of an error; where no alternative of an `anyOf` or `oneOf` fits,
     what was expected there.
     """
@@ -109,7 +109,7 @@ def _told(error: ValidationError) -> tuple[str, str]:
         return error.json_path, ", ".join([wrong_types[first], *(f"'{each}'" for each in others)])
     # The error of the schema `false` has no path.
     if len({next(iter(each.schema_path), None) for each in rest}) == 1:  # the one of its type
-        return _told(rest[0])
+        return _describe_error(rest[0])
     return error.json_path, error.message
 
 
@@ -123,7 +123,7 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     checks = bounded_keywords(
         Draft202012Validator.VALIDATORS,
         budget,
-        lambda reference: _referred(schema, "$", reference),
+        lambda reference: _resolve_reference(schema, "$", reference),
         has_pattern_properties="patternProperties" in str(schema),
     )
     kind: type[Validator] = extend(  # type: ignore[no-untyped-call]  # its stub has no types
@@ -145,11 +145,11 @@ _WORD_OR_TEXT: Final = re.compile(
 
 def _in_json_words(message: str) -> str:
     """The library's message with JSON's spelling of values instead of Python's."""
-    known = _shortened(message, _LONGEST_MESSAGE)
+    known = _shorten_message(message, _LONGEST_MESSAGE)
     return _WORD_OR_TEXT.sub(lambda found: _PYTHON_WORDS.get(found[0], found[0]), known)
 
 
-def _shortened(message: str, most: int = 300) -> str:
+def _shorten_message(message: str, most: int = 300) -> str:
     return message if len(message) <= most else f"{message[: most - 1]}…"
 
 
@@ -174,7 +174,7 @@ def _check(schema: JsonSchema) -> None:
     for path, keyword, value in _walk(schema, "$"):
         if keyword in ("$ref", "$dynamicRef"):
             if isinstance(value, str):  # else it is a property named "$ref"
-                targets.append(_referred(schema, path, value))
+                targets.append(_resolve_reference(schema, path, value))
         elif keyword == "$id" and isinstance(value, str) and path != "$.$id":
             inner_id = path
         elif keyword == "pattern" and isinstance(value, str):
@@ -210,7 +210,7 @@ def _check_by_metaschema(schema: JsonSchema, place: str) -> None:
         # Without formats: its `regex` is that of Python, and a pattern was checked by its engine.
         Draft202012Validator.check_schema(dict(schema), format_checker=FormatChecker(()))
     except Invalid as error:
-        message = _shortened(_in_json_words(error.message))
+        message = _shorten_message(_in_json_words(error.message))
         raise SchemaError(f"{place}{error.json_path.removeprefix('$')}: {message}") from error
 
 
@@ -239,7 +239,7 @@ def _walk(
 
 
 def _check_expansion(schema: JsonSchema) -> None:
-    expansion = Expansion(lambda reference: _referred(schema, "$", reference))
+    expansion = Expansion(lambda reference: _resolve_reference(schema, "$", reference))
     expansion.check(schema, "$")
     for path, _, value in _walk(schema, "$"):
         if isinstance(value, Mapping):
@@ -254,7 +254,7 @@ def _check_ids(inner: str | None) -> None:
         )
 
 
-def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
+def _resolve_reference(schema: JsonSchema, path: str, value: str) -> JsonValue:
     """The schema that a reference points to, as the library finds it.
 
     Raises:
@@ -268,7 +268,7 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
     node: JsonValue = schema
     fragment = value.removeprefix("#")
     if fragment and not fragment.startswith("/"):
-        return _anchored(schema, path, fragment)
+        return _find_anchor(schema, path, fragment)
     are_names = False
     for part in unquote(fragment[1:]).split("/") if fragment else ():
         key = part.replace("~1", "/").replace("~0", "~")
@@ -285,7 +285,7 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
     return node
 
 
-def _anchored(schema: JsonSchema, path: str, name: str) -> JsonValue:
+def _find_anchor(schema: JsonSchema, path: str, name: str) -> JsonValue:
     """The schema with that `$anchor`.
 
     Raises:
@@ -380,11 +380,11 @@ class Expansion:
             raise SchemaError(f"{path}: more than {_DEEPEST} references and choices in each other.")
         if id(node) not in self._known:
             inner = (*trail, id(node))
-            counts = (self._count(each, path, inner) for each in self._applied(node))
+            counts = (self._count(each, path, inner) for each in self._applied_schemas(node))
             self._known[id(node)] = 1 + sum(counts)
         return self._known[id(node)]
 
-    def _applied(self, node: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
+    def _applied_schemas(self, node: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
         for keyword, value in node.items():
             if keyword in _REFERENCES and isinstance(value, str):
                 yield self.resolve(value)

@@ -97,12 +97,12 @@ class CheckBudget:
         try:
             return self.matching.search(pattern, text) is not None
         except TimeoutError:
-            raise NoVerdictError(f"matching {_shown(pattern)} takes too long") from None
+            raise NoVerdictError(f"matching {_show_pattern(pattern)} takes too long") from None
         except ValueError as error:
-            raise NoVerdictError(f"{_shown(pattern)} cannot be matched: {error}") from error
+            raise NoVerdictError(f"{_show_pattern(pattern)} cannot be matched: {error}") from error
 
 
-def _shown(pattern: str) -> str:
+def _show_pattern(pattern: str) -> str:
     return repr(pattern) if len(pattern) <= 200 else f"{pattern[:199]!r}…"
 
 
@@ -139,10 +139,12 @@ def bounded_keywords(
             "additionalProperties": patterns.additional_properties(checks["additionalProperties"]),
             "unevaluatedProperties": patterns.unevaluated_properties,
         }
-    return {name: _counted(name, check, budget) for name, check in {**checks, **own}.items()}
+    return {
+        name: _count_evaluations(name, check, budget) for name, check in {**checks, **own}.items()
+    }
 
 
-def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
+def _count_evaluations(name: str, check: _Check, budget: CheckBudget) -> _Check:
     from jsonschema import ValidationError
 
     def counted(
@@ -221,7 +223,7 @@ class _Patterns:
 
         named, patterns = schema.get("properties", {}), schema["patternProperties"]
         others = [name for name in instance if name not in named]
-        matched = self._matched(others, patterns)
+        matched = self._match_names(others, patterns)
         extras = [name for name in others if name not in matched]
         if wanted is not False:
             for name in extras:
@@ -232,7 +234,7 @@ class _Patterns:
             verb = "does" if len(extras) == 1 else "do"
             yield ValidationError(f"{listed} {verb} not match any of the regexes: {known}")
 
-    def _matched(self, names: Collection[str], patterns: Iterable[str]) -> Set[str]:
+    def _match_names(self, names: Collection[str], patterns: Iterable[str]) -> Set[str]:
         """The names that one of the patterns matches; one after the other, so that each pattern
         is compiled only once.
         """
@@ -252,14 +254,14 @@ class _Patterns:
 
         if not isinstance(instance, dict):
             return
-        known = self._evaluated(validator, instance, schema)
+        known = self._evaluated_names(validator, instance, schema)
         wrong = [name for name in instance if name not in known]
         if wrong:
             listed = ", ".join(map(repr, sorted(wrong)))
             what = "are not allowed" if wanted is False else "do not fit the schema for them"
             yield ValidationError(f"properties that nothing else describes {what}: {listed}")
 
-    def _evaluated(
+    def _evaluated_names(
         self, validator: _Validator, instance: Mapping[str, object], schema: object
     ) -> frozenset[str]:
         """The names of which the schema, and what it applies to the same value, says something."""
@@ -275,12 +277,12 @@ class _Patterns:
                     if _fits(validator, value, schema[keyword])
                 }
         patterns = schema.get("patternProperties", ())
-        found |= self._matched(instance, patterns)
-        for applied in self._applied(validator, instance, schema):
-            found |= self._evaluated(validator, instance, applied)
+        found |= self._match_names(instance, patterns)
+        for applied in self._applied_schemas(validator, instance, schema):
+            found |= self._evaluated_names(validator, instance, applied)
         return frozenset(found)
 
-    def _applied(
+    def _applied_schemas(
         self, validator: _Validator, instance: Mapping[str, object], schema: _Schema
     ) -> Iterator[object]:
         """The schemas that this one applies to the value, and that it fits."""
@@ -312,14 +314,14 @@ def _distinct_items(
 
     if wanted is not True or not isinstance(instance, list | tuple):
         return
-    if len({dumps(_ordered(item)) for item in instance}) < len(instance):
+    if len({dumps(_order_value(item)) for item in instance}) < len(instance):
         yield ValidationError(f"{instance!r} has non-unique elements")
 
 
-def _ordered(value: JsonValue) -> JsonValue:
+def _order_value(value: JsonValue) -> JsonValue:
     """A form that is the same for equal values: keys in order, 1 for 1.0."""
     if isinstance(value, Mapping):
-        return {key: _ordered(value[key]) for key in sorted(value)}
+        return {key: _order_value(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [_ordered(item) for item in value]
+        return [_order_value(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -130,7 +130,7 @@ def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonS
         return Case(
             index=index,
             name=_name(name, index),
-            inputs=_nested(row),
+            inputs=_nest_row(row),
             expected=_encode(values["expected"], "expected", row.place)
             if "expected" in values
             else NOT_GIVEN,
@@ -147,7 +147,7 @@ def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonS
     return _with_expected(case, row, outputs)
 
 
-def _nested(row: CaseRow) -> Mapping[str, InputValue]:
+def _nest_row(row: CaseRow) -> Mapping[str, InputValue]:
     if unknown := sorted(row.values.keys() - _OWN):
         raise UsageError(
             f"{row.place}: a case with `inputs` has nothing but `inputs`, `expected` and `name`, "

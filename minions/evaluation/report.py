@@ -329,9 +329,9 @@ class EvaluationReport:
     @property
     def comparisons(self) -> Sequence[Comparison]:
         """Each further variant beside the first."""
-        return list(self._compared())
+        return list(self._comparisons())
 
-    def _compared(self) -> Iterator[Comparison]:
+    def _comparisons(self) -> Iterator[Comparison]:
         for other in self.variants[1:]:
             if (found := compare(self.variants[0], other)) is not None:
                 yield found

@@ -131,7 +131,7 @@ def value_at(value: JsonValue, path: str) -> JsonValue | NotGiven:
     return found
 
 
-def _compared(case: Case, output: JsonValue, path: str) -> str | None:
+def _compare_path(case: Case, output: JsonValue, path: str) -> str | None:
     """Why the value under a path is not what is expected; None: it is.
 
     A null that is expected may also be missing in the output.
@@ -173,7 +173,7 @@ class Exact(Scorer):
         return _below(self.of)
 
     def score(self, case: Case, output: JsonValue) -> Score:
-        wrong = _compared(case, output, self.of)
+        wrong = _compare_path(case, output, self.of)
         return self._score(float(wrong is None), wrong or "")
 
 
@@ -209,7 +209,7 @@ class Fields(Scorer):
         wrong = [
             f"{path}: {why}" if path else why
             for path in paths
-            if (why := _compared(case, output, path)) is not None
+            if (why := _compare_path(case, output, path)) is not None
         ]
         return self._score(1 - len(wrong) / len(paths), "; ".join(wrong))
 

@@ -271,9 +271,9 @@ class Search:
         """
         own = current.without(space.step, Dimension.MODEL)
         others = [own.plus(each) for each in space.of(Dimension.MODEL)]
-        return sorted(dict.fromkeys((current, own, *others)), key=self._expected)
+        return sorted(dict.fromkeys((current, own, *others)), key=self._expected_value)
 
-    def _expected(self, configuration: Configuration) -> float:
+    def _expected_value(self, configuration: Configuration) -> float:
         expected = self._measures.expected_cost_usd(configuration)
         return math.inf if expected is None else expected
 
@@ -282,7 +282,7 @@ class Search:
         if not self._passes(best):
             return False
         expected = self._measures.expected_cost_usd(configuration)
-        return expected is not None and expected > self._expected(best)
+        return expected is not None and expected > self._expected_value(best)
 
     # --- measuring --------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ def _rights_words(permissions: Permissions, catalog: Catalog) -> str:
     if not permissions.allow_write and not granted:
         return "Writing is not allowed: no permissions."
     kept = [f"allow_{name}: false" for name in _forbidden(permissions, catalog)]
-    asked = ", ".join(_asked(permissions, catalog))
+    asked = ", ".join(_asked_tools(permissions, catalog))
     if permissions.allow_write and not kept and not asked:
         return "It may write."
     said = [*(["allow_write: true"] if permissions.allow_write else granted), *kept]
@@ -183,7 +183,7 @@ def _forbidden(permissions: Permissions, catalog: Catalog) -> list[str]:
     return [name for name, yes in permissions.tools.items() if not yes and name in catalog.tools]
 
 
-def _asked(permissions: Permissions, catalog: Catalog) -> list[str]:
+def _asked_tools(permissions: Permissions, catalog: Catalog) -> list[str]:
     """The tools whose calls are to be approved, as far as there are such tools."""
     return [name for name in permissions.requires_approval if name in catalog.tools]
 
@@ -254,7 +254,7 @@ class CheckRecipe(Tool):
         """
         text = _without_fence(str(arguments["text"]))
         loaded = check_recipe_text(text, "recipe.yaml", self.catalog)
-        faults = [_told(fault) for fault in loaded.errors]
+        faults = [_describe_fault(fault) for fault in loaded.errors]
         if loaded.recipe is not None:
             faults += self._excess(loaded.recipe.permissions)
         return {"ok": not faults, "text": text, "faults": faults}
@@ -270,7 +270,7 @@ class CheckRecipe(Tool):
         for name in _forbidden(said, self.catalog):
             if given.tools.get(name) is not False:
                 yield f"permissions.allow_{name}: the instruction says false; keep it."
-        for name in _asked(said, self.catalog):
+        for name in _asked_tools(said, self.catalog):
             if name not in given.requires_approval:
                 yield f"permissions.requires_approval: the instruction lists {name}; keep it."
 
@@ -281,7 +281,7 @@ def _without_fence(text: str) -> str:
     return (found[1] if found else text).strip("\n") + "\n"
 
 
-def _told(fault: Fault) -> str:
+def _describe_fault(fault: Fault) -> str:
     parts = [f"line {fault.line}: {fault.message}", fault.label, fault.help]
     line = f" | {fault.source_line.strip()}" if fault.source_line else ""
     return "; ".join(part for part in parts if part) + line

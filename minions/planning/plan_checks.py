@@ -96,7 +96,7 @@ def check_plan(
     return CheckedPlan(
         plan=ordered,
         faults=faults,
-        notes=(*_opened(ordered, form), *[*taken, *notes][:_MOST_FAULTS]),
+        notes=(*_describe_openings(ordered, form), *[*taken, *notes][:_MOST_FAULTS]),
     )
 
 
@@ -172,7 +172,7 @@ def _seen_and_changed(step: PlanStep) -> Iterator[str]:
         yield from (each.path for each in step.files)
 
 
-def _opened(plan: Plan, form: PlanForm) -> Iterator[str]:
+def _describe_openings(plan: Plan, form: PlanForm) -> Iterator[str]:
     """What a person is told before they approve the plan."""
     found = configuring_files(plan, form) if form.is_asked else []
     if found:

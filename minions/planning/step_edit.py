@@ -262,13 +262,15 @@ def _plain_with(
     steps = document["steps"]
     assert isinstance(steps, list | tuple)  # noqa: S101  # likewise
     changed = [
-        _merged(step, changes) if isinstance(step, Mapping) and step.get("id") == step_id else step
+        _merge_changes(step, changes)
+        if isinstance(step, Mapping) and step.get("id") == step_id
+        else step
         for step in steps
     ]
     return {**document, "steps": changed}
 
 
-def _merged(
+def _merge_changes(
     step: Mapping[str, JsonValue], changes: Mapping[str, JsonValue | None]
 ) -> dict[str, JsonValue]:
     merged = {**step, **changes}

@@ -221,7 +221,7 @@ def _writes(tool: Tool) -> bool:
 def _called(tool: Tool, arguments: Mapping[str, JsonValue]) -> object:
     """In this thread, whose time is measured."""
     if isinstance(tool, FunctionTool) and not tool._is_async:
-        return tool.__wrapped__(**tool._structured(arguments))
+        return tool.__wrapped__(**tool._structure_arguments(arguments))
     return asyncio.run(_invoked(tool, arguments))
 
 

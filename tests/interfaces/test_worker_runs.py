@@ -293,7 +293,7 @@ async def refused_with(world: World, run_id: str, error: Exception, tries: int =
     async def raising(job: Job) -> JobEnd:
         raise error
 
-    execution._executed = raising  # type: ignore[method-assign]  # see above
+    execution._execute_job = raising  # type: ignore[method-assign]  # see above
     return await execution.execute(
         Job(run_id=run_id, session_id=run.session_id, submission="1", tries=tries)
     )

@@ -322,7 +322,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
         places=frozenset(
             {
-                *("CallerInputs", "_refused", "_is_offered", "_may_name"),
+                *("CallerInputs", "_refusal", "_is_offered", "_may_name"),
                 *("_chosen_by_inputs", "_inputs_in", "_composed_folders", "_is_lone"),
                 *("CallerSecrets", "_reference"),
             }
@@ -340,10 +340,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 "MemoryJournal.adopt",
                 "MemoryJournal.remove_session",
                 "MemoryJournal._refuse_to_touch",
-                "MemoryJournal._owned",
+                "MemoryJournal._own_lease",
                 "_refuse_if_active",
                 "_when_free",
-                "_fenced",
+                "_fence_error",
             }
         ),
     ),
@@ -391,7 +391,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "data/schema_keywords.py": Guard(
         tests=("contracts/test_schemas.py", "contracts/test_quick_schema.py"),
-        places=frozenset({"CheckBudget.matches", "_counted", "_Patterns"}),
+        places=frozenset({"CheckBudget.matches", "_count_evaluations", "_Patterns"}),
     ),
     "adapters/tools/mcp/program.py": Guard(
         tests=("adapters/test_mcp_programs.py", "interfaces/test_cli_mcp.py"),
@@ -503,7 +503,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("planning/test_plan_checks.py",),
         places=frozenset(
             {
-                *("_LONGEST_TEXT", "_LONGEST_PLAN", "_LONGEST_NAME", "check_plan", "_opened"),
+                *(
+                    "_LONGEST_TEXT",
+                    "_LONGEST_PLAN",
+                    "_LONGEST_NAME",
+                    "check_plan",
+                    "_describe_openings",
+                ),
                 *("without_completed", "_is_same_work", "_seeing", "configuring_files"),
                 *("_seen_and_changed", "_faults_of_ids", "_faults_of_sizes", "_faults_of_steps"),
                 *("_faults_of_paths", "_bad_lines", "_secret", "_unusable", "_faults_of_tools"),
@@ -828,14 +834,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "data/schema_keywords.py",
-        "_counted.counted",
+        "_count_evaluations.counted",
         "if budget.used > budget.most:",
         "if (budget.used >= budget.most):",
         "It only asks `spend`, which compares again.",
     ),
     Equivalent(
         "data/schema_keywords.py",
-        "_counted.counted",
+        "_count_evaluations.counted",
         "for error in check(validator, wanted, instance, schema) or ():",
         "for error in (check(validator, wanted, instance, schema)):",
         "The library lets a keyword return None; in its present version none does.",
@@ -963,7 +969,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/services/memory_journal.py",
-        "MemoryJournal._owned",
+        "MemoryJournal._own_lease",
         "session is None or holding is None or holding.deadline is None "
         "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
         "(holding is None or holding.deadline is None or holding.lease.epoch != lease.epoch "
@@ -972,7 +978,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/services/memory_journal.py",
-        "MemoryJournal._owned",
+        "MemoryJournal._own_lease",
         "session is None or holding is None or holding.deadline is None "
         "or holding.lease.epoch != lease.epoch or holding.lease.run_id != lease.run_id",
         "(session is None or holding.deadline is None or holding.lease.epoch != lease.epoch "

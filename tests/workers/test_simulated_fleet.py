@@ -50,7 +50,7 @@ def test_writers_that_nobody_stops_would_be_found(monkeypatch: pytest.MonkeyPatc
         session = self._sessions[lease.session_id]
         return session, session.holding
 
-    monkeypatch.setattr(MemoryJournal, "_owned", owned)
+    monkeypatch.setattr(MemoryJournal, "_own_lease", owned)
     sleepy = evolve(
         _SMALL, runs=30, work_s=(5.0, 20.0), stands_still=1.0, still_s=(80.0, 150.0), outages=0
     )

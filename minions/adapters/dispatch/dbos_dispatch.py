@@ -94,9 +94,9 @@ class DbosDispatch(DispatchEngine):
         self._server: DbosServer | None = None
 
     async def submit(self, job: Job) -> bool:
-        client = await self._opened()
+        client = await self._open_client()
         delay_s = await self._delay_s(job)
-        return await self._called(lambda: enqueue(client, job, delay_s))
+        return await self._call_client(lambda: enqueue(client, job, delay_s))
 
     async def _delay_s(self, job: Job) -> float | None:
         """The job's delay for DBOS, which adds it to the clock of this process; None: it has none.
@@ -105,11 +105,11 @@ class DbosDispatch(DispatchEngine):
         """
         if not job.delay_s:
             return None
-        server_s = await self._asked(self._workers.server_s())
+        server_s = await self._ask_workers(self._workers.server_s())
         return server_s + job.delay_s - time.time()
 
     async def cancel(self, run_id: str) -> int:
-        client = await self._opened()
+        client = await self._open_client()
 
         def cancel() -> int:
             found = [
@@ -121,10 +121,10 @@ class DbosDispatch(DispatchEngine):
                 client.cancel_workflows(found)
             return len(found)
 
-        return await self._called(cancel)
+        return await self._call_client(cancel)
 
     async def wake(self, run_id: str) -> int:
-        client = await self._opened()
+        client = await self._open_client()
 
         def wake() -> int:
             found = [each for each in unended_jobs(client, [run_id]) if each.status == "DELAYED"]
@@ -132,18 +132,20 @@ class DbosDispatch(DispatchEngine):
                 client.set_workflow_delay(each.workflow_id, delay_until_epoch_ms=0)
             return len(found)
 
-        return await self._called(wake)
+        return await self._call_client(wake)
 
     async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
-        client = await self._opened()
-        return await self._called(lambda: job_views(unended_jobs(client, list(run_ids))))
+        client = await self._open_client()
+        return await self._call_client(lambda: job_views(unended_jobs(client, list(run_ids))))
 
     async def queues(self) -> Sequence[QueueView]:
-        client = await self._opened()
-        known = await self._called(lambda: [queue_limits(each) for each in client.list_queues()])
+        client = await self._open_client()
+        known = await self._call_client(
+            lambda: [queue_limits(each) for each in client.list_queues()]
+        )
         counts: dict[str, dict[JobState, int]] = defaultdict(dict)
         for (queue, status), count in (
-            await self._asked(self._workers.job_counts(WORKFLOW))
+            await self._ask_workers(self._workers.job_counts(WORKFLOW))
         ).items():
             counts[queue][STATES[status]] = count
         limits = {name: QueueLimits(name=name) for name in counts}
@@ -159,24 +161,24 @@ class DbosDispatch(DispatchEngine):
         ]
 
     async def set_queue(self, limits: QueueLimits) -> None:
-        client = await self._opened()
-        await self._called(lambda: self._register(client, limits, replaces=True))
+        client = await self._open_client()
+        await self._call_client(lambda: self._register(client, limits, replaces=True))
 
     async def remove_queue(self, name: str) -> bool:
-        client = await self._opened()
+        client = await self._open_client()
         known = {each.limits.name: each for each in await self.queues()}
         if name not in known or known[name].has_jobs:
             return False
-        await self._called(lambda: client.delete_queue(name))
+        await self._call_client(lambda: client.delete_queue(name))
         return True
 
     async def workers(self) -> Sequence[WorkerView]:
-        await self._opened()
-        return await self._asked(self._workers.views())
+        await self._open_client()
+        return await self._ask_workers(self._workers.views())
 
     async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
-        client = await self._opened()
-        await self._called(lambda: self._register_all(client, plan))
+        client = await self._open_client()
+        await self._call_client(lambda: self._register_all(client, plan))
         server = DbosServer(
             self._url,
             execute,
@@ -194,7 +196,7 @@ class DbosDispatch(DispatchEngine):
                 asyncio.ensure_future(self._beats(server)),
                 asyncio.ensure_future(self._begins_due()),
             )
-            await self._served(server, stop)
+            await self._serve_until_stopped(server, stop)
         finally:
             await server.drain()
             for task in watching:
@@ -202,7 +204,7 @@ class DbosDispatch(DispatchEngine):
             with contextlib.suppress(EnvironmentRefusedError):  # others see that it is silent
                 left = await self._claimed_by(plan.name)
                 await self._put_back(client, left, is_failed_try=False)
-                await self._asked(self._workers.forget(plan.name))
+                await self._ask_workers(self._workers.forget(plan.name))
 
     def is_worker_gone(self, worker_id: str) -> bool:
         if self._server is None:
@@ -217,7 +219,7 @@ class DbosDispatch(DispatchEngine):
 
     # --- serving ----------------------------------------------------------------------------------
 
-    async def _served(self, server: DbosServer, stop: asyncio.Event) -> None:
+    async def _serve_until_stopped(self, server: DbosServer, stop: asyncio.Event) -> None:
         """Until the worker is stopped, or has nothing to do and is meant to end then."""
         if not server.plan.ends_when_idle:
             await stop.wait()
@@ -229,7 +231,7 @@ class DbosDispatch(DispatchEngine):
     async def _has_work(self, server: DbosServer) -> bool:
         if server.taken:
             return True
-        return await self._asked(self._workers.has_work(WORKFLOW, server.plan))
+        return await self._ask_workers(self._workers.has_work(WORKFLOW, server.plan))
 
     async def _beats(self, server: DbosServer) -> None:
         loop = asyncio.get_running_loop()
@@ -243,7 +245,7 @@ class DbosDispatch(DispatchEngine):
                 await self._beat(server, is_steady=loop.time() >= steady_since)
                 if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
                     cleaned_at = loop.time()
-                    await self._forget_ended(await self._opened())
+                    await self._forget_ended(await self._open_client())
             except EnvironmentRefusedError as error:
                 steady_since = loop.time() + self._dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
@@ -253,21 +255,21 @@ class DbosDispatch(DispatchEngine):
         while True:
             await asyncio.sleep(self._poll_s * _POLLS_PER_LOOK)
             with contextlib.suppress(EnvironmentRefusedError):  # heartbeats fail then, and say so
-                await self._asked(self._workers.begin_due(WORKFLOW))
+                await self._ask_workers(self._workers.begin_due(WORKFLOW))
 
     async def _forget_ended(self, client: DBOSClient) -> None:
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""
         before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
-        await self._called(lambda: delete_ended(client, before))
+        await self._call_client(lambda: delete_ended(client, before))
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
-        heard = await self._asked(self._workers.beat(server.plan, server.taken))
+        heard = await self._ask_workers(self._workers.beat(server.plan, server.taken))
         if not is_steady:
             return
         server.dead = heard.dead
-        client = await self._opened()
-        taken = await self._called(lambda: taken_jobs(client))
+        client = await self._open_client()
+        taken = await self._call_client(lambda: taken_jobs(client))
         own = [each.workflow_id for each in taken if each.executor_id == server.plan.name]
         lost = server.not_begun(own)
         left = [each for each in taken if each.workflow_id in lost]
@@ -287,11 +289,11 @@ class DbosDispatch(DispatchEngine):
             self._log.warning("job_put_back", run_id=job.run_id, worker=each.executor_id)
         if taken:
             ended = [each.workflow_id for each in taken]
-            await self._called(lambda: client.cancel_workflows(ended))
+            await self._call_client(lambda: client.cancel_workflows(ended))
 
     async def _claimed_by(self, worker: str) -> Sequence[WorkflowStatus]:
-        client = await self._opened()
-        return await self._called(
+        client = await self._open_client()
+        return await self._call_client(
             lambda: client.list_workflows(
                 status="PENDING", name=WORKFLOW, executor_id=worker, load_output=False
             )
@@ -299,7 +301,7 @@ class DbosDispatch(DispatchEngine):
 
     # --- the client -------------------------------------------------------------------------------
 
-    async def _opened(self) -> DBOSClient:
+    async def _open_client(self) -> DBOSClient:
         """The client; tables are made at its first use.
 
         Raises:
@@ -308,8 +310,8 @@ class DbosDispatch(DispatchEngine):
         async with self._opening:
             if self._client is None:
                 _require_dbos()
-                await self._asked(self._workers.make_table())
-                self._client = await self._called(lambda: client_at(self._url))
+                await self._ask_workers(self._workers.make_table())
+                self._client = await self._call_client(lambda: client_at(self._url))
             return self._client
 
     def _register_all(self, client: DBOSClient, plan: WorkerPlan) -> None:
@@ -330,7 +332,7 @@ class DbosDispatch(DispatchEngine):
             application_name=APPLICATION,
         )
 
-    async def _called(self, call: Callable[[], T]) -> T:
+    async def _call_client(self, call: Callable[[], T]) -> T:
         """The result of a blocking call of the client.
 
         Raises:
@@ -341,9 +343,9 @@ class DbosDispatch(DispatchEngine):
         try:
             return await asyncio.to_thread(call)
         except SQLAlchemyError as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
-    async def _asked(self, asking: Awaitable[T]) -> T:
+    async def _ask_workers(self, asking: Awaitable[T]) -> T:
         """What the table of workers says.
 
         Raises:
@@ -355,9 +357,9 @@ class DbosDispatch(DispatchEngine):
         try:
             return await asking
         except (psycopg.Error, OSError) as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
 
-    def _refused(self, error: Exception) -> EnvironmentRefusedError:
+    def _refusal(self, error: Exception) -> EnvironmentRefusedError:
         words = str(error).strip().partition("\n")[0]
         return EnvironmentRefusedError(
             f"The queues in {without_password(self._url)} cannot be used: "
@@ -628,12 +630,12 @@ class DbosServer:
 
     async def _take(self, document: Mapping[str, JsonValue]) -> str:
         job = Job(**document)  # type: ignore[arg-type]  # attrs checks what another process stored
-        task = asyncio.create_task(self._executed(job), name=job.key)
+        task = asyncio.create_task(self._execute_job(job), name=job.key)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await task
 
-    async def _executed(self, job: Job) -> str:
+    async def _execute_job(self, job: Job) -> str:
         try:
             async with self._slots:
                 end = await self._execute(job) if not self._is_stopping else _end_unused(job)

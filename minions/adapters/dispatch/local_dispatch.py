@@ -143,7 +143,7 @@ class LocalDispatch(DispatchEngine):
             limits=self._limits_of(name),
             waiting=states[JobState.WAITING],
             delayed=states[JobState.DELAYED],
-            taken=self._taken(name),
+            taken=self._count_taken(name),
         )
 
     async def set_queue(self, limits: QueueLimits) -> None:
@@ -212,7 +212,7 @@ class LocalDispatch(DispatchEngine):
     def _first(self, queue: str, server: _Server) -> _Waiting | None:
         """The first job of the queue that may begin at that worker now."""
         limits = self._limits_of(queue)
-        if limits.concurrency is not None and self._taken(queue) >= limits.concurrency:
+        if limits.concurrency is not None and self._count_taken(queue) >= limits.concurrency:
             return None
         if queue in self._limits and server.taken(queue) >= limits.per_worker:
             return None
@@ -242,17 +242,17 @@ class LocalDispatch(DispatchEngine):
     def _limits_of(self, queue: str) -> QueueLimits:
         return self._limits.get(queue) or QueueLimits(name=queue)
 
-    def _taken(self, queue: str) -> int:
+    def _count_taken(self, queue: str) -> int:
         return sum(server.taken(queue) for server in self._servers)
 
     # --- a job at a worker ------------------------------------------------------------------------
 
     def _begin(self, server: _Server, job: Job) -> None:
-        task = asyncio.ensure_future(self._executed(server, job))
+        task = asyncio.ensure_future(self._execute_job(server, job))
         server.tasks[task] = job
         task.add_done_callback(lambda done: self._forget(server, done))
 
-    async def _executed(self, server: _Server, job: Job) -> None:
+    async def _execute_job(self, server: _Server, job: Job) -> None:
         try:
             again = (await server.execute(job)).again
         except asyncio.CancelledError:

@@ -44,10 +44,10 @@ def mappings_in(document: Mapping[str, object], name: str) -> Iterator[Mapping[s
     if values is None:
         return
     if not isinstance(values, list):
-        raise MalformedAnswerError(f"`{name}` is {_quoted(values)}, not a list")
+        raise MalformedAnswerError(f"`{name}` is {_quote_value(values)}, not a list")
     for index, value in enumerate(values):
         if not isinstance(value, dict):
-            raise MalformedAnswerError(f"`{name}[{index}]` is {_quoted(value)}, not an object")
+            raise MalformedAnswerError(f"`{name}[{index}]` is {_quote_value(value)}, not an object")
         yield value
 
 
@@ -56,5 +56,5 @@ def json_text(value: object) -> str:
     return dumps(cast("JsonValue", value))
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     return json.dumps(value, default=str)[:_MOST_QUOTED]

@@ -43,7 +43,7 @@ def expressible_schema(schema: JsonSchema) -> dict[str, JsonValue] | None:
         return None
     nodes = list(_nodes(sent))
     optional = sum(
-        len(_names(node.get("properties"))) - len(_listed(node.get("required"))) for node in nodes
+        len(_names(node.get("properties"))) - len(_as_list(node.get("required"))) for node in nodes
     )
     unions = sum("anyOf" in node or isinstance(node.get("type"), list) for node in nodes)
     return sent if optional <= _MOST_OPTIONAL and unions <= _MOST_UNIONS else None
@@ -83,10 +83,10 @@ class _Writer:
                 raise _InexpressibleError
             return {key: self.written(each, depth + 1) for key, each in value.items()}
         if name in ("anyOf", "allOf", "oneOf"):
-            return [self.written(each, depth + 1) for each in _listed(value)]
+            return [self.written(each, depth + 1) for each in _as_list(value)]
         if name == "items":
             return self.written(value, depth + 1)
-        if name == "enum" and any(isinstance(each, Mapping | list) for each in _listed(value)):
+        if name == "enum" and any(isinstance(each, Mapping | list) for each in _as_list(value)):
             raise _InexpressibleError
         return list(value) if isinstance(value, tuple) else value
 
@@ -126,5 +126,5 @@ def _names(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _listed(value: JsonValue) -> list[JsonValue]:
+def _as_list(value: JsonValue) -> list[JsonValue]:
     return list(value) if isinstance(value, list | tuple) else []

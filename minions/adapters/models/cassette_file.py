@@ -210,12 +210,12 @@ class CassetteWriter:
         """Whether a call was written that was answered."""
         self._told: dict[str, CassetteModel] = {}
         if not path.parent.is_dir():
-            raise _refused(path, f"there is no folder {path.parent}")
+            raise _refusal(path, f"there is no folder {path.parent}")
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
             self._file = os.open(path, flags, 0o600)
         except OSError as error:
-            raise _refused(path, error.strerror or str(error)) from error
+            raise _refusal(path, error.strerror or str(error)) from error
         self._replaces = replaces
         self._held: list[tuple[CassetteModel, CassetteCall]] = []
         """Calls that failed before any was answered."""
@@ -223,7 +223,7 @@ class CassetteWriter:
             self._begin()
         except OSError as error:
             os.close(self._file)
-            raise _refused(path, error.strerror or str(error)) from error
+            raise _refusal(path, error.strerror or str(error)) from error
         except BaseException:
             os.close(self._file)
             raise
@@ -231,7 +231,7 @@ class CassetteWriter:
     def _begin(self) -> None:
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode):
-            raise _refused(self.path, "it is no regular file")
+            raise _refusal(self.path, "it is no regular file")
         self._lock(found)
         if self._replaces:
             return
@@ -248,9 +248,9 @@ class CassetteWriter:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_moved = not os.path.samestat(opened, self.path.stat())
         except (BlockingIOError, FileNotFoundError) as error:
-            raise _refused(self.path, _BUSY) from error
+            raise _refusal(self.path, _BUSY) from error
         if is_moved:  # it was opened here before another process gave it its final name
-            raise _refused(self.path, _BUSY)
+            raise _refusal(self.path, _BUSY)
 
     def write(self, model: CassetteModel, call: CassetteCall) -> None:
         """Add a call, and before it its model if the file does not tell it yet.
@@ -308,7 +308,7 @@ class CassetteWriter:
                 os.close(descriptor)
 
 
-def _refused(path: Path, reason: str) -> EnvironmentRefusedError:
+def _refusal(path: Path, reason: str) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(
         f"The cassette {path} cannot be recorded: {reason}. Nothing was asked of a model. Name "
         "another file.",

@@ -450,8 +450,8 @@ def difference(recorded: Sequence[str], asked: Sequence[str]) -> str:
     """A unified diff of requests as lines; of a long one the beginning."""
     begin = _common(recorded, asked)
     first = max(0, begin - 2)
-    before = [_shortened(line) for line in recorded[first : begin + _MOST_COMPARED]]
-    after = [_shortened(line) for line in asked[first : begin + _MOST_COMPARED]]
+    before = [_shorten_line(line) for line in recorded[first : begin + _MOST_COMPARED]]
+    after = [_shorten_line(line) for line in asked[first : begin + _MOST_COMPARED]]
     lines = list(difflib.unified_diff(before, after, "recorded", "asked", lineterm="", n=2))
     left = len(lines) - _MOST_SHOWN
     return "\n".join([*lines[:_MOST_SHOWN], *([f"… ({left} more lines)"] if left > 0 else [])])
@@ -465,5 +465,5 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     )
 
 
-def _shortened(line: str) -> str:
+def _shorten_line(line: str) -> str:
     return line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}…"

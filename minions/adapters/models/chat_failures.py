@@ -175,12 +175,12 @@ def status_failure(
     error = _error_of(body)
     said = peer.clean(_words_of(error) or body.decode("utf-8", errors="replace"))
     if 300 <= status < 400:
-        return evolve(_redirected(peer, status, headers.get("location", "")), status=status)
+        return evolve(_redirect_failure(peer, status, headers.get("location", "")), status=status)
     said = said or "no message"
     heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
     if request_id := _request_id(headers):
         heard += f" (request {peer.clean(request_id, _LONGEST_REQUEST_ID)})"
-    failure = _classified(peer, status, heard, retry_after_s(headers, now), error)
+    failure = _classify_status(peer, status, heard, retry_after_s(headers, now), error)
     if headers.get("x-should-retry", "").strip().lower() == "false":
         failure = evolve(failure, is_retryable=False)
     return evolve(failure, status=status, rate_limits=rate_limits_of(headers, lambda: now))
@@ -199,10 +199,10 @@ def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
     """The failure for an error object inside a 200 or a stream."""
     said = peer.clean(_words_of(error) or json.dumps(error, default=str))
     heard = f"{peer.base_url} answered HTTP 200 with an error for '{peer.name}': {said}"
-    return _classified(peer, _status_of(_code_of(error), error), heard, None, error)
+    return _classify_status(peer, _status_of(_code_of(error), error), heard, None, error)
 
 
-def _classified(
+def _classify_status(
     peer: ChatPeer, status: int, heard: str, wait_s: float | None, error: object
 ) -> ModelFailure:
     """The failure of an HTTP status.
@@ -324,7 +324,7 @@ def _not_found(peer: ChatPeer, heard: str) -> ModelFailure:
     )
 
 
-def _redirected(peer: ChatPeer, status: int, location: str) -> ModelFailure:
+def _redirect_failure(peer: ChatPeer, status: int, location: str) -> ModelFailure:
     target = peer.clean(re.sub(r"//[^/@]*@", "//", location.partition("?")[0])) or "nowhere"
     return ModelFailure(
         code="redirected",

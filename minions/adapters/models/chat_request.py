@@ -95,14 +95,14 @@ class RequestWriter:
         self._kept.clear()
 
     def _conversation(self, messages: tuple[Message, ...], extra: Sequence[Message]) -> _Messages:
-        written = self._written(messages)
+        written = self._write_messages(messages)
         if not extra:
             return written
         own = written.copy()
         own.extend(extra)
         return own
 
-    def _written(self, messages: tuple[Message, ...]) -> _Messages:
+    def _write_messages(self, messages: tuple[Message, ...]) -> _Messages:
         """The encoded messages, continuing the longest cached prompt that they start with."""
         written = _Messages()
         if not messages:
@@ -293,7 +293,7 @@ class _Messages:
         last = self._last
         is_user = message["role"] == _USER
         if last is not None and is_user and message.get("name") == last.get("name"):
-            self._last = {**last, "content": _joined(last["content"], message["content"])}
+            self._last = {**last, "content": _join_contents(last["content"], message["content"])}
             return
         if last is not None:
             self._others.append(_encode_texts(last))
@@ -319,7 +319,7 @@ class _WrittenPrompt(Struct):
         )
 
 
-def _joined(one: JsonValue, other: JsonValue) -> JsonValue:
+def _join_contents(one: JsonValue, other: JsonValue) -> JsonValue:
     """Two contents of a user as one: texts stay a text, parts a list of parts."""
     if isinstance(one, list) or isinstance(other, list):
         parts = [each if isinstance(each, list) else [_text_part(each)] for each in (one, other)]

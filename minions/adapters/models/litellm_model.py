@@ -156,7 +156,7 @@ class LiteLLMModel(PeerModel):
     async def warm_up(self) -> None:
         """Import LiteLLM, in a thread."""
         if self._ask is None:
-            self._ask = await import_in_daemon_thread(_loaded)
+            self._ask = await import_in_daemon_thread(_load_litellm)
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
@@ -217,7 +217,7 @@ class LiteLLMModel(PeerModel):
         """The reader of the whole answer; its fragments are passed on."""
         if on_delta is None:
             reader: AnswerReader = PlainAnswer(self._peer)
-            reader.feed(self._written(answer))
+            reader.feed(self._encode_document(answer))
             return reader
         reader = StreamedAnswer(self._peer, self._clock, self._clock())
         sink = MaskedDeltas(self._sent, on_delta) if self._sent else None
@@ -227,7 +227,7 @@ class LiteLLMModel(PeerModel):
             if (close := getattr(pieces, "aclose", None)) is not None:
                 stack.push_async_callback(close)
             while (piece := await _next(pieces, options.idle_timeout_s)) is not None:
-                data = self._written(piece)
+                data = self._encode_document(piece)
                 size += len(data)
                 if size > _MOST_BYTES:
                     raise _TooLargeError
@@ -238,7 +238,7 @@ class LiteLLMModel(PeerModel):
             sink.flush()
         return reader
 
-    def _written(self, document: object) -> bytes:
+    def _encode_document(self, document: object) -> bytes:
         data = _ENCODER.encode(cast("_Document", document).model_dump())
         if len(data) > _MOST_BYTES:
             raise _TooLargeError
@@ -292,7 +292,7 @@ def _headers_of(error: Exception) -> Mapping[str, str]:
     return {str(name).lower(): str(value) for name, value in headers.items()}
 
 
-def _loaded() -> AskLiteLLM:
+def _load_litellm() -> AskLiteLLM:
     """`litellm.acompletion`, of a LiteLLM that fetches nothing and prints no advice."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)

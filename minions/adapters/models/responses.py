@@ -111,7 +111,7 @@ class ResponsesWire(WireForm):
             **options.extra,
             "model": self._model,
             "store": False,
-            **self._included(options.extra.get("include")),
+            **self._include_thoughts(options.extra.get("include")),
             "input": list(self._items(messages)),
             **_options(options),
             **self._tools(constraint),
@@ -135,7 +135,7 @@ class ResponsesWire(WireForm):
     def _form(self) -> ResponsesForm:
         return ResponsesForm(AnswerBlocks(source=self._source))
 
-    def _included(self, own: JsonValue) -> dict[str, JsonValue]:
+    def _include_thoughts(self, own: JsonValue) -> dict[str, JsonValue]:
         """`include` of the request, with the encrypted thoughts of models that think."""
         wanted = list(own) if isinstance(own, list | tuple) else []
         if self._has_thoughts and _THOUGHTS not in wanted:

@@ -78,7 +78,7 @@ def _read(path: Path) -> object:
     if len(raw) > _MOST_BYTES:
         raise _bad(path, f"it is larger than {_MOST_BYTES // 1_048_576} MiB")
     try:
-        return _bounded(path, yaml.safe_load(raw))
+        return _check_size(path, yaml.safe_load(raw))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise _bad(path, f"it is not YAML ({text})") from error
@@ -87,7 +87,7 @@ def _read(path: Path) -> object:
 _MOST_VALUES: Final = 1_048_576
 
 
-def _bounded(path: Path, document: object) -> object:
+def _check_size(path: Path, document: object) -> object:
     """Refuse a document that aliases make too large: a short file may expand without end.
 
     Raises:

@@ -62,14 +62,14 @@ async def _document(url: str, open_pool: OpenPool) -> Mapping[str, object] | Non
         async with asyncio.timeout(_SECONDS):
             pool = open_pool(url)
             try:
-                return await _fetched(pool)
+                return await _fetch_facts(pool)
             finally:
                 await pool.close()
     except (TimeoutError, NoAnswerError, BrokenBodyError, ValueError, RecursionError):
         return None
 
 
-async def _fetched(pool: HttpPool) -> Mapping[str, object] | None:
+async def _fetch_facts(pool: HttpPool) -> Mapping[str, object] | None:
     response = await pool.post(b"")
     try:
         body = b""

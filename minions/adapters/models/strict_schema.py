@@ -50,10 +50,10 @@ def bounded_schema(schema: JsonSchema) -> dict[str, JsonValue]:
     A strict schema keeps its texts without one: there `maxLength` is refused.
     """
     is_strict = is_strict_schema(schema)
-    return _bounded(schema, is_strict, is_item=False)
+    return _bound_node(schema, is_strict, is_item=False)
 
 
-def _bounded(
+def _bound_node(
     node: Mapping[str, JsonValue], is_strict: bool, *, is_item: bool
 ) -> dict[str, JsonValue]:
     """As above, of a part of the schema; `is_item`: whether it describes what stands in a list."""
@@ -62,7 +62,7 @@ def _bounded(
         if not isinstance(each, Mapping):
             return each
         is_in_list = is_item or name in ("items", "prefixItems", "$defs", "definitions")
-        return _bounded(each, is_strict, is_item=is_in_list)
+        return _bound_node(each, is_strict, is_item=is_in_list)
 
     sent: dict[str, JsonValue] = {}
     for name, value in node.items():
@@ -99,7 +99,7 @@ def is_strict_schema(schema: JsonSchema) -> bool:
     if not all(depth <= _DEEPEST and _is_allowed(node, references) for node, depth in nodes):
         return False
     names = [name for node, _ in nodes for name in _names(node)]
-    values = [value for node, _ in nodes for value in _listed(node.get("enum"))]
+    values = [value for node, _ in nodes for value in _as_tuple(node.get("enum"))]
     return (
         len(names) <= _MOST_PROPERTIES
         and len(values) <= _MOST_ENUM_VALUES
@@ -118,7 +118,7 @@ def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonVal
     for keyword in ("properties", "$defs"):
         for each in _named(schema, keyword).values():
             yield from _nodes(each, depth + 1)
-    for each in _listed(schema.get("anyOf")):
+    for each in _as_tuple(schema.get("anyOf")):
         yield from _nodes(each, depth + 1)
     if "items" in schema:
         yield from _nodes(schema["items"], depth + 1)
@@ -129,7 +129,7 @@ def _is_allowed(node: Mapping[str, JsonValue], references: Set[str]) -> bool:
         return len(node) == 1 and str(node["$ref"]) in references
     if not _KEYWORDS.issuperset(node) or not {"type", "anyOf", "enum", "const"} & set(node):
         return False
-    if any(keyword in node and not _listed(node[keyword]) for keyword in ("anyOf", "enum")):
+    if any(keyword in node and not _as_tuple(node[keyword]) for keyword in ("anyOf", "enum")):
         return False
     return _is_allowed_text(node) and _is_allowed_type(node)
 
@@ -140,7 +140,7 @@ def _is_allowed_text(node: Mapping[str, JsonValue]) -> bool:
     # Servers refuse lookaround, and do not all document which other groups they refuse.
     if "(?" in str(node.get("pattern", "")):
         return False
-    values = _listed(node.get("enum"))
+    values = _as_tuple(node.get("enum"))
     return (
         len(values) <= _LONG_ENUM
         or sum(len(str(each)) for each in values) <= _MOST_CHARACTERS_OF_A_LONG_ENUM
@@ -161,7 +161,7 @@ def _is_closed(node: Mapping[str, JsonValue]) -> bool:
     return (
         node.get("additionalProperties") is False
         and isinstance(properties, Mapping)
-        and set(_listed(node.get("required"))) == set(properties)
+        and set(_as_tuple(node.get("required"))) == set(properties)
     )
 
 
@@ -175,5 +175,5 @@ def _named(node: Mapping[str, JsonValue], keyword: str) -> Mapping[str, JsonValu
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _listed(value: JsonValue) -> tuple[JsonValue, ...]:
+def _as_tuple(value: JsonValue) -> tuple[JsonValue, ...]:
     return tuple(value) if isinstance(value, list | tuple) else ()

@@ -149,7 +149,7 @@ def _new_plan(kept: _RequestParts[T], mode: OutputMode) -> _Plan:
     # Servers require an object wherever the schema is sent; only free text may be another type.
     is_wrapped = mode is not OutputMode.MD_JSON and not _is_object(schema)
     if is_wrapped:
-        schema = _wrapped(schema)
+        schema = _wrap_schema(schema)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", instructions.name)[:64] or "output"
     return _Plan(name=name, request=_request(name, schema, mode, is_wrapped), is_wrapped=is_wrapped)
 
@@ -235,14 +235,14 @@ _WRAPPER_WORDS: Final = 'Put it into an object: {"value": …}.'
 _DEFINITIONS: Final = ("$defs", "definitions")
 
 
-def _wrapped(schema: JsonSchema) -> dict[str, JsonValue]:
+def _wrap_schema(schema: JsonSchema) -> dict[str, JsonValue]:
     """A schema of an object with `value` as its only property; definitions stay at the root."""
     inner = {
-        key: _moved(item)
+        key: _move_references(item)
         for key, item in schema.items()
         if key not in (*_DEFINITIONS, "$schema", "$id")
     }
-    definitions = {key: _moved(schema[key]) for key in _DEFINITIONS if key in schema}
+    definitions = {key: _move_references(schema[key]) for key in _DEFINITIONS if key in schema}
     return {
         "type": "object",
         "properties": {_WRAPPER: inner},
@@ -252,15 +252,17 @@ def _wrapped(schema: JsonSchema) -> dict[str, JsonValue]:
     }
 
 
-def _moved(schema: JsonValue) -> JsonValue:
+def _move_references(schema: JsonValue) -> JsonValue:
     """The schema with its references adjusted to the move below `value`."""
     if isinstance(schema, Mapping):
         return {
-            key: _moved_reference(item) if key == "$ref" and isinstance(item, str) else _moved(item)
+            key: _moved_reference(item)
+            if key == "$ref" and isinstance(item, str)
+            else _move_references(item)
             for key, item in schema.items()
         }
     if isinstance(schema, list | tuple):
-        return [_moved(item) for item in schema]
+        return [_move_references(item) for item in schema]
     return schema
 
 

@@ -81,7 +81,7 @@ def _check_propagators(environ: Mapping[str, str]) -> None:
             return
         installed = {each.name for each in entry_points(group=_PROPAGATOR_GROUP)}
         if name not in installed and "tracecontext" in installed:  # else there is no OpenTelemetry
-            raise _refused(
+            raise _refusal(
                 _PROPAGATORS,
                 name,
                 f"; no installed package has a propagator of that name. There are "
@@ -104,7 +104,7 @@ def _check_resource(environ: Mapping[str, str]) -> None:
 def _check_limit(environ: Mapping[str, str], name: str, example: int) -> None:
     said = environ.get(name, "").strip()
     if said and not _is_number(said, int, least=0):
-        raise _refused(name, said, ", which is no whole number from 0 on", str(example))
+        raise _refusal(name, said, ", which is no whole number from 0 on", str(example))
 
 
 def _check_sampler(environ: Mapping[str, str]) -> None:
@@ -114,14 +114,14 @@ def _check_sampler(environ: Mapping[str, str]) -> None:
     said = environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip()
     if said and not _is_number(said, float, least=0, most=1):
         what = ", which is no share of all traces from 0 to 1"
-        raise _refused("OTEL_TRACES_SAMPLER_ARG", said, what, "0.1")
+        raise _refusal("OTEL_TRACES_SAMPLER_ARG", said, what, "0.1")
 
 
 def _check_milliseconds(environ: Mapping[str, str], name: str, usual: int) -> None:
     said = environ.get(name, "").strip()
     if said and not _is_number(said, float, least=1, most=_LONGEST_MS):
         what = f", which is no number of milliseconds from 1 to {_LONGEST_MS:,}"
-        raise _refused(name, said, what, str(usual))
+        raise _refusal(name, said, what, str(usual))
 
 
 def _check_choice(
@@ -133,7 +133,7 @@ def _check_choice(
     said = environ.get(name, "")
     if said and of(said).lower() not in choices:
         what = f"; expected is one of {', '.join(choices)}"
-        raise _refused(name, said, what, next(iter(choices)))
+        raise _refusal(name, said, what, next(iter(choices)))
 
 
 def _is_number(
@@ -147,7 +147,7 @@ def _is_number(
     return least <= number <= most
 
 
-def _refused(name: str, said: str, what: str, example: str) -> EnvironmentRefusedError:
+def _refusal(name: str, said: str, what: str, example: str) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(
         f"{name} is '{said:.40}'{what}: {name}={example}, or unset it.", code="bad-telemetry"
     )

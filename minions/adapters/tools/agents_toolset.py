@@ -129,7 +129,7 @@ class _ListAgents(_AgentTool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """Returns `{agents: [{name, description, inputs}]}`."""
         known = _agents(scope).agents()
-        return {"agents": [_shown(each) for each in known if self._is_allowed(each.name)]}
+        return {"agents": [_describe_agent(each) for each in known if self._is_allowed(each.name)]}
 
 
 @frozen
@@ -161,5 +161,5 @@ def _agents(scope: ToolScope) -> AgentCalls:
     return scope.agents
 
 
-def _shown(agent: AgentInfo) -> JsonValue:
+def _describe_agent(agent: AgentInfo) -> JsonValue:
     return {"name": agent.name, "description": agent.description, "inputs": dict(agent.inputs)}

@@ -553,17 +553,17 @@ def _open_levels(root: _Folder, room: int) -> None:
 
 def _lines(folder: _Folder) -> Iterator[str]:
     if not folder.is_open:
-        yield f"{folder.path} {_counted([*folder.all_files()])}".strip()
+        yield f"{folder.path} {_count_by_suffix([*folder.all_files()])}".strip()
         return
     if folder.has_names:
         yield from folder.files
     elif folder.files:
-        yield f"{folder.path}* {_counted(folder.files)}"
+        yield f"{folder.path}* {_count_by_suffix(folder.files)}"
     for each in folder.folders.values():
         yield from _lines(each)
 
 
-def _counted(paths: Sequence[str]) -> str:
+def _count_by_suffix(paths: Sequence[str]) -> str:
     """`(812 files: 800 .py, 12 .md)`."""
     endings = Counter(_ending(path) for path in paths)
     shown = [f"{count} {ending}" for ending, count in endings.most_common(_MOST_ENDINGS)]

@@ -74,11 +74,11 @@ class FunctionTool(Tool, Generic[P, R]):
         Raises:
             ToolError: The types of arguments refuse their values; one text for all of them.
         """
-        values = self._structured(arguments)
+        values = self._structure_arguments(arguments)
         for parameter in self._parameters.values():
             if parameter.is_scope:
                 values[parameter.name] = scope
-        call = cast("Callable[[], object]", functools.partial(self.__wrapped__, **values))  # type: ignore[arg-type]  # made to fit by _structured
+        call = cast("Callable[[], object]", functools.partial(self.__wrapped__, **values))  # type: ignore[arg-type]  # made to fit by _structure_arguments
         if self._is_async:
             result = call()
         elif scope.blocking is not None:
@@ -87,7 +87,7 @@ class FunctionTool(Tool, Generic[P, R]):
             result = await run_in_daemon_thread(call)
         return await result if inspect.isawaitable(result) else result
 
-    def _structured(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+    def _structure_arguments(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         values: dict[str, object] = {}
         faults: list[str] = []
         visible = [p for p in self._parameters.values() if not p.is_scope]
@@ -169,7 +169,7 @@ def tool(
         tool_name = _checked_name(
             getattr(function, "__name__", type(function).__name__) if name is None else name
         )
-        known = _described(function)
+        known = _describe_function(function)
         spec = ToolSpec(
             name=tool_name,
             description=known.summary if description is None else description,
@@ -284,14 +284,14 @@ class _Signature:
     returns: JsonSchema | None
 
 
-def _described(function: Callable[..., object]) -> _Signature:
+def _describe_function(function: Callable[..., object]) -> _Signature:
     if inspect.ismethod(function):  # toolsets make tools of their methods at each opening
-        return _described_method(function.__func__)
+        return _describe_method(function.__func__)
     return _signature(function, list(inspect.signature(function).parameters.values()))
 
 
 @functools.lru_cache(maxsize=128)
-def _described_method(function: Callable[..., object]) -> _Signature:
+def _describe_method(function: Callable[..., object]) -> _Signature:
     return _signature(function, list(inspect.signature(function).parameters.values())[1:])
 
 

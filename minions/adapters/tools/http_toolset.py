@@ -220,7 +220,7 @@ class _HttpTools:
             request = evolve(request, headers={**scope.trace_headers, **request.headers})
         try:
             async with asyncio.timeout(self.options.timeout_s) as deadline:
-                return await self._followed(request, most)
+                return await self._follow_redirects(request, most)
         except TimeoutError as error:
             if not deadline.expired():
                 raise ConnectionError(
@@ -231,7 +231,7 @@ class _HttpTools:
                 "(the toolset's option `timeout_s`)"
             ) from error
 
-    async def _followed(self, request: HttpRequest, most: int) -> HttpAnswer:
+    async def _follow_redirects(self, request: HttpRequest, most: int) -> HttpAnswer:
         for _ in range(_MOST_REDIRECTS + 1):
             found = await self._once(request, most)
             if isinstance(found, HttpAnswer):

@@ -95,7 +95,7 @@ class _TimeTools:
                 code="bad-time",
             ) from error
         if timezone is None:
-            return _shown(end, str(end.tzname()))
+            return _show_time(end, str(end.tzname()))
         return moment_in(end, timezone)
 
 
@@ -107,7 +107,7 @@ def moment_in(time: datetime, timezone: str) -> TimeShown:
     """
     zone = _zone(timezone)
     try:
-        return _shown(time.astimezone(zone), timezone)
+        return _show_time(time.astimezone(zone), timezone)
     except OverflowError as error:
         raise ToolError(
             f"That time is beyond the years 1 to 9999 in {timezone} ({error}).", code="bad-time"
@@ -150,5 +150,5 @@ _MOST_PARTS: Final = 3
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-def _shown(time: datetime, timezone: str) -> TimeShown:
+def _show_time(time: datetime, timezone: str) -> TimeShown:
     return TimeShown(time.isoformat(), time.timestamp(), timezone, _WEEKDAYS[time.weekday()])

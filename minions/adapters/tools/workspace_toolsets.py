@@ -364,7 +364,7 @@ class _GitTools:
     ) -> GitOutput:
         """Show what has changed."""
         asked = ["diff", *_PLAIN, *(["--cached"] if staged else [])]
-        return await self._shown(asked, _commits(revision), paths)
+        return await self._show_changes(asked, _commits(revision), paths)
 
     async def log(
         self,
@@ -379,7 +379,7 @@ class _GitTools:
     async def show(self, revision: _Revision = "HEAD", paths: _Paths = None) -> GitOutput:
         """Show a commit with its changes."""
         asked = ["show", "--no-show-signature", *_PLAIN]
-        return await self._shown(asked, _commits(revision), paths)
+        return await self._show_changes(asked, _commits(revision), paths)
 
     async def add(
         self, paths: Annotated[list[str], "Files and folders.", {"minItems": 1}]
@@ -396,7 +396,7 @@ class _GitTools:
         plain = ["--no-verify", "--no-gpg-sign", f"--message={message}"]
         return await self._git("commit", *plain, writes=True)
 
-    async def _shown(
+    async def _show_changes(
         self, asked: list[str], revision: str | None, paths: list[str] | None
     ) -> GitOutput:
         """Changes as text, without those of files that are taken for secrets."""
@@ -412,7 +412,7 @@ class _GitTools:
         Raises:
             ToolError: There are more files than can be looked through.
         """
-        done = await self._done(*listing, shown_bytes=_MOST_LISTED)
+        done = await self._require_success(*listing, shown_bytes=_MOST_LISTED)
         if done.is_cut:
             raise ToolError(
                 "These are too many files at once. Name some of them, or folders, as `paths`.",
@@ -425,10 +425,10 @@ class _GitTools:
         ]
 
     async def _git(self, *arguments: str, writes: bool = False) -> GitOutput:
-        done = await self._done(*arguments, writes=writes)
+        done = await self._require_success(*arguments, writes=writes)
         return GitOutput(output=done.stdout, truncated=done.is_cut, sandbox=done.sandbox)
 
-    async def _done(
+    async def _require_success(
         self, *arguments: str, writes: bool = False, shown_bytes: int | None = None
     ) -> SandboxResult:
         """The result of a command that succeeded.

@@ -38,7 +38,7 @@ def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return own
 
 
-def _chosen(name: str, value: str, choices: Sequence[str]) -> str:
+def _choose_value(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         hint = did_you_mean(str(value), choices)
         raise UsageError(f"{name}={value!r} is none of {', '.join(choices)}.{hint}")
@@ -46,11 +46,11 @@ def _chosen(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def _as_form(value: str) -> str:
-    return _chosen("form", value, ("structured", "text"))
+    return _choose_value("form", value, ("structured", "text"))
 
 
 def _as_sharing(value: Sharing | str) -> Sharing:
-    return Sharing(_chosen("share", value, [each.value for each in Sharing]))
+    return Sharing(_choose_value("share", value, [each.value for each in Sharing]))
 
 
 def _is_count(_: object, attribute: Attribute[int], value: object) -> None:

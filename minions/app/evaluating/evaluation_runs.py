@@ -187,7 +187,7 @@ class Evaluation:
         self._plan = plan
         cases = [{**_plain(plan.inputs), **case.plain_inputs} for case in plan.cases]
         self._recipes = {
-            each.name: without_cases(_limited(each.recipe, plan), cases) for each in recipes
+            each.name: without_cases(_limit_recipe(each.recipe, plan), cases) for each in recipes
         }
         self._spent = 0.0
         self._listeners: list[OnSample] = []
@@ -395,7 +395,7 @@ class Evaluation:
         self, grader: GradedBy, outcomes: list[SampleOutcome], identity: list[JsonValue]
     ) -> list[SampleOutcome]:
         """The outcomes with the grades of a model; those without an output have none."""
-        recipe = _limited(grader_recipe(), self._plan)
+        recipe = _limit_recipe(grader_recipe(), self._plan)
         places = [index for index, each in enumerate(outcomes) if each.has_output]
         lines = iter(
             [
@@ -444,7 +444,7 @@ def _plain(inputs: Mapping[str, InputValue]) -> dict[str, JsonValue]:
     }
 
 
-def _limited(recipe: AgentRecipe, plan: EvaluationPlan) -> AgentRecipe:
+def _limit_recipe(recipe: AgentRecipe, plan: EvaluationPlan) -> AgentRecipe:
     if plan.max_cost_usd is None:
         return recipe
     return bounded(recipe, Settings(max_cost_usd=plan.max_cost_usd))

@@ -135,7 +135,7 @@ async def _faults(
     script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
     models = _source(recipe, test, script, runtime)
     recorded = _recorded_calls(recipe, test, runtime)
-    scripted = _faked(runtime, test, recorded, tampering).evolve(models=models, prices=None)
+    scripted = _fake_runtime(runtime, test, recorded, tampering).evolve(models=models, prices=None)
     recipe = without_cases(recipe, [test.inputs])
     run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()
@@ -143,7 +143,7 @@ async def _faults(
     if recorded is not None:
         faults += recorded.faults(faults)
     if isinstance(models, ReplayModel):
-        faults += _missed(test, models.cassette, faults)
+        faults += _describe_misses(test, models.cassette, faults)
     return [*faults, *_describe_unused(script)] if result.status is test.status else faults
 
 
@@ -162,7 +162,7 @@ async def ask_test(
     begin = clock.monotonic()
     recipe = without_cases(recipe, [test.inputs])
     recorded = _recorded_calls(recipe, test, runtime)
-    run = _faked(runtime, test, recorded).executor(recipe, choice).prepare(recipe, test.inputs)
+    run = _fake_runtime(runtime, test, recorded).executor(recipe, choice).prepare(recipe, test.inputs)
     result = await run.execute()
     return TestOutcome(
         test=test,
@@ -172,7 +172,7 @@ async def ask_test(
     )
 
 
-def _faked(
+def _fake_runtime(
     runtime: Runtime,
     test: RecipeTest,
     recorded: _RecordedCalls | None,
@@ -510,7 +510,7 @@ def _describe_unused(script: ScriptedModel) -> Iterator[str]:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
 
 
-def _missed(test: RecipeTest, cassette: Cassette, told: Sequence[str]) -> Iterator[str]:
+def _describe_misses(test: RecipeTest, cassette: Cassette, told: Sequence[str]) -> Iterator[str]:
     """Requests that were not answered, whatever the recipe made of that; told before, or wanted by
     the test: none.
     """

@@ -214,7 +214,9 @@ class Tuning(Measures):
             return Measurement(problem=error.message)
         stopped, report = await self._evaluate(configuration, recipe, part, count, left)
         is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
-        problem = stopped.message if stopped is not None and is_of_all else _unmeasured(report)
+        problem = (
+            stopped.message if stopped is not None and is_of_all else _describe_unmeasured(report)
+        )
         if stopped is not None and stopped.code == LIMIT_REACHED and left is not None:
             problem = self._spent_words(runs_kept)
         return Measurement.of_outcome(
@@ -363,7 +365,7 @@ def _usage_of_run(report: EvaluationReport) -> TokenUsage | None:
     )
 
 
-def _unmeasured(report: EvaluationReport) -> str | None:
+def _describe_unmeasured(report: EvaluationReport) -> str | None:
     """Which runs tell nothing although they were to, and what to do; None: all tell something."""
     all_ = [(each.case.name, own) for each in report.variants[0].cases for own in each.samples]
     missing = [(name, own) for name, own in all_ if not own.is_measured]

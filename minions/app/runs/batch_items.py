@@ -237,7 +237,7 @@ def lines_of(
         UsageError: `bad-items`; a row cannot be read, or does not fit the recipe.
     """
     for index, row in enumerate(items.rows()):
-        checked = _checked(recipe, row, common, base)
+        checked = _check_row(recipe, row, common, base)
         if isinstance(checked, str):
             raise UsageError(checked, code="bad-items")
         yield BatchLine(index=index, inputs=checked, place=row.place)
@@ -254,7 +254,7 @@ def count_lines(
     faults: list[str] = []
     count = bad = 0
     for count, row in enumerate(items.rows(), 1):  # noqa: B007  # the count is what is wanted
-        checked = _checked(recipe, row, common, base)
+        checked = _check_row(recipe, row, common, base)
         if isinstance(checked, str):
             bad += 1
             faults += [checked] if bad <= _MOST_SHOWN else []
@@ -266,7 +266,7 @@ def count_lines(
     return count
 
 
-def _checked(
+def _check_row(
     recipe: AgentRecipe, row: ItemRow, common: Mapping[str, InputValue], base: Path
 ) -> Mapping[str, InputValue] | str:
     """The given inputs with the values that the recipe takes; or what is wrong with them."""

@@ -74,7 +74,7 @@ class TerminalDecider(Decider):
         self._write = write
         self._read_line = read_line
         self._approvals = approvals
-        self._edit = edit or _edited
+        self._edit = edit or _edit_text
         self._width = width or _terminal_width
         self._asking = asyncio.Lock()
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -113,16 +113,16 @@ class TerminalDecider(Decider):
 
         async with self._asking:
             with self.pausing():
-                self._write(_told(question, self._width()))
+                self._write(_format_question(question, self._width()))
                 if fields := fields_of(question.form):
-                    return await self._filled(question, fields)
+                    return await self._fill_form(question, fields)
                 if question.form is not None:
-                    self._write(f"  ({_wanted(question.form)})")
+                    self._write(f"  ({_describe_form(question.form)})")
                 if question.can_decline:
                     self._write(f"  ({_DECLINE} declines to answer)")
                 return await self._fitting(question)
 
-    async def _filled(
+    async def _fill_form(
         self, question: Question, fields: Sequence[FormField]
     ) -> JsonValue | NoAnswer:
         """The answer of a form with fields; an object as JSON may stand for all of them."""
@@ -175,7 +175,7 @@ class TerminalDecider(Decider):
             if question.can_decline and line.casefold() == _DECLINE:
                 return NoAnswer.DECLINED
             if plan is not None and line.casefold() in _EDIT:
-                edited = await self._edited(plan.text)
+                edited = await self._edit_text(plan.text)
                 if edited is not None and edited.strip():
                     return edited
                 continue
@@ -189,7 +189,7 @@ class TerminalDecider(Decider):
             except UsageError as error:
                 self._write(error.message)
 
-    async def _edited(self, plan: str) -> str | None:
+    async def _edit_text(self, plan: str) -> str | None:
         """The text as the person saved it; None: they did not, or the editor failed."""
         try:
             return await run_in_daemon_thread(lambda: self._edit(plan))
@@ -229,7 +229,7 @@ def _prompt_of(each: FormField) -> str:
     return f"  {one_line(what)[:_MOST_PROMPT]}\n    {one_line(fits)[:_MOST_PROMPT]}: "
 
 
-def _told(question: Question, width: int) -> str:
+def _format_question(question: Question, width: int) -> str:
     """The question; what differs between plans is wrapped, so that its indents can be seen."""
     if question.plan is None or question.plan.diff is None:
         return question.text
@@ -248,7 +248,7 @@ def _terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _edited(text: str) -> str | None:
+def _edit_text(text: str) -> str | None:
     """The text as it was saved in the editor of the environment; None: it was not.
 
     Raises:
@@ -263,7 +263,7 @@ def _edited(text: str) -> str | None:
         raise UsageError(message) from error
 
 
-def _wanted(form: Mapping[str, JsonValue]) -> str:
+def _describe_form(form: Mapping[str, JsonValue]) -> str:
     choices = form.get("enum")
     if isinstance(choices, list | tuple):
         return f"one of {', '.join(dumps(choice) for choice in choices)}"

@@ -88,7 +88,7 @@ class RecordedRuns(ApplicationRuns):
         maker = None
         if by is not None:
             maker = DecisionMaker(name=by, roles=tuple(roles), way="library")
-        return self._resumed(run, recipe, {key: word}, output_class, reasons, maker)
+        return self._resume_stream(run, recipe, {key: word}, output_class, reasons, maker)
 
     def answer(
         self,
@@ -104,7 +104,7 @@ class RecordedRuns(ApplicationRuns):
             As `decide`; UsageError also if the value does not fit the question's form.
         """
         text = value if isinstance(value, str) else dumps(value)
-        return self._resumed(run, None, {key: f"answer:{text}"}, output_class, {})
+        return self._resume_stream(run, None, {key: f"answer:{text}"}, output_class, {})
 
     def resume(
         self,
@@ -127,7 +127,7 @@ class RecordedRuns(ApplicationRuns):
             UsageError: It failed (`retry` it), the code differs, or a decision is not valid.
             EnvironmentRefusedError: There is no model, or another worker executes the run.
         """
-        return self._resumed(run, recipe, decisions or {}, output_class, {})
+        return self._resume_stream(run, recipe, decisions or {}, output_class, {})
 
     def retry(
         self,
@@ -152,7 +152,7 @@ class RecordedRuns(ApplicationRuns):
         """
 
         async def begin() -> AgentRun[OutputT]:
-            recorded = await self._recorded(run)
+            recorded = await self._load_run(run)
             found = self._recipe_of(recorded, recipe)
             return self._executor(found, self._model_of(recorded)).prepare_retry(
                 recorded,
@@ -208,7 +208,7 @@ class RecordedRuns(ApplicationRuns):
         """
         return await list_inbox(self.services.journal, user=user, project=project)
 
-    def _resumed(
+    def _resume_stream(
         self,
         run: str,
         recipe: RecipeLike | None,
@@ -218,7 +218,7 @@ class RecordedRuns(ApplicationRuns):
         maker: DecisionMaker | None = None,
     ) -> RunStream[OutputT]:
         async def begin() -> AgentRun[OutputT]:
-            recorded = await self._recorded(run)
+            recorded = await self._load_run(run)
             found = self._recipe_of(recorded, recipe)
             return self._executor(found, self._model_of(recorded)).prepare_resume(
                 recorded,
@@ -231,7 +231,7 @@ class RecordedRuns(ApplicationRuns):
 
         return RunStream(begin, self.execute)
 
-    async def _recorded(self, run: str) -> RecordedRun:
+    async def _load_run(self, run: str) -> RecordedRun:
         recorded = await load_recorded_run(self.services.journal, run)
         self._refuse_active(recorded.run_id)
         return recorded

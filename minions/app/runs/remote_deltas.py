@@ -115,9 +115,9 @@ class FollowedDeltas:
         while True:
             await self._news.wait()
             self._news.clear()
-            await asyncio.sleep(_PAUSE_S if await self._looked() else _LONGER_PAUSE_S)
+            await asyncio.sleep(_PAUSE_S if await self._look_once() else _LONGER_PAUSE_S)
 
-    async def _looked(self) -> bool:
+    async def _look_once(self) -> bool:
         """Look for the worker, and read what it sends; whether nothing failed."""
         try:
             lease = await self._lease()

@@ -135,10 +135,10 @@ class Schedule:
                 is_paused=stored["paused"] is True,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(name, f"{error}") from error
+            raise _damage_error(name, f"{error}") from error
         problem = cron_problem(schedule.spec.cron) or timezone_problem(schedule.spec.timezone)
         if problem is not None:
-            raise _damaged(name, problem)
+            raise _damage_error(name, problem)
         return schedule
 
 
@@ -319,7 +319,7 @@ def _time(value: object) -> datetime | None:
     return None if value is None else datetime.fromisoformat(str(value))
 
 
-def _damaged(name: str, why: str) -> JournalError:
+def _damage_error(name: str, why: str) -> JournalError:
     return JournalError(
         f"The schedule '{name}' cannot be read: {why[:200]}. Add it again: minions schedules add "
         f"RECIPE --name {shell_word(name)}",

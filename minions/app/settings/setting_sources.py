@@ -90,8 +90,8 @@ def load_settings(
     sources = (
         (str(user_file), own),
         (str(found), {} if project is None else project.values(read)),
-        ("environment", _checked("environment", _from_environment(environ))),
-        ("flag", _checked("flag", flags)),
+        ("environment", _check_values("environment", _from_environment(environ))),
+        ("flag", _check_values("flag", flags)),
     )
     for name, said in sources:
         values = _without_weaker(said, settings)
@@ -171,7 +171,7 @@ def _from_file(path: Path) -> Mapping[str, object]:
 def _values(path: Path, content: Mapping[str, object]) -> Mapping[str, object]:
     if not content:  # the codec takes its time to load
         return {}
-    decoded = _decoded(path, content)
+    decoded = _decode_settings(path, content)
     return {key: getattr(decoded, key) for key in content}
 
 
@@ -182,7 +182,7 @@ def _section(path: Path, content: bytes) -> Mapping[str, object]:
     return as_object(as_object(values.get("tool", {})).get("minions", {}))
 
 
-def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
+def _decode_settings(path: Path, content: Mapping[str, object]) -> Settings:
     from minions.data.codec import decode
     from minions.data.decoding_faults import decoding_faults
 
@@ -283,7 +283,7 @@ _PARSERS: Final[Mapping[object, tuple[Callable[[str], object], str]]] = {
 """The parser of each type, and what it expects; other types stay texts."""
 
 
-def _checked(source: str, values: Mapping[str, object]) -> Mapping[str, object]:
+def _check_values(source: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """The values, checked; they have their types already.
 
     Raises:
@@ -392,7 +392,7 @@ def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
     from minions.data.decoding_faults import FaultKind
 
     for fault in faults:
-        name = _dotted(fault.path[len(fault.object_path) :])
+        name = _toml_path(fault.path[len(fault.object_path) :])
         if fault.kind is FaultKind.UNKNOWN:
             yield _unknown(fault.object_path, str(fault.path[-1]), fault.hint)
         elif fault.kind is FaultKind.MISSING:
@@ -508,7 +508,7 @@ def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError
     Args:
         source: The file, or another name of the place where the values came from.
     """
-    in_order = sorted(faults, key=lambda fault: (_dotted(fault.table), fault.order))
+    in_order = sorted(faults, key=lambda fault: (_toml_path(fault.table), fault.order))
     tables = itertools.groupby(in_order, key=lambda fault: fault.table)
     unknown = next((each for each in in_order if each.unknown and not each.table), None)
     return UsageError(
@@ -520,7 +520,7 @@ def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError
 
 
 def _line(source: str, table: KeyPath, faults: Sequence[SettingFault]) -> str:
-    place = f"[{_dotted(table)}]: " if table else ""
+    place = f"[{_toml_path(table)}]: " if table else ""
     text = "; ".join(fault.text for fault in faults)
     end = "" if text.endswith("?") else "."
     keys = next((fault.keys for fault in faults if fault.keys), ())
@@ -528,7 +528,7 @@ def _line(source: str, table: KeyPath, faults: Sequence[SettingFault]) -> str:
     return f"{source}: {place}{text}{end}{hint}"
 
 
-def _dotted(path: KeyPath) -> str:
+def _toml_path(path: KeyPath) -> str:
     """The path as TOML writes it; an index of a list in brackets."""
     text = ""
     for key in path:

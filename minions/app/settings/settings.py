@@ -195,7 +195,7 @@ class RedactionSettings:
     """Further kinds: regular expressions by name."""
 
 
-def _described(text: str, expected: str | None = None) -> dict[str, str]:
+def _describe_key(text: str, expected: str | None = None) -> dict[str, str]:
     """The description of a key, as field metadata.
 
     Args:
@@ -210,87 +210,89 @@ class Settings:
     """Every key of the configuration; each has a flag, if it is not about one call only."""
 
     model: str | None = field(
-        default=None, metadata=_described("Model for recipes that name none: provider/name.")
+        default=None, metadata=_describe_key("Model for recipes that name none: provider/name.")
     )
-    params: str | None = field(default=None, metadata=_described("File with inputs, YAML or JSON."))
+    params: str | None = field(
+        default=None, metadata=_describe_key("File with inputs, YAML or JSON.")
+    )
     extensions: tuple[str, ...] = field(
         default=(),
-        metadata=_described("Python files or modules with tools, completion links and models."),
+        metadata=_describe_key("Python files or modules with tools, completion links and models."),
     )
     db: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Journal: path of an SQLite file, sqlite:///PATH, or postgresql://USER@HOST/DATABASE."
         ),
     )
     journal: JournalSettings = field(
         factory=JournalSettings,
-        metadata=_described(
+        metadata=_describe_key(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
             "encrypt it, and `retain`, how long sessions stay."
         ),
     )
     redaction: RedactionSettings = field(
         factory=RedactionSettings,
-        metadata=_described(
+        metadata=_describe_key(
             "What is replaced in prompts before they leave for a model: `kinds`, such as `mail`, "
             "and `patterns`, further kinds."
         ),
     )
     no_store: bool = field(
-        default=False, metadata=_described("Keep the journal in memory only; nothing to resume.")
+        default=False, metadata=_describe_key("Keep the journal in memory only; nothing to resume.")
     )
     no_cache: bool = field(
         default=False,
-        metadata=_described("Run every step, also those with `cache: true`; cache no output."),
+        metadata=_describe_key("Run every step, also those with `cache: true`; cache no output."),
     )
     max_cache_entries: _Count = field(
         default=MAX_ENTRIES,
-        metadata=_described(
+        metadata=_describe_key(
             "Outputs and answers that the cache keeps; beyond it the least recently used are "
             "evicted."
         ),
     )
     max_cache_bytes: _Count = field(
         default=MAX_BYTES,
-        metadata=_described("Bytes that they have in all; by default 256 MiB."),
+        metadata=_describe_key("Bytes that they have in all; by default 256 MiB."),
     )
     record: str | None = field(
         default=None,
-        metadata=_described("File to which each call of a model is added, with its answer."),
+        metadata=_describe_key("File to which each call of a model is added, with its answer."),
     )
     replay: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Recorded file that answers in place of all models: no request is made, no key needed."
         ),
     )
     max_parallel: _Count | None = field(
-        default=None, metadata=_described("Steps at a time in execution mode parallel.")
+        default=None, metadata=_describe_key("Steps at a time in execution mode parallel.")
     )
     timeout: str | float | None = field(
-        default=None, metadata=_described("Most time a run may take: 90, 90s, 10m, 2h.")
+        default=None, metadata=_describe_key("Most time a run may take: 90, 90s, 10m, 2h.")
     )
     max_cost_usd: _Amount | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Most a run may cost, in US dollars; the lower of this and the recipe's own counts."
         ),
     )
     approve: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Who decides about calls that need approval: ask (a person at the terminal; elsewhere "
             "as deny), deny, all, or wait (the run ends; `minions approve` resumes it)."
         ),
     )
     dry_run: bool = field(
         default=False,
-        metadata=_described("Show what a run would do; no tool, no model, nothing is written."),
+        metadata=_describe_key("Show what a run would do; no tool, no model, nothing is written."),
     )
     strict: bool | Strictness = field(
         default=False,
-        metadata=_described(
+        metadata=_describe_key(
             "Refuse recipes in which untrusted text can reach, without an approval, a tool that "
             "writes, sends or spends; `full`: also where the recipe's own questions, `endorse`, or "
             "`reads: trusted` are all that is between.",
@@ -299,107 +301,109 @@ class Settings:
     )
     untrusted: UntrustedRule | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "What becomes of a call that writes, sends or spends, and whose arguments may hold "
             "strangers' words: `ask` or `refuse`, whatever recipes allow and their policies let "
             "through; the stricter of this and the recipe's own counts."
         ),
     )
-    json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
-    events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
-    debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
+    json: bool = field(default=False, metadata=_describe_key("Print one JSON object at the end."))
+    events: bool = field(default=False, metadata=_describe_key("Print one JSON event per line."))
+    debug: bool = field(default=False, metadata=_describe_key("Show logs and tracebacks."))
     log_format: LogFormat | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Write the log to standard error as `text` or `json`, one line for each event; without "
             "it there is a log with `debug` only."
         ),
     )
     trusted_hosts: tuple[str, ...] = field(
         default=(),
-        metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),
+        metadata=_describe_key(
+            "Hosts that a recipe's own base_url may send the provider's key to."
+        ),
     )
     recipe_key_variables: tuple[str, ...] = field(
         default=(),
-        metadata=_described(
+        metadata=_describe_key(
             "Environment variables that a recipe's own api_key_env may name, beside the provider's."
         ),
     )
     caller_models: tuple[str, ...] = field(
         default=(),
-        metadata=_described(
+        metadata=_describe_key(
             "Models, `provider/name`, that callers over HTTP may choose for a turn of a "
             "conversation; empty: the recipe's own, or the configured one, answers."
         ),
     )
     approval_roles: tuple[str, ...] = field(
         default=(),
-        metadata=_described(
+        metadata=_describe_key(
             "Roles that whoever decides about calls may have; `validate` warns of others in "
             "`deciders`. Empty: any."
         ),
     )
     caller_secrets: tuple[str, ...] = field(
         default=(),
-        metadata=_described(
+        metadata=_describe_key(
             "References to secrets that callers over HTTP may give, beside a recipe's own "
             "defaults: env:NAME, file:/absolute/path."
         ),
     )
     on_waiting_url: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Address that `minions serve` tells of each run that begins to wait for a person: one "
             "JSON document, posted as Standard Webhooks says."
         ),
     )
     on_waiting_secret: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Secret that signs these posts, by reference: env:NAME, file:/absolute/path."
         ),
     )
     worker_token: str | None = field(
         default=None,
-        metadata=_described(
+        metadata=_describe_key(
             "Token with which pieces of answers are read from the workers that execute followed "
             "runs, by reference: env:NAME, file:/absolute/path."
         ),
     )
     max_model_requests: _Count = field(
         default=256,
-        metadata=_described(
+        metadata=_describe_key(
             "Requests in flight at a time to one server, of all runs; further ones wait."
         ),
     )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict,
-        metadata=_described("Servers of models, by provider name.", "tables [providers.NAME]"),
+        metadata=_describe_key("Servers of models, by provider name.", "tables [providers.NAME]"),
     )
     local: LocalSettings = field(
         factory=LocalSettings,
-        metadata=_described(
+        metadata=_describe_key(
             "The engine of `local/` models: `context_tokens`, `max_concurrency` and `threads`; and "
             "`folders`, whose GGUF files recipes may name.",
         ),
     )
     mcp: Mapping[str, McpSettings] = field(
         factory=dict,
-        metadata=_described(
+        metadata=_describe_key(
             "MCP servers whose tools recipes may name: `command` or `url`, `env` or `headers`.",
             "tables [mcp.NAME]",
         ),
     )
     telemetry: TelemetrySettings = field(
         factory=TelemetrySettings,
-        metadata=_described(
+        metadata=_describe_key(
             "Traces and metrics for OpenTelemetry: `traces`, `metrics`, `endpoint`, and `content` "
             "for prompts and answers in spans."
         ),
     )
     prices: Mapping[str, PriceSettings] = field(
         factory=dict,
-        metadata=_described(
+        metadata=_describe_key(
             "Your own prices by provider/name, in US dollars per million tokens; they win over the "
             "bundled ones.",
             'tables [prices."provider/name"]',
@@ -407,7 +411,7 @@ class Settings:
     )
     budgets: Budgets = field(
         factory=Budgets,
-        metadata=_described(
+        metadata=_describe_key(
             "What runs may spend together: `session_usd`, `user_usd_per_day`, `usd_per_day`, and "
             "`session_tokens`, `user_tokens_per_day`, `tokens_per_day`; days are those of UTC. "
             "Others, of a recipe, schedule, token or project, or by week or month, in tables "
@@ -416,7 +420,7 @@ class Settings:
     )
     offline_models: Mapping[str, str] = field(
         factory=dict,
-        metadata=_described(
+        metadata=_describe_key(
             "Recipe id to the scripted model that answers when none is configured."
         ),
     )
@@ -452,11 +456,11 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
     if settings.max_parallel is not None:
         recipe = attrs.evolve(recipe, max_parallel=settings.max_parallel)
     if settings.timeout is not None:
-        recipe = _limited(recipe, "timeout_s", seconds_of(str(settings.timeout)))
+        recipe = _limit_recipe(recipe, "timeout_s", seconds_of(str(settings.timeout)))
     if settings.max_cost_usd is not None:
         own = Limits.from_metadata(recipe.limits).max_cost_usd
         most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)
-        recipe = _limited(recipe, "max_cost_usd", most)
+        recipe = _limit_recipe(recipe, "max_cost_usd", most)
     return recipe
 
 
@@ -465,13 +469,13 @@ def within_share(recipe: AgentRecipe, share: Mapping[str, float]) -> AgentRecipe
     own = Limits.from_metadata(recipe.limits)
     if (tokens := share.get("max_tokens")) is not None:
         most = min(int(tokens), own.max_tokens or sys.maxsize)
-        recipe = _limited(recipe, "max_tokens", max(1, most))
+        recipe = _limit_recipe(recipe, "max_tokens", max(1, most))
     if (cost := share.get("max_cost_usd")) is not None:
-        recipe = _limited(recipe, "max_cost_usd", min(cost, own.max_cost_usd or math.inf))
+        recipe = _limit_recipe(recipe, "max_cost_usd", min(cost, own.max_cost_usd or math.inf))
     return recipe
 
 
-def _limited(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
+def _limit_recipe(recipe: AgentRecipe, name: str, value: float) -> AgentRecipe:
     """The recipe with that limit instead of its own, whose name may be written in another case."""
     limits = {key: limit for key, limit in recipe.limits.items() if snake_case(key) != name}
     return attrs.evolve(recipe, limits={**limits, name: value})

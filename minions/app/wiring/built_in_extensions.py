@@ -82,10 +82,10 @@ def joined_toolsets(
     """Both in one mapping, none of them made; if both have a name, the first counts."""
     if first is None:
         return second
-    return _joined(first, second)
+    return _join_mappings(first, second)
 
 
-def _joined(first: Mapping[str, V], second: Mapping[str, V]) -> Mapping[str, V]:
+def _join_mappings(first: Mapping[str, V], second: Mapping[str, V]) -> Mapping[str, V]:
     # A ChainMap may be written to; nobody does.
     return ChainMap(*cast("tuple[dict[str, V], dict[str, V]]", (first, second)))
 
@@ -100,7 +100,7 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},
-        recipes=_joined(own.recipes, base.recipes),
+        recipes=_join_mappings(own.recipes, base.recipes),
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
         redactors={**base.redactors, **own.redactors} if own.redactors else base.redactors,

@@ -130,10 +130,10 @@ class Models:
         key = (name, _config_for(config, name, choice), home)
         model = self._made.get(key)
         if model is None:
-            model = self._made[key] = self._recorded(*key)
+            model = self._made[key] = self._record_model(*key)
         return model
 
-    def _recorded(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+    def _record_model(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         model = self._make_model(name, config, folder)
         return model if self._cassettes is None else self._cassettes.recorded(model, name, config)
 
@@ -492,7 +492,7 @@ class Cassettes:
             UsageError: `bad-cassette`.
         """
         if self.is_replaying:
-            self._opened()
+            self._open_cassette()
 
     def model(self, name: str | None, config: ModelConfig) -> ChatModel:
         """The model that answers from the cassette.
@@ -502,7 +502,7 @@ class Cassettes:
         Raises:
             UsageError: `bad-cassette`.
         """
-        return self._opened().model(None if name is None else _label(name, config))
+        return self._open_cassette().model(None if name is None else _label(name, config))
 
     def recorded(self, model: ChatModel, name: str, config: ModelConfig) -> ChatModel:
         """The model, which records its calls under that name if they are to be recorded.
@@ -555,7 +555,7 @@ class Cassettes:
         if self._recorder is not None:
             self._recorder.close()
 
-    def _opened(self) -> Cassette:
+    def _open_cassette(self) -> Cassette:
         from minions.adapters.models.cassette_models import Cassette
 
         if self._cassette is None:

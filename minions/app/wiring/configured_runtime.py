@@ -535,7 +535,7 @@ def make_telemetry(
         if target is None:
             return Telemetry()
         check_variables(target, environ)
-        return _opened(target, environ, has_content=_has_content(asked, environ), warn=warn)
+        return _open_telemetry(target, environ, has_content=_has_content(asked, environ), warn=warn)
     except (EnvironmentRefusedError, UsageError) as refused:
         if asked.traces or asked.metrics:
             raise
@@ -543,7 +543,7 @@ def make_telemetry(
         return Telemetry()
 
 
-def _opened(
+def _open_telemetry(
     target: OtlpTarget,
     environ: Mapping[str, str],
     *,

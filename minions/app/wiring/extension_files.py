@@ -45,7 +45,7 @@ def load_extensions(names: Iterable[str], folder: Path | None, base: Extensions)
                 code="empty-extension",
             )
         for extensions in found:
-            own = _merged(own, extensions)
+            own = _merge_extensions(own, extensions)
     return extended(base, own)
 
 
@@ -172,7 +172,7 @@ def _make_link(link: type[CompletionLink]) -> CompletionLink:
         ) from error
 
 
-def _merged(own: Extensions, more: Extensions) -> Extensions:
+def _merge_extensions(own: Extensions, more: Extensions) -> Extensions:
     return Extensions(
         toolsets={**own.toolsets, **more.toolsets},
         tools=own.tools.plus(more.tools),

@@ -130,10 +130,10 @@ def json_line(facts: Mapping[str, JsonValue]) -> str:
 
 def text_line(facts: Mapping[str, JsonValue]) -> str:
     """`key=value`, with quotes where a value has blanks or line breaks."""
-    return " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+    return " ".join(f"{name}={_show_value(value)}" for name, value in facts.items())
 
 
-def _shown(value: JsonValue) -> str:
+def _show_value(value: JsonValue) -> str:
     if isinstance(value, str) and re.fullmatch(r"[!#-~]+", value):
         return value
     return json.dumps(value, allow_nan=False)

@@ -137,9 +137,9 @@ class EntryWaiters:
                 del self._watches[other]
             known = self._watches.get(loop)
             if known is None or known.done():
-                self._watches[loop] = loop.create_task(self._watched(self._watch))
+                self._watches[loop] = loop.create_task(self._run_watch(self._watch))
 
-    async def _watched(self, watch: Watch) -> None:
+    async def _run_watch(self, watch: Watch) -> None:
         """Run the watch until it returns; its error becomes that of every waiter."""
         try:
             await watch()

@@ -58,11 +58,11 @@ def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
     """
     match entry.fact:
         case RunStarted() | RunRejected() as fact:
-            return _begun(entry, fact)
+            return _begin_row(entry, fact)
         case RunResumed() as fact:
-            return None if row is None else _resumed(row, entry, fact)
+            return None if row is None else _resume_row(row, entry, fact)
         case RunFinished() as fact:
-            return None if row is None else _ended(row, entry, fact)
+            return None if row is None else _end_row(row, entry, fact)
         case UnreadableFact(kind="run", state=state) if row is not None or state in _BEGUN:
             row = _unreadable_beginning(entry) if state in _BEGUN else row
             return _with_problem(row, entry) if row is not None else None
@@ -70,7 +70,7 @@ def run_row_after(row: RunRow | None, entry: JournalEntry) -> RunRow | None:
             return row  # it does not change the state of the run
 
 
-def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
+def _begin_row(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
     is_rejected = isinstance(fact, RunRejected)
     code, message = _error(given(fact.error)) if isinstance(fact, RunRejected) else (None, None)
     return RunRow(
@@ -159,11 +159,11 @@ def _with_problem(row: RunRow, entry: JournalEntry) -> RunRow:
     return evolve(row, status=RunState.UNREADABLE.value, problem=list_problem(entry))
 
 
-def _resumed(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
+def _resume_row(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
     day = day_of(entry.at)
     return evolve(
         row if day == row.day else _on_another_day(row, day),
-        status=_kept(row, _open_state(fact).value),
+        status=_keep_status(row, _open_state(fact).value),
         model=given(fact.model),
         input_words=row.input_words if fact.inputs is None else _input_words(fact),
         ended_at=None,
@@ -179,11 +179,11 @@ def _on_another_day(row: RunRow, day: int) -> RunRow:
     return evolve(row, day=day, day_spent=Spent(), earlier=earlier)
 
 
-def _ended(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
+def _end_row(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
     code, message = _error(given(fact.error))
     return evolve(
-        _with_spent(row, _spent(fact)),
-        status=_kept(row, fact.status),
+        _with_spent(row, _sum_spent(fact)),
+        status=_keep_status(row, fact.status),
         ended_at=entry.at,
         usage=_numbers(fact.usage),
         error_code=code,
@@ -205,7 +205,7 @@ def _more(whole: Spent, part: Spent) -> Spent:
     return Spent(max(left.tokens, 0), max(left.cost_usd, 0.0))
 
 
-def _spent(fact: RunFinished) -> Spent:
+def _sum_spent(fact: RunFinished) -> Spent:
     """What all executions of the run used."""
     usage = _numbers(fact.usage)
     known = _numbers(fact.spent) if fact.spent is not None else usage
@@ -221,7 +221,7 @@ def _within(number: float) -> float:
     return min(max(number, 0), _LARGEST)
 
 
-def _kept(row: RunRow, status: str) -> str:
+def _keep_status(row: RunRow, status: str) -> str:
     """The new status, except that an unreadable run stays unreadable whatever entries follow."""
     return status if row.problem is None else RunState.UNREADABLE.value
 
@@ -235,7 +235,7 @@ def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow
     if entry.kind not in LISTED:
         return row
     if row is None:
-        row = _opened(entry)
+        row = _open_session(entry)
         changes: dict[str, object] = {}
     else:
         changes = {"last_at": max(row.last_at, entry.at), "last_position": entry.position}
@@ -247,7 +247,7 @@ def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow
     return evolve(row, **changes) if changes else row  # type: ignore[arg-type]  # its own fields
 
 
-def _opened(entry: JournalEntry) -> SessionRow:
+def _open_session(entry: JournalEntry) -> SessionRow:
     fact = entry.fact
     opened = fact if isinstance(fact, SessionOpened | SessionForked) else None
     owned = fact if isinstance(fact, RunStarted) else opened
@@ -349,10 +349,10 @@ def _numbers(usage: Mapping[str, object] | None) -> Mapping[str, Number]:
 
 def _error(error: Mapping[str, object] | None) -> tuple[str | None, str | None]:
     code, message = ((error or {}).get(name) for name in ("code", "message"))
-    return _shown(code), _shown(message)
+    return _show_text(code), _show_text(message)
 
 
-def _shown(text: object) -> str | None:
+def _show_text(text: object) -> str | None:
     return text[:_LONGEST_MESSAGE] if isinstance(text, str) else None
 
 

@@ -326,7 +326,7 @@ class AgentStepExecutor(AgentCalls):
         """The result of one of several steps; whatever it raises becomes an error result."""
         own = {} if step.timeout is None else {"timeout": step.timeout}
         if step.step_type == StepType.TOOL:
-            return _joined(await self.execute_tool_calls(step.tool_calls, {**context, **own}))
+            return _join_results(await self.execute_tool_calls(step.tool_calls, {**context, **own}))
         if step.step_type != StepType.AGENT:
             return _unknown(step)
         kept = (*_INHERITED, "timeout")
@@ -384,10 +384,10 @@ def _as_step_result(result: StepResult | list[StepResult] | BaseException) -> St
         return result.result
     if isinstance(result, BaseException):
         return {"error": str(result), "error_type": "internal_error", "category": "internal"}
-    return _joined(result) if isinstance(result, list) else result
+    return _join_results(result) if isinstance(result, list) else result
 
 
-def _joined(results: list[StepResult]) -> StepResult:
+def _join_results(results: list[StepResult]) -> StepResult:
     """The results of the calls of a tool step as one result."""
     failed = next((each for each in results if each.get("error") is not None), None)
     shown: StepResult = {"tool_results": results, "error": None}

@@ -190,7 +190,7 @@ class ToolCalls:
         if (schema := tool["schema"]) is not None:
             validator = self._validator(schema)
             await match_beside_loop(lambda: _check(arguments, validator))
-        call = _bound(tool["func"], arguments)
+        call = _bind_arguments(tool["func"], arguments)
         result = call() if tool["is_async"] else await self.execute_blocking_tool(call)
         return await result if inspect.isawaitable(result) else result
 
@@ -248,7 +248,7 @@ def _arguments_of(tool_call: Mapping[str, object]) -> Mapping[str, object]:
     return given
 
 
-def _bound(
+def _bind_arguments(
     function: Callable[..., object], arguments: Mapping[str, object]
 ) -> Callable[[], object]:
     """The call of the function.

@@ -223,12 +223,12 @@ class Batch:
         run_id = self._names.run_id(line)
         row = next((row for row in earlier if row.run_id == run_id), None)
         if row is not None and not self._is_to_run(row):
-            recorded = await self._recorded(line, row)
+            recorded = await self._recorded_result(line, row)
             if not self._is_outage(recorded):
                 return recorded
-        result = await self._executed(line, row)
+        result = await self._execute_line(line, row)
         if result is None and row is not None:
-            return await self._recorded(line, row)
+            return await self._recorded_result(line, row)
         if result is None:
             result = BatchResult(index=line.index, run_id=None, status=NOT_STARTED)
         return evolve(result, is_changed=row is None and bool(earlier))
@@ -248,7 +248,7 @@ class Batch:
         is_over = recorded.status in _RETRIED
         return self._plan.retry_outages and is_over and recorded.outage is not None
 
-    async def _recorded(self, line: BatchLine, row: RunRow) -> BatchResult:
+    async def _recorded_result(self, line: BatchLine, row: RunRow) -> BatchResult:
         """The recorded result; nothing is done."""
         output, error = None, None
         failures: tuple[FailureInfo, ...] = ()
@@ -274,23 +274,23 @@ class Batch:
             is_recorded=True,
         )
 
-    async def _executed(self, line: BatchLine, row: RunRow | None) -> BatchResult | None:
+    async def _execute_line(self, line: BatchLine, row: RunRow | None) -> BatchResult | None:
         """The result of running the line; None: it may not start."""
         await room_for_more(self._executor.services)
         if self.stopped_by is not None:
             return None
         async with self._budget.share() as share:
             if share is None:
-                self._stop(self._spent())
+                self._stop(self._spent_failure())
             if share is None or self.stopped_by is not None:
                 return None
             try:
-                run = await self._prepared(line, row)
+                run = await self._prepare_run(line, row)
                 await run.check_budgets()
                 if self._enqueue is not None:
                     await self._enqueue(run)
                     return BatchResult(index=line.index, run_id=run.run_id, status=RunState.QUEUED)
-                return await self._finished(line, run, share, row)
+                return await self._finish_line(line, run, share, row)
             except BudgetSpentError as error:
                 share.cost = 0.0
                 self._stop(error.info())
@@ -313,7 +313,7 @@ class Batch:
                     error=error.info(),
                 )
 
-    async def _prepared(self, line: BatchLine, row: RunRow | None) -> AgentRun[object]:
+    async def _prepare_run(self, line: BatchLine, row: RunRow | None) -> AgentRun[object]:
         """The run of the line: new, resumed or retried."""
         if row is None:
             return await match_beside_loop(
@@ -343,7 +343,7 @@ class Batch:
             is_same and is_same_json(recorded.bundle, bundle_of(self._recipe))
         )
 
-    async def _finished(
+    async def _finish_line(
         self, line: BatchLine, run: AgentRun[object], share: Share, row: RunRow | None
     ) -> BatchResult:
         if self._budget.is_limited:
@@ -375,7 +375,7 @@ class Batch:
             duration_ms=duration_ms,
         )
 
-    def _spent(self) -> FailureInfo:
+    def _spent_failure(self) -> FailureInfo:
         budget, most = self._budget, self._plan.max_cost_usd
         return FailureInfo(
             code=LIMIT_REACHED,

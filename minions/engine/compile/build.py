@@ -224,7 +224,7 @@ def _asking(
             if not each.is_code:
                 asking.setdefault(base, each.id)
         steps = ()
-    for step in _written(steps):
+    for step in _written_steps(steps):
         is_asking = not step.is_code or step.asks_model
         if is_asking or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
@@ -234,7 +234,7 @@ def _asking(
     return tuple((step_id, config) for config, step_id in asking.items())
 
 
-def _written(steps: Iterable[Step[object]]) -> Iterable[WrittenStep[object]]:
+def _written_steps(steps: Iterable[Step[object]]) -> Iterable[WrittenStep[object]]:
     """Steps of a recipe with controls, which is made of text."""
     return cast("Iterable[WrittenStep[object]]", steps)
 
@@ -315,7 +315,7 @@ def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str,
     if not built.controls:
         return built.controls  # steps by code have no templates
     references = list(output.references if output is not None else ())
-    for step in _written(built.graph.steps):
+    for step in _written_steps(built.graph.steps):
         references += step.references
     for control in built.controls.values():
         if control is _NO_CONTROL:

@@ -41,7 +41,7 @@ def extraction_question(
         seed: Of the border around the values, the run's id; None: they have none.
         takes_others: Whether the answer may have parameters of the tool that are not `missing`.
     """
-    wanted = list(_required(tool_params) if missing is None else missing)
+    wanted = list(_required_keys(tool_params) if missing is None else missing)
     known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())
     text = (
         f"Step: {step_description}\n"
@@ -80,23 +80,23 @@ def extraction_question(
     return (*head, user(f"{text}{known or '(none)'}")), instructions
 
 
-def _required(schema: JsonSchema) -> list[str]:
+def _required_keys(schema: JsonSchema) -> list[str]:
     names = schema.get("required")
     return [str(name) for name in names] if isinstance(names, list | tuple) else []
 
 
 def summarised(value: JsonValue) -> str:
     """JSON with at most three items of each list, and how many there are."""
-    text = dumps(_shortened(value))
+    text = dumps(_shorten_value(value))
     left_out = len(text) - _MOST_SHOWN
     return text if left_out <= 0 else f"{text[:_MOST_SHOWN]} … ({left_out} more characters)"
 
 
-def _shortened(value: JsonValue) -> JsonValue:
+def _shorten_value(value: JsonValue) -> JsonValue:
     if isinstance(value, Mapping):
-        return {name: _shortened(item) for name, item in value.items()}
+        return {name: _shorten_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        shown = [_shortened(item) for item in value[:_ITEMS_SHOWN]]
+        shown = [_shorten_value(item) for item in value[:_ITEMS_SHOWN]]
         more = len(value) - _ITEMS_SHOWN
         return [*shown, f"… and {more} more, {len(value)} in all"] if more > 0 else shown
     return value

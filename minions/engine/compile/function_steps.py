@@ -90,7 +90,7 @@ class _Definition:
             elif parameter.is_required:
                 faults.append(f"'{name}': no earlier step and no input has this name")
         if faults:
-            raise _failed("bad-step-arguments", f"Step '{self.id}': {'; '.join(faults)}.")
+            raise _failure("bad-step-arguments", f"Step '{self.id}': {'; '.join(faults)}.")
         return found
 
 
@@ -204,7 +204,7 @@ class _CodeStep(FunctionStep[P, T_co], PythonStep[T_co]):
         output = await self.__wrapped__(**arguments)
         if errors := self._check.errors(encode(output)):
             what = f"Step '{self.id}' returned something else than it declares: {'; '.join(errors)}"
-            raise _failed("invalid-output", f"{what}.")
+            raise _failure("invalid-output", f"{what}.")
         return output
 
     @property
@@ -364,15 +364,15 @@ def _check_function(
     elif has_tools and not is_prompt:
         what = "it has a body, and code calls tools by its scope. Leave `tools` out"
     if what is not None:
-        raise _refused(function, f"{what}.")
+        raise _refusal(function, f"{what}.")
 
 
-def _refused(function: Callable[..., object], what: str) -> UsageError:
+def _refusal(function: Callable[..., object], what: str) -> UsageError:
     owner = getattr(function, "__qualname__", repr(function))
     return UsageError(f"The function '{owner}' cannot be a step: {what}", code="bad-step")
 
 
-def _failed(code: str, message: str) -> StepFailedError:
+def _failure(code: str, message: str) -> StepFailedError:
     return StepFailedError(FailureInfo(code=code, message=message))
 
 
@@ -380,7 +380,7 @@ def _hints(function: Callable[..., object]) -> Mapping[str, type[object]]:
     try:
         return typing.get_type_hints(function)
     except (NameError, AttributeError, TypeError) as error:
-        raise _refused(
+        raise _refusal(
             function,
             f"its type hints cannot be read: {error}. Define or import the types where the module "
             "can see them, not inside a function or TYPE_CHECKING.",
@@ -399,9 +399,9 @@ def _parameter(
     function: Callable[..., object], item: inspect.Parameter, hints: Mapping[str, type[object]]
 ) -> _Parameter:
     if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD, item.POSITIONAL_ONLY):
-        raise _refused(function, f"'{item.name}' is {item.kind.description}.")
+        raise _refusal(function, f"'{item.name}' is {item.kind.description}.")
     if item.name not in hints:
-        raise _refused(function, f"'{item.name}' has no type hint.")
+        raise _refusal(function, f"'{item.name}' has no type hint.")
     hint = hints[item.name]
     if hint is not StepScope:
         _schema_or_refusal(function, f"'{item.name}'", hint)
@@ -411,7 +411,7 @@ def _parameter(
 def _returns(function: Callable[..., object]) -> type[object]:
     hints = _hints(function)
     if "return" not in hints:
-        raise _refused(function, "it declares no return type, which is the schema of its output.")
+        raise _refusal(function, "it declares no return type, which is the schema of its output.")
     hint = hints["return"]
     _schema_or_refusal(function, "its return type", hint)
     return hint
@@ -421,7 +421,7 @@ def _schema_or_refusal(function: Callable[..., object], what: str, hint: type[ob
     try:
         schema_of(hint)
     except SchemaError as error:
-        raise _refused(function, f"{what}: {error}") from error
+        raise _refusal(function, f"{what}: {error}") from error
 
 
 def _as_text(value: JsonValue) -> str:

@@ -40,23 +40,24 @@ def read_images(
     Raises:
         StepFailedError: `bad-image`: a file is missing, elsewhere, too large, or no image.
     """
-    named = [each for template in templates for each in _named(template.render(values))]
+    named = [each for template in templates for each in _named_images(template.render(values))]
     if len(named) > MOST_IMAGES:
         raise _bad(f"{len(named)} images are more than the {MOST_IMAGES} that a step may show.")
     return tuple(
-        _stored(each) if isinstance(each, Mapping) else _read(each, directory) for each in named
+        _find_stored(each) if isinstance(each, Mapping) else _read(each, directory)
+        for each in named
     )
 
 
-def _named(value: JsonValue) -> Sequence[str | Mapping[str, JsonValue]]:
+def _named_images(value: JsonValue) -> Sequence[str | Mapping[str, JsonValue]]:
     if value is None or value == "":
         return ()
     if isinstance(value, list | tuple):
-        return [path for each in value for path in _named(each)]
+        return [path for each in value for path in _named_images(each)]
     return (value,) if isinstance(value, Mapping) else (str(value),)
 
 
-def _stored(about: Mapping[str, JsonValue]) -> Attachment:
+def _find_stored(about: Mapping[str, JsonValue]) -> Attachment:
     """An image that a tool of the run stored, as its result names it."""
     kind, digest, size = (about.get(name) for name in ("media_type", "digest", "size"))
     if not (isinstance(kind, str) and isinstance(digest, str) and isinstance(size, int)):

@@ -61,11 +61,11 @@ class OpeningRights(Struct, frozen=True):
         """
         for config in _models_in(recipe) if self.offer.brings_recipe else ():
             if config.base_url is not None:
-                raise self._refused(f"`base_url` in the recipe '{recipe.id}'", config.base_url)
+                raise self._refusal(f"`base_url` in the recipe '{recipe.id}'", config.base_url)
         for name in inputs.keys() - self.inputs:
             spec = recipe.inputs[name]
             if spec.schema.get("format") == "path" and self.offer.place_of(inputs[name]) is None:
-                raise self._refused(f"The input '{name}' of the recipe '{recipe.id}'", inputs[name])
+                raise self._refusal(f"The input '{name}' of the recipe '{recipe.id}'", inputs[name])
 
     def checked(
         self,
@@ -83,7 +83,7 @@ class OpeningRights(Struct, frozen=True):
         for name, value in options.items():
             what = f"The option `{name}` of the tools '{use.name}' in the recipe '{recipe.id}'"
             if self.offer.brings_recipe and name in toolset.operator_options and value:
-                raise self._refused(what, value)
+                raise self._refusal(what, value)
             is_folder = name in toolset.folder_options
             written = recipe.templates.compile(use.options[name])
             if self._is_said(written) and not (self.offer.brings_recipe and is_folder):
@@ -91,14 +91,14 @@ class OpeningRights(Struct, frozen=True):
             if is_folder and (place := self.offer.place_of(value)) is not None:
                 checked[name] = place
             elif value is not None and type(value) not in (int, float):
-                raise self._refused(what, value)
+                raise self._refusal(what, value)
         return checked
 
     def _is_said(self, option: Template) -> bool:
         names = option.inputs_read()
         return self.offer.brings_recipe or (names is not None and names <= self.inputs)
 
-    def _refused(self, what: str, value: JsonValue) -> EnvironmentRefusedError:
+    def _refusal(self, what: str, value: JsonValue) -> EnvironmentRefusedError:
         ways = "A server offers folders with `--allow-folder DIR`; other values stand in the recipe"
         return EnvironmentRefusedError(
             f"{what} is {dumps(value)[:200]}, which the caller who began this run was not "

@@ -126,14 +126,14 @@ class Preparation:
                 options = rights.checked(recipe, use, toolset, options)
             checked = as_object(secrets.reveal(options))
             with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
-                opened += _opened(toolset, use.prefix, checked, are_called=are_called)
+                opened += _open_toolset(toolset, use.prefix, checked, are_called=are_called)
         for tool in opened if secrets else ():
             refuse_shown_secrets(tool, secrets)
         own = self._extensions.tools
         return Toolbox(tuple(opened)).plus(own) if opened else own
 
 
-def _opened(
+def _open_toolset(
     toolset: Toolset, prefix: str | None, options: Mapping[str, JsonValue], *, are_called: bool
 ) -> tuple[Tool, ...]:
     try:

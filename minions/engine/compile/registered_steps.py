@@ -116,7 +116,7 @@ class _Maker(Struct, frozen=True):
             MissingValueError: A template reads a value that does not exist.
             UsageError: `bad-step-arguments`; the class refuses them.
         """
-        typed = self._typed(step_id, values)
+        typed = self._convert_arguments(step_id, values)
         try:
             make: typing.Callable[..., Step[object]] = self.kind
             return make(id=step_id, **typed)
@@ -129,7 +129,9 @@ class _Maker(Struct, frozen=True):
                 code="bad-step-arguments",
             ) from error
 
-    def _typed(self, step_id: str, values: Mapping[str, JsonValue]) -> dict[str, object]:
+    def _convert_arguments(
+        self, step_id: str, values: Mapping[str, JsonValue]
+    ) -> dict[str, object]:
         """The arguments as the class declares them; all that do not fit are told at once."""
         hints, typed, faults = _hints(self.kind), dict[str, object](), list[str]()
         for name, template in self.given.items():

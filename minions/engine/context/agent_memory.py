@@ -146,14 +146,14 @@ class AgentMemory:
     def as_text_data(self) -> str:
         """All messages as one text of data between borders; empty without messages."""
         shown = [message.to_message_dict() for message in self.messages]
-        return self._bordered("Messages before this request", dumps(shown)) if shown else ""
+        return self._border_text("Messages before this request", dumps(shown)) if shown else ""
 
     def _as_data(self, title: str, shown: Mapping[str, object]) -> str:
         if shown.get("error") is not None:
-            return self._bordered(f"{title} (it failed)", as_text_data(_as_json(shown["error"])))
-        return self._bordered(title, as_text_data(_as_json(shown.get("result", dict(shown)))))
+            return self._border_text(f"{title} (it failed)", as_text_data(_as_json(shown["error"])))
+        return self._border_text(title, as_text_data(_as_json(shown.get("result", dict(shown)))))
 
-    def _bordered(self, title: str, data: str) -> str:
+    def _border_text(self, title: str, data: str) -> str:
         border = border_of("agent-memory", [data])
         return f"{title}. {border_words(border).content}\n{within(border, data)}"
 

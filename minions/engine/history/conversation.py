@@ -437,7 +437,7 @@ class ConversationCache:
             rows = await journal.entries(
                 session_id, kinds=CONVERSATION_KINDS, after=last.position - 1
             )
-            if (found := self._continued(known, last, rows)) is not None:
+            if (found := self._continue_conversation(known, last, rows)) is not None:
                 return found
         return self._kept(
             journal, session_id, await journal.entries(session_id, kinds=CONVERSATION_KINDS)
@@ -446,7 +446,7 @@ class ConversationCache:
     def _of(self, journal: Journal) -> OrderedDict[str, _KnownConversation]:
         return self._journals.setdefault(journal, OrderedDict())
 
-    def _continued(
+    def _continue_conversation(
         self, known: _KnownConversation, last: JournalEntry, rows: Sequence[JournalEntry]
     ) -> SessionConversation | None:
         """With these rows; None where they do not continue it."""

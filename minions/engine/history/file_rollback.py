@@ -197,7 +197,7 @@ class RunRollback:
             is_dry_run=self.record is None,
         )
         if changes.files and self.record is not None:
-            await self.record(key, _finished(report, within))
+            await self.record(key, _finish_report(report, within))
         return report
 
     def _restorer(self) -> FileRestorer:
@@ -222,12 +222,12 @@ class RunRollback:
             self._restorer().remove_folder,
             root,
             path,
-            gone=self._gone(root, path),
+            gone=self._removed_names(root, path),
             dry_run=self.record is None,
         )
         self._files.append(await self.services.blocking.run(remove))
 
-    def _gone(self, root: str, path: str) -> Sequence[str]:
+    def _removed_names(self, root: str, path: str) -> Sequence[str]:
         """The names directly below a folder that are removed."""
         above = f"{root}/{path}/"
         removed = (
@@ -238,7 +238,7 @@ class RunRollback:
         return [each.removeprefix(above) for each in removed if each.startswith(above)]
 
 
-def _finished(report: RollbackReport, within: str | None) -> FileRollbackFinished:
+def _finish_report(report: RollbackReport, within: str | None) -> FileRollbackFinished:
     calls = [each.to_json() for each in report.not_reversible]
     return FileRollbackFinished(
         within=within,

@@ -124,7 +124,7 @@ class MemoryJournal(Journal):
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
         """See the contract. An expired lease that nobody has taken over is renewed."""
-        session, holding = self._owned(lease)
+        session, holding = self._own_lease(lease)
         deadline = self._clock.now() + timedelta(seconds=ttl_s)
         session.holding = evolve(holding, deadline=deadline)
 
@@ -179,7 +179,7 @@ class MemoryJournal(Journal):
         session = self._sessions.get(lease.session_id)
         holding = session.holding if session is not None else None
         if session is None or holding is None or not (holding.lease is lease and holding.deadline):
-            session, _ = self._owned(lease)
+            session, _ = self._own_lease(lease)
         entries, fact, kind = session.entries, draft.fact, draft.fact.kind
         name = (lease.run_id, lease.generation, draft.key, kind, fact.state)
         position = len(entries) + 1
@@ -416,7 +416,7 @@ class MemoryJournal(Journal):
         if session is not None and session.holding is not None:
             _refuse_if_active(session.holding, None, None, self._clock.now())
 
-    def _owned(self, lease: Lease) -> tuple[_Session, _LeaseRow]:
+    def _own_lease(self, lease: Lease) -> tuple[_Session, _LeaseRow]:
         session = self._sessions.get(lease.session_id)
         holding = session.holding if session else None
         if (
@@ -426,7 +426,7 @@ class MemoryJournal(Journal):
             or holding.lease.epoch != lease.epoch
             or holding.lease.run_id != lease.run_id
         ):
-            raise _fenced(lease, holding)
+            raise _fence_error(lease, holding)
         return session, holding
 
 
@@ -486,7 +486,7 @@ def _when_free(run_id: str | None) -> str:
     return f"{who} when that run ends or its lease runs out."
 
 
-def _fenced(lease: Lease, holding: _LeaseRow | None) -> FencedError:
+def _fence_error(lease: Lease, holding: _LeaseRow | None) -> FencedError:
     if holding is None:
         state = "nobody holds it"
     elif holding.deadline is None:

@@ -21,18 +21,18 @@ class RunLog(Struct, frozen=True):
 
     def info(self, event: str, /, **facts: object) -> None:
         """Log an event of the run."""
-        self.log.info(event, **self._bound(facts))
+        self.log.info(event, **self._bind_facts(facts))
 
     def warning(self, event: str, /, **facts: object) -> None:
         """Log an event of the run that someone should look at."""
-        self.log.warning(event, **self._bound(facts))
+        self.log.warning(event, **self._bind_facts(facts))
 
-    def _bound(self, facts: dict[str, object]) -> dict[str, object]:
+    def _bind_facts(self, facts: dict[str, object]) -> dict[str, object]:
         if self.secrets:
-            facts = {name: self._cleaned(value) for name, value in facts.items()}
+            facts = {name: self._clean_value(value) for name, value in facts.items()}
         return {**self.facts, **facts}
 
-    def _cleaned(self, value: object) -> object:
+    def _clean_value(self, value: object) -> object:
         if isinstance(value, str):
             return self.secrets.clean_text(value)
         if isinstance(value, dict | list):

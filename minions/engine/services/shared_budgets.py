@@ -502,11 +502,11 @@ class _Account:
         if limits.max_cost_usd is not None and most.max_cost_usd is not None:
             left = limits.max_cost_usd - spent.cost_usd - held.cost_usd
             asked |= {
-                "used_usd": _rounded(spent.cost_usd),
-                "reserved_usd": _rounded(held.cost_usd),
-                "left_usd": _rounded(max(0.0, left)),
+                "used_usd": _round_usd(spent.cost_usd),
+                "reserved_usd": _round_usd(held.cost_usd),
+                "left_usd": _round_usd(max(0.0, left)),
                 "limit_usd": limits.max_cost_usd,
-                "most_usd": _rounded(most.max_cost_usd),
+                "most_usd": _round_usd(most.max_cost_usd),
             }
         if limits.max_tokens is not None:
             asked |= {
@@ -543,7 +543,7 @@ def _own(run: BudgetedRun, row: RunRow | None) -> Spent:
     return run.budget.spent.plus(row.known if row is not None else Spent(), -1)
 
 
-def _rounded(usd: float) -> float:
+def _round_usd(usd: float) -> float:
     return round(usd, 6)
 
 

@@ -90,7 +90,7 @@ async def child_runs_in(
     Raises:
         JournalError: The journal cannot be read.
     """
-    steps = await beside(threads, len(rows), lambda: _distributed(run_id, rows))
+    steps = await beside(threads, len(rows), lambda: _distributed_steps(run_id, rows))
     if not steps:
         return {}
     running = await executed_runs(journal, is_worker_gone)
@@ -100,7 +100,7 @@ async def child_runs_in(
     }
 
 
-def _distributed(run_id: str, rows: Sequence[JournalEntry]) -> Sequence[_Distributed]:
+def _distributed_steps(run_id: str, rows: Sequence[JournalEntry]) -> Sequence[_Distributed]:
     """The steps whose items were runs of their own when they were begun last."""
     newest: dict[str, tuple[JournalEntry, StepStarted]] = {}
     for row in rows:

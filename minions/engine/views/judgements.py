@@ -79,14 +79,14 @@ class Judgements:
             at = next(each.at for each in self._rows if each.position == mark.position)
             return (at.isoformat(), ExampleReason.MARKED) if mark.is_good else None
         if ExampleReason.APPROVED in self._reasons:
-            approved = self._approved(given(finished_in(row).output), ended_at)
+            approved = self._approval_time(given(finished_in(row).output), ended_at)
             if approved is not None:
                 return approved, ExampleReason.APPROVED
         if ExampleReason.TESTED in self._reasons and self._is_checked(ended_at):
             return row.at.isoformat(), ExampleReason.TESTED
         return None
 
-    def _approved(self, output: JsonValue, ended_at: int) -> str | None:
+    def _approval_time(self, output: JsonValue, ended_at: int) -> str | None:
         """When a person approved a call whose arguments hold the output; None: nobody did."""
         for row in self._rows:
             fact = row.fact

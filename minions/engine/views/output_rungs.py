@@ -59,7 +59,7 @@ def rungs_in(rows: Sequence[JournalEntry]) -> tuple[RungCount, ...]:
     for own in executions.values():
         for each in _of_execution(own):
             known = found.get((each.step_id, each.rung))
-            found[each.step_id, each.rung] = each if known is None else _added(known, each)
+            found[each.step_id, each.rung] = each if known is None else _add_counts(known, each)
     return tuple(found.values())
 
 
@@ -82,7 +82,7 @@ def counted(rungs: Iterable[RungCount]) -> tuple[RungCount, ...]:
     found: dict[str, RungCount] = {}
     for each in rungs:
         known = found.get(each.rung)
-        found[each.rung] = evolve(each, step_id="") if known is None else _added(known, each)
+        found[each.rung] = evolve(each, step_id="") if known is None else _add_counts(known, each)
     return tuple(found.values())
 
 
@@ -132,7 +132,7 @@ def _rung_of(fact: ModelCallFact) -> str:
     return _OF_MODE.get(fact.output_mode or "", usual)
 
 
-def _added(one: RungCount, other: RungCount) -> RungCount:
+def _add_counts(one: RungCount, other: RungCount) -> RungCount:
     costs = [each.cost_usd for each in (one, other) if each.cost_usd is not None]
     return evolve(
         one,

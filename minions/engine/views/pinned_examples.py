@@ -49,12 +49,12 @@ class PinnedExamples:
         for owner, step in _steps_of(recipe):
             async with self._choosing:
                 key, fingerprint = (owner.id, step.id), _fingerprint(step)
-                known = self._pinned.get(key) or self._recorded(key)
+                known = self._pinned.get(key) or self._recorded_pin(key)
                 if known is None or known.fingerprint != fingerprint:
                     known = await self._choose(owner, step, fingerprint)
                 self._pinned[key] = known
 
-    def _recorded(self, key: tuple[str, str]) -> ExamplesPinned | None:
+    def _recorded_pin(self, key: tuple[str, str]) -> ExamplesPinned | None:
         replay = self._recorder.replay
         return replay.examples.get(key) if replay is not None else None
 
@@ -75,7 +75,7 @@ class PinnedExamples:
         if known is not None and known.fits(recipe, (judged.entries, ends)):
             examples = known.examples  # as a batch asks it for each of its lines
         else:
-            examples = await self._chosen(recipe, step, source, runs)
+            examples = await self._choose_examples(recipe, step, source, runs)
             self._services.chosen_examples.keep(
                 place, ChosenExamples(recipe, (judged.entries, ends), examples)
             )
@@ -92,7 +92,7 @@ class PinnedExamples:
         is_own = self._user is None or run.user in (None, self._user)
         return is_own and run.run_id != self._recorder.run_id
 
-    async def _chosen(
+    async def _choose_examples(
         self,
         recipe: AgentRecipe,
         step: ExampleStepSpec,

@@ -179,7 +179,7 @@ async def show_run(
     all_rows = await journal.entries(run.session_id, run_id=run.run_id)
     rows = await beside(threads, len(all_rows), lambda: current_rows(all_rows))
     if run.status == REJECTED:
-        return _rejected(run, rows)
+        return _rejected_detail(run, rows)
     started = await beside(threads, len(all_rows), lambda: _newest(rows, RunStarted, RunResumed))
     ids, looped = await _step_ids(journal, started, threads)
     children = await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone, threads)
@@ -229,7 +229,7 @@ def _resumes_at(
     return None if at is None else datetime.fromisoformat(at)
 
 
-def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
+def _rejected_detail(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
     fact = fact_in(rows[-1], RunRejected)
     return RunDetail(
         summary=run,

@@ -119,8 +119,8 @@ def _result(a: RunDetail, b: RunDetail) -> Iterator[ValueDiff]:
 
 
 def _steps(a: Sequence[StepSummary], b: Sequence[StepSummary]) -> Iterator[StepDiff]:
-    left, right = _named(a), _named(b)
-    for name in _merged(list(left), list(right)):
+    left, right = _name_sides(a), _name_sides(b)
+    for name in _merge_names(list(left), list(right)):
         one, other = left.get(name), right.get(name)
         yield StepDiff(
             step_id=name[0],
@@ -131,7 +131,7 @@ def _steps(a: Sequence[StepSummary], b: Sequence[StepSummary]) -> Iterator[StepD
         )
 
 
-def _named(steps: Sequence[StepSummary]) -> Mapping[_Name, StepSide]:
+def _name_sides(steps: Sequence[StepSummary]) -> Mapping[_Name, StepSide]:
     visits: Counter[str] = Counter()
     named: dict[_Name, StepSide] = {}
     for step in steps:
@@ -140,7 +140,7 @@ def _named(steps: Sequence[StepSummary]) -> Mapping[_Name, StepSide]:
     return named
 
 
-def _merged(a: list[_Name], b: list[_Name]) -> list[_Name]:
+def _merge_names(a: list[_Name], b: list[_Name]) -> list[_Name]:
     """Each name once, in an order that follows both lists as far as possible."""
     merged: dict[_Name, None] = {}
     for _, a_start, a_end, b_start, b_end in SequenceMatcher(

@@ -153,11 +153,11 @@ def _items(rows: Sequence[JournalEntry], open_state: str) -> Mapping[str, ItemSu
         if isinstance(fact, StepStarted) and fact.index is not None:
             items[key] = ItemSummary(index=fact.index, status=open_state)
         elif isinstance(fact, StepOutcome) and fact.index is not None:
-            items[key] = _ended(fact, fact.index)
+            items[key] = _ended_item(fact, fact.index)
     return items
 
 
-def _ended(fact: StepOutcome, index: int) -> ItemSummary:
+def _ended_item(fact: StepOutcome, index: int) -> ItemSummary:
     return ItemSummary(
         index=index,
         status=fact.status,
@@ -234,7 +234,7 @@ def _contents(messages: Sequence[Message]) -> Iterator[str]:
 def _words(texts: Mapping[str, str]) -> Mapping[str, str]:
     """The first words of each text behind those that all have in common."""
     start = _common(list(texts.values())) if len(texts) > 1 else 0
-    return {key: _shortened(text, start) for key, text in texts.items()}
+    return {key: _shorten_text(text, start) for key, text in texts.items()}
 
 
 def _common(texts: Sequence[str]) -> int:
@@ -247,6 +247,6 @@ def _common(texts: Sequence[str]) -> int:
     return start if start > _COMMON else 0
 
 
-def _shortened(text: str, start: int) -> str:
+def _shorten_text(text: str, start: int) -> str:
     rest = f"… {text[start:]}" if start else text
     return rest if len(rest) <= _SHOWN else f"{rest[: _SHOWN - 1]}…"

@@ -62,10 +62,10 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 for key, decision in fact.decided.items():
                     origins[key] = _origin(entry, fact.by)
                     if key in called:  # other decisions than those of calls have their own rows
-                        yield _decided(entry, decision, called[key], origins[key])
+                        yield _decision_note(entry, decision, called[key], origins[key])
             case DecisionTaken():
                 origin = origins.get(entry.key) or _origin(entry, None)
-                yield _decided(entry, fact.decision, fact, origin)
+                yield _decision_note(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
             case WarningRecorded() | ExamplesPinned() | MarkFact():
@@ -95,7 +95,7 @@ def _origin(entry: JournalEntry, by: str | None) -> Mapping[str, JsonValue]:
     return {"at": at} if by is None else {"at": at, "by": by}
 
 
-def _decided(
+def _decision_note(
     entry: JournalEntry,
     decision: Decision,
     about: ToolCallStarted | DecisionTaken,

@@ -64,12 +64,12 @@ def hits_in(rows: Sequence[JournalEntry], text: str, most: int) -> tuple[SearchH
         _hit(row, value, match)
         for row in rows
         for value in _texts(row.body)
-        if (match := _found(wanted, value)) is not None
+        if (match := _find_match(wanted, value)) is not None
     )
     return tuple(islice(hits, most))
 
 
-def _found(wanted: re.Pattern[str], text: str) -> re.Match[str] | None:
+def _find_match(wanted: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The first match; a long text is searched in parts, between which others can work."""
     for start in range(0, max(len(text), 1), _PART):
         if (match := wanted.search(text, start, start + _PART + _OVERLAP)) is not None:

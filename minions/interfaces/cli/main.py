@@ -158,7 +158,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     _use_unicode()
     arguments = [_as_unicode(argument) for argument in arguments]
     try:
-        with _watched(arguments):
+        with _watch_loop(arguments):
             result = command.main(args=arguments, prog_name="minions", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         tell("Interrupted.")
@@ -172,7 +172,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _watched(arguments: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+def _watch_loop(arguments: Sequence[str]) -> contextlib.AbstractContextManager[None]:
     """With `--debug` it is told what holds the event loop."""
     if "--debug" not in arguments:
         return contextlib.nullcontext()

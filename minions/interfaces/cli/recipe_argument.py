@@ -273,7 +273,7 @@ def text_argument(value: str, stdin: StandardInput, before: str, *, plain: str =
     if value.startswith("@@"):
         return value[1:]
     if value == "@-":
-        return _decoded(stdin.read(argument), argument)
+        return _decode_content(stdin.read(argument), argument)
     try:
         content = _read(Path(value[1:]).expanduser())
     except (OSError, ValueError, RuntimeError) as error:
@@ -283,7 +283,7 @@ def text_argument(value: str, stdin: StandardInput, before: str, *, plain: str =
             f"{plain}@{value:.40} for the text itself.",
             code="bad-input",
         ) from error
-    return _decoded(content, argument)
+    return _decode_content(content, argument)
 
 
 def _whole(value: str, before: str) -> str:
@@ -296,7 +296,7 @@ def _whole(value: str, before: str) -> str:
     return value
 
 
-def _decoded(content: bytes, argument: str) -> str:
+def _decode_content(content: bytes, argument: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -41,7 +41,7 @@ async def find_session(journal: Journal, name: str) -> Session:
         NotFoundError: There is none.
         UsageError: There are several.
     """
-    found = await _called(journal, name)
+    found = await _matching_sessions(journal, name)
     if not found:
         meaning = await meaning_of(journal, name)
         own = [meaning.run.session_id] if meaning.run is not None else meaning.sessions_of_runs
@@ -54,7 +54,7 @@ async def find_session(journal: Journal, name: str) -> Session:
     raise await unknown_name(journal, name, "session")
 
 
-async def _called(journal: Journal, name: str) -> list[str]:
+async def _matching_sessions(journal: Journal, name: str) -> list[str]:
     """The session with that whole id, else those with that name or that last run."""
     if await journal.sessions(SessionFilter(session_ids=[name])):
         return [name]
@@ -107,7 +107,7 @@ async def named_session(journal: Journal, name: str, project: str | None) -> str
     """
     if name.startswith(("ses_", "run_")):
         return (await find_session(journal, name)).id
-    if await _called(journal, name):
+    if await _matching_sessions(journal, name):
         session = await find_session(journal, name)
         if project is not None and session.project not in (None, project):
             raise UsageError(

@@ -175,9 +175,9 @@ def read_token_file(path: Path) -> FileTokens:
     except FileNotFoundError:
         return FileTokens(token=_new_token(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise _refused(path, f"cannot be read: {_reason(error)}") from error
+        raise _refusal(path, f"cannot be read: {_reason(error)}") from error
     if len(text) > _MOST_BYTES:
-        raise _refused(path, f"has more than {_MOST_BYTES:,} bytes")
+        raise _refusal(path, f"has more than {_MOST_BYTES:,} bytes")
     if not _TABLE.search(text):
         return FileTokens(token=text.strip())
     return FileTokens(tokens=_table(path, text))
@@ -194,10 +194,10 @@ def _table(path: Path, text: str) -> tuple[CallerToken, ...]:
     except ValueError as error:
         # The parser's message quotes characters of the file, but its place does not.
         place = re.search(r"\(at [^()]*\)\Z", str(error))
-        raise _refused(path, f"is no TOML {place[0] if place else ''}".rstrip()) from None
+        raise _refusal(path, f"is no TOML {place[0] if place else ''}".rstrip()) from None
     entries = document.pop("tokens", None)
     if document or not isinstance(entries, list) or not entries:
-        raise _refused(path, "has [[tokens]] tables and nothing else")
+        raise _refusal(path, "has [[tokens]] tables and nothing else")
     return tuple(_entry(path, number, each) for number, each in enumerate(entries, start=1))
 
 
@@ -205,7 +205,7 @@ def _entry(path: Path, number: int, entry: object) -> CallerToken:
     try:
         return _token(entry)
     except UsageError as error:
-        raise _refused(path, f"has a fault in its table number {number}: {error.message}") from None
+        raise _refusal(path, f"has a fault in its table number {number}: {error.message}") from None
 
 
 def _token(entry: object) -> CallerToken:
@@ -249,11 +249,11 @@ def _new_token(path: Path) -> str:
         with os.fdopen(descriptor, "w", encoding="utf-8") as new:
             new.write(f"{token}\n")
     except OSError as error:
-        raise _refused(path, f"cannot be written: {error.strerror}") from error
+        raise _refusal(path, f"cannot be written: {error.strerror}") from error
     return token
 
 
-def _refused(path: Path, what: str) -> EnvironmentRefusedError:
+def _refusal(path: Path, what: str) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(f"--token-file {path} {what}.", code="token-file")
 
 

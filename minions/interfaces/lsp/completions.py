@@ -90,7 +90,7 @@ def _in_expression(checked: CheckedText, spot: Spot, text: str) -> Iterator[Comp
     is_quoted = any(text.count(quote) % 2 for quote in "'\"")
     text = text[-_LONGEST:]
     if (status := _STATUS.search(text)) is not None:
-        yield from (_named(name, "value", status[2]) for name in STATUSES)
+        yield from (_named_completion(name, "value", status[2]) for name in STATUSES)
         return
     if is_quoted:
         return
@@ -99,10 +99,12 @@ def _in_expression(checked: CheckedText, spot: Spot, text: str) -> Iterator[Comp
             types = FILTER_TYPES.get(name)
             given = types.gives if types is not None else None
             detail = f"gives {type_words(Shape.of({'type': given}))}" if given else ""
-            yield _named(name, "filter", filtered[1], detail)
+            yield _named_completion(name, "filter", filtered[1], detail)
         return
     if (tested := _TEST.search(text)) is not None:
-        yield from (_named(name, "filter", tested[1]) for name in sorted((*TESTS, "defined")))
+        yield from (
+            _named_completion(name, "filter", tested[1]) for name in sorted((*TESTS, "defined"))
+        )
         return
     draft, sources = checked.known, checked.sources()
     if draft is None or sources is None:
@@ -145,14 +147,14 @@ def _members(
             _of_step(each, each.id, word) for each in sources.ids.values() if _bare(each.id)
         )
     elif parts == ("run",):
-        yield from (_named(name, "field", word) for name in RUN_KEYS)
+        yield from (_named_completion(name, "field", word) for name in RUN_KEYS)
     elif parts == ("feedback",):
-        yield from (_named(name, "field", word) for name in FEEDBACK_KEYS)
+        yield from (_named_completion(name, "field", word) for name in FEEDBACK_KEYS)
     elif parts == ("loop",):
         keys = ATTEMPT_KEYS if step is not None and step.has_while else LOOP_KEYS
-        yield from (_named(name, "field", word) for name in keys)
+        yield from (_named_completion(name, "field", word) for name in keys)
     elif parts[0] == "steps" and len(parts) == 2:
-        yield from (_named(name, "field", word) for name in STEP_KEYS)
+        yield from (_named_completion(name, "field", word) for name in STEP_KEYS)
     elif (known := sources.known(reference, step)) is not None:
         yield from _fields(known.shape, word)
 
@@ -169,7 +171,7 @@ def _fields(shape: Shape, word: str) -> Iterator[Completion]:
     for name in shape.names():
         inner = shape.at((name,))
         about = description_of(inner.node)
-        yield evolve(_named(name, "field", word, type_words(inner)), about=about)
+        yield evolve(_named_completion(name, "field", word, type_words(inner)), about=about)
 
 
 def _roots(
@@ -183,15 +185,17 @@ def _roots(
     for name, steps in sources.saved.items():
         yield _of_step(steps[-1], name, word)
     for name in draft.inputs:
-        yield evolve(_named(f"inputs.{name}", "input", word), detail=_type_of(draft, name))
-    yield _named("inputs", "value", word, "the inputs of the run")
-    yield _named("steps", "value", word, "the steps with output, status and error")
-    yield _named("run", "value", word, "id and session_id of the run")
+        yield evolve(
+            _named_completion(f"inputs.{name}", "input", word), detail=_type_of(draft, name)
+        )
+    yield _named_completion("inputs", "value", word, "the inputs of the run")
+    yield _named_completion("steps", "value", word, "the steps with output, status and error")
+    yield _named_completion("run", "value", word, "id and session_id of the run")
     if step is not None and (step.has_loop or step.has_while):
         item = sources.item(step)
         detail = type_words(item.shape) if item is not None else "the iteration"
-        yield _named("loop", "value", word, detail)
-    yield from (_named(name, "value", word) for name in ("true", "false", "null"))
+        yield _named_completion("loop", "value", word, detail)
+    yield from (_named_completion(name, "value", word) for name in ("true", "false", "null"))
 
 
 def _bare(name: str) -> bool:
@@ -201,19 +205,21 @@ def _bare(name: str) -> bool:
 def _of_step(step: StepDraft, name: str, word: str) -> Completion:
     words = type_words(Shape.of(step.output))
     about = step.section.text("description") or ""
-    return evolve(_named(name, "step", word, words), about=about)
+    return evolve(_named_completion(name, "step", word, words), about=about)
 
 
 def _inputs(draft: RecipeDraft, word: str) -> Iterator[Completion]:
     for name, spec in draft.inputs.items():
-        yield evolve(_named(name, "input", word, _type_of(draft, name)), about=spec.description)
+        yield evolve(
+            _named_completion(name, "input", word, _type_of(draft, name)), about=spec.description
+        )
 
 
 def _type_of(draft: RecipeDraft, name: str) -> str:
     return type_words(Shape.of(draft.inputs[name].schema))
 
 
-def _named(name: str, kind: str, word: str = "", detail: str = "") -> Completion:
+def _named_completion(name: str, kind: str, word: str = "", detail: str = "") -> Completion:
     return Completion(label=name, kind=kind, text=name, word=word, detail=detail)
 
 
@@ -347,13 +353,15 @@ def _values(checked: CheckedText, cursor: Cursor) -> Iterator[Completion]:
     for schema in _schemas(recipe_schema(), cursor):
         choices = schema.get("enum")
         for choice in choices if isinstance(choices, list | tuple) else ():
-            yield _named(str(choice), "value")
+            yield _named_completion(str(choice), "value")
         if schema.get("type") == "boolean":
-            yield from (_named(word, "value") for word in ("true", "false"))
+            yield from (_named_completion(word, "value") for word in ("true", "false"))
     if last == "recipe":
         yield from _recipes(checked)
     elif last in ("model", "fallbacks") or (last == "name" and named[-2:-1] == ["model"]):
-        yield from (_named(name, "value") for name in sorted(checked.project.catalog.models))
+        yield from (
+            _named_completion(name, "value") for name in sorted(checked.project.catalog.models)
+        )
     elif last in ("tool", "tools", "requires_approval"):
         yield from _tools(checked, named)
     if checked.known is not None:
@@ -363,16 +371,20 @@ def _values(checked: CheckedText, cursor: Cursor) -> Iterator[Completion]:
 def _tools(checked: CheckedText, named: Sequence[str]) -> Iterator[Completion]:
     catalog, draft = checked.project.catalog, checked.known
     if named == ["tools"]:
-        yield from (_named(name, "tool", "", "a toolset") for name in sorted(catalog.toolsets))
+        yield from (
+            _named_completion(name, "tool", "", "a toolset") for name in sorted(catalog.toolsets)
+        )
         for name, tool in sorted(catalog.tools.items()):
-            yield evolve(_named(name, "tool"), about=tool.description)
+            yield evolve(_named_completion(name, "tool"), about=tool.description)
         return
     if draft is None:
         return
     if named[-1] != "tool":
-        yield from (_named(name, "tool", "", "a toolset") for name in draft.tools.prefixes)
+        yield from (
+            _named_completion(name, "tool", "", "a toolset") for name in draft.tools.prefixes
+        )
     for name, tool in draft.tools.specs.items():
-        yield evolve(_named(name, "tool", "", tool.effect.value), about=tool.description)
+        yield evolve(_named_completion(name, "tool", "", tool.effect.value), about=tool.description)
 
 
 def _names_of(
@@ -388,7 +400,7 @@ def _names_of(
     elif last == "extends":
         templates = draft.section.mapping("templates")
         for entry in templates.entries if templates is not None else ():
-            yield _named(entry.key, "value")
+            yield _named_completion(entry.key, "value")
 
 
 def _recipes(checked: CheckedText) -> Iterator[Completion]:
@@ -402,5 +414,7 @@ def _recipes(checked: CheckedText) -> Iterator[Completion]:
     for paths in (recipe_ids_beside(home, files.hold), recipe_ids([USUAL_FOLDER], files.hold)):
         for name, path in paths.items():
             if path.absolute() != checked.path.absolute():
-                yield _named(name, "recipe", "", str(path.name))
-    yield from (_named(name, "recipe", "", "registered") for name in sorted(catalog.recipes))
+                yield _named_completion(name, "recipe", "", str(path.name))
+    yield from (
+        _named_completion(name, "recipe", "", "registered") for name in sorted(catalog.recipes)
+    )

@@ -74,9 +74,9 @@ def mentions_of(checked: CheckedText) -> tuple[Mention, ...]:
     if draft is None:
         return ()
     found: dict[tuple[Stretch, str], Mention] = {}
-    declared = tuple(_declared(draft))
+    declared = tuple(_declared_mentions(draft))
     fields = frozenset(each.name for each in declared if each.name.kind == FIELD)
-    for each in (*declared, *_listed(draft), *_given_values(draft, fields), *_read(draft)):
+    for each in (*declared, *_listed_mentions(draft), *_given_values(draft, fields), *_read(draft)):
         found.setdefault((each.stretch, each.name.kind), each)
     return tuple(sorted(found.values(), key=lambda each: each.stretch))
 
@@ -90,7 +90,7 @@ def mention_at(checked: CheckedText, spot: Spot) -> Mention | None:
 # --- what is declared ----------------------------------------------------------------------------
 
 
-def _declared(draft: RecipeDraft) -> Iterator[Mention]:
+def _declared_mentions(draft: RecipeDraft) -> Iterator[Mention]:
     for step in draft.steps:
         for key, kind in (("id", STEP), ("save_as", SAVED)):
             node = step.section.scalar(key)
@@ -140,7 +140,7 @@ def _fields(node: Node, path: tuple[str, ...]) -> Iterator[Mention]:
 # --- what lists names ----------------------------------------------------------------------------
 
 
-def _listed(draft: RecipeDraft) -> Iterator[Mention]:
+def _listed_mentions(draft: RecipeDraft) -> Iterator[Mention]:
     for step in draft.steps:
         yield from _step_names(draft, step.section.node("depends_on"))
         yield from _step_names(draft, step.goto)
@@ -617,12 +617,12 @@ def callers_of(
         if "recipe" not in text or name not in text:
             continue
         draft = check_recipe_text(text, str(path), catalog).draft
-        found = [] if draft is None else list(_given(draft, path, own, name))
+        found = [] if draft is None else list(_given_stretches(draft, path, own, name))
         if found:
             yield Caller(path, text, tuple(found))
 
 
-def _given(draft: RecipeDraft, path: Path, callee: Path, name: str) -> Iterator[Stretch]:
+def _given_stretches(draft: RecipeDraft, path: Path, callee: Path, name: str) -> Iterator[Stretch]:
     for step in draft.steps:
         recipe, given = step.section.text("recipe"), step.section.mapping("with")
         entry = given.find(name) if given is not None else None

@@ -64,7 +64,7 @@ def _document() -> _Json:
     app = Litestar([API], plugins=[schemas], openapi_config=_config(), logging_config=None)
     document = app.openapi_schema.to_schema()
     problem = schemas.of(Problem)
-    for path, handler, operation in _described(app, document):
+    for path, handler, operation in _describe_endpoints(app, document):
         operation["tags"] = [tag_of(path)]
         _complete(operation, handler, problem)
     schemas.found.update(event_schemas())
@@ -74,7 +74,7 @@ def _document() -> _Json:
     return {**as_object(json.loads(moved))}
 
 
-def _described(
+def _describe_endpoints(
     app: Litestar, document: _Operation
 ) -> Iterator[tuple[str, HTTPRouteHandler, _Operation]]:
     for route in app.routes:

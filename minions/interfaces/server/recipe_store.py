@@ -95,7 +95,7 @@ class RecipeStore:
         """Every recipe, ordered by id."""
         with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
-            stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
+            stored = [self._load_stored(recipe_id, path) for recipe_id, path in paths.items()]
         made = [
             StoredRecipe(id=recipe_id, recipe=self._bound(recipe))
             for recipe_id, recipe in self._registered.items()
@@ -125,7 +125,7 @@ class RecipeStore:
         with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
             path = paths.get(recipe_id)
-            stored = None if path is None else self._stored(recipe_id, path)
+            stored = None if path is None else self._load_stored(recipe_id, path)
         if stored is None:
             made = self._registered
             if recipe_id in made:
@@ -147,7 +147,7 @@ class RecipeStore:
             self._log.warning("faults_of_recipe_in_request", faults=str(error)[:_MOST_LOGGED])
             raise _own_faults(error) from None
 
-    def _stored(self, recipe_id: str, path: Path) -> StoredRecipe:
+    def _load_stored(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
             state = path.stat()
             mark = (str(path), state.st_mtime_ns, state.st_size)

@@ -250,7 +250,7 @@ class CallerInputs:
             are_folders = options <= _FOLDER_OPTIONS
             if are_folders and self._is_beneath(given[name]):
                 continue
-            yield _refused(name, options, self.way, are_folders=are_folders)
+            yield _refusal(name, options, self.way, are_folders=are_folders)
         if not all(map(self._is_beneath, _composed_folders(recipe, given))):
             yield "The inputs together choose a folder that is not beneath those of the server."
 
@@ -258,7 +258,7 @@ class CallerInputs:
         return self.offer.place_of(path) is not None
 
 
-def _refused(name: str, options: frozenset[str], way: CallerWay, *, are_folders: bool) -> str:
+def _refusal(name: str, options: frozenset[str], way: CallerWay, *, are_folders: bool) -> str:
     chosen = " and ".join(f"`{each}`" for each in sorted(options))
     folders = " or a folder beneath those of the server," if are_folders else ""
     return (

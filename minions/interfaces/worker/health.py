@@ -76,13 +76,13 @@ class DeltaAccess:
         """The response to a caller that gets no stream; None: it gets one."""
         caller = self._caller(request)
         if caller is None:
-            return _refused(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer TOKEN")
+            return _refusal(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer TOKEN")
         if TokenScope.READ not in caller.scopes:
-            return _refused(HTTPStatus.FORBIDDEN, "the token lacks the scope 'read'")
+            return _refusal(HTTPStatus.FORBIDDEN, "the token lacks the scope 'read'")
         if not self.streams.has_run(run_id):
-            return _refused(HTTPStatus.NOT_FOUND, "this worker does not execute that run")
+            return _refusal(HTTPStatus.NOT_FOUND, "this worker does not execute that run")
         if not self.streams.has_room:
-            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many followers")
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many followers")
         return None
 
     def _caller(self, request: _Request) -> Caller | None:
@@ -119,7 +119,7 @@ async def serving_health(
             with contextlib.suppress(
                 TimeoutError, OSError, ValueError, asyncio.IncompleteReadError
             ):
-                await _answered(worker, deltas, asker, reader)
+                await _answer_request(worker, deltas, asker, reader)
         finally:
             writer.close()
             connections.remove(asker)
@@ -138,7 +138,7 @@ async def serving_health(
             admits=lambda address, coming: connections.has_room(
                 client_of(address), loop.time(), coming=coming
             ),
-            refusal=_refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections"),
+            refusal=_refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections"),
             log=log,
         )
         for sock in sockets
@@ -199,7 +199,7 @@ class _Asker:
         self.writer.transport.abort()
 
 
-async def _answered(
+async def _answer_request(
     worker: Worker, deltas: DeltaAccess | None, asker: _Asker, reader: asyncio.StreamReader
 ) -> None:
     """Read one request, and answer it.
@@ -288,10 +288,10 @@ async def _answer(worker: Worker, path: str) -> bytes:
         if problem is None:
             return _response(HTTPStatus.OK, {"status": "ready", "worker": worker.plan.name})
         return _response(HTTPStatus.SERVICE_UNAVAILABLE, {"status": problem})
-    return _refused(HTTPStatus.NOT_FOUND, "there is /health and /ready")
+    return _refusal(HTTPStatus.NOT_FOUND, "there is /health and /ready")
 
 
-def _refused(status: HTTPStatus, words: str) -> bytes:
+def _refusal(status: HTTPStatus, words: str) -> bytes:
     return _response(status, {"status": words})
 
 

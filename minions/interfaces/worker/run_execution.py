@@ -97,17 +97,17 @@ class RunExecution:
         A job ends for good only when the record says that nothing is left to do.
         """
         try:
-            return await self._executed(job)
+            return await self._execute_job(job)
         except NotFoundError as error:
             return self._drop(job, error.message)
         except LeaseHeldError:  # another run of its session, or another worker has this one
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         except MinionsError as error:
-            return await self._refused(job, error)
+            return await self._put_back(job, error)
         except Exception as error:  # noqa: BLE001  # one odd run must not end the worker
-            return await self._refused(job, EnvironmentRefusedError(words_of(error)))
+            return await self._put_back(job, EnvironmentRefusedError(words_of(error)))
 
-    async def _executed(self, job: Job) -> JobEnd:
+    async def _execute_job(self, job: Job) -> JobEnd:
         runtime, parents = self._runtime, self._parents
         if job.tries >= _MOST_TRIES and (reason := await self._reason_to_give_up(job)) is not None:
             return await self._given_up(job, reason)
@@ -211,7 +211,7 @@ class RunExecution:
         self._log.warning("job_dropped", run_id=job.run_id, reason=reason)
         return _DONE
 
-    async def _refused(self, job: Job, error: MinionsError) -> JobEnd:
+    async def _put_back(self, job: Job, error: MinionsError) -> JobEnd:
         """Try again later, perhaps at another worker; the last time the run fails."""
         self._log.warning("run_not_taken", run_id=job.run_id, reason=error.message)
         if may_pass(error):

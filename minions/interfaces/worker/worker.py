@@ -235,7 +235,7 @@ class TimedWaits:
         Raises:
             JournalError: It cannot be read.
         """
-        return sum([await self._resumed(run_id) for run_id in await self._due_runs()])
+        return sum([await self._resume_run(run_id) for run_id in await self._due_runs()])
 
     async def _due_runs(self) -> list[str]:
         found = [row.run_id for row in await self._pages.queued() if await self._is_due(row)]
@@ -260,7 +260,7 @@ class TimedWaits:
         due = None if resumes_at is None else datetime.fromisoformat(resumes_at)
         return _Wait(ended_at=row.ended_at, due=due)
 
-    async def _resumed(self, run_id: str) -> bool:
+    async def _resume_run(self, run_id: str) -> bool:
         """Whether this worker queued it; another one may have been faster."""
         try:
             recorded = await self._runtime.recorded(run_id)
@@ -352,7 +352,7 @@ class DueSchedules:
         """How many of its runs were started. One that cannot be carried out harms no other."""
         try:
             schedule = await self._store.get(name)
-            count = 0 if schedule.is_paused else await self._started(schedule)
+            count = 0 if schedule.is_paused else await self._start_due(schedule)
         except (NotFoundError, LeaseHeldError):
             return 0  # it was removed just now, or another worker is about to start its run
         except Exception as error:  # a stranger's recipe may raise anything
@@ -372,14 +372,14 @@ class DueSchedules:
         if await self._store.problem(name) != problem:
             await self._store.put_problem(name, problem)
 
-    async def _started(self, schedule: Schedule) -> int:
+    async def _start_due(self, schedule: Schedule) -> int:
         now = self._clock.now()
         before = await self._store.progress(schedule.name)
         handled = max(schedule.since, before.handled or schedule.since)
         dues = due_times(schedule.spec, handled, now)
         count = 0
         if dues or before.waiting:
-            look = await self._opened(schedule, before, now)
+            look = await self._open_look(schedule, before, now)
             count = await self._start_all(look, dues, now)
             await self._keep(look, handled=dues[-1] if dues else before.handled)
         self._note_next(next_due(schedule.spec, dues[-1] if dues else handled), now)
@@ -402,7 +402,7 @@ class DueSchedules:
 
     # --- one look at one schedule -----------------------------------------------------------------
 
-    async def _opened(self, schedule: Schedule, progress: Progress, now: datetime) -> _Look:
+    async def _open_look(self, schedule: Schedule, progress: Progress, now: datetime) -> _Look:
         """With the runs that have not ended: of those that are known, and of the newest times."""
         newest = due_times(schedule.spec, schedule.since, now)
         names = dict.fromkeys((*progress.open_runs, *(schedule.ids_at(due)[0] for due in newest)))

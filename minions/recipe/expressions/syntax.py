@@ -295,7 +295,7 @@ class _Parser:
         token = self._name_of("filter")
         arguments, keywords = self._arguments()
         if token.text in ("default", "d"):
-            bound = _bound(_default_arguments, token, (base, *arguments), keywords)
+            bound = _bind_arguments(_default_arguments, token, (base, *arguments), keywords)
             values = dict(bound.arguments)
             return DefaultFilter(
                 base,
@@ -303,7 +303,7 @@ class _Parser:
                 values.get("boolean", Literal(False)),
             )
         function = _function(FILTERS, token, "filter", "default")
-        _bound(function, token, (_METER, base, *arguments), keywords)
+        _bind_arguments(function, token, (_METER, base, *arguments), keywords)
         return FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
 
     def _test(self, base: Term) -> Term:
@@ -315,7 +315,7 @@ class _Parser:
             return DefinedTest(base, (token.text == "defined") is is_wanted)
         arguments, keywords = self._test_arguments()
         function = _function(TESTS, token, "test", "defined")
-        _bound(function, token, (_METER, base, *arguments), keywords)
+        _bind_arguments(function, token, (_METER, base, *arguments), keywords)
         term = FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
         return term if is_wanted else Not(term)
 
@@ -414,7 +414,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _bound(
+def _bind_arguments(
     function: Callable[..., object],
     token: Token,
     arguments: tuple[Term, ...],

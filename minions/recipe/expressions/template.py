@@ -236,7 +236,7 @@ class Templates:
         Raises:
             TemplateError: For the first string that is not a template.
         """
-        root = self._compiled(value, 0)
+        root = self._compile_value(value, 0)
         if type(root) is _Constant:
             return Template(root, (), is_constant=True, makes_values=False)
         terms = list(root.terms())
@@ -264,7 +264,7 @@ class Templates:
         if mark is None:
             term = parse_expression(text).term
             return Condition(term, _references_of([term]))
-        part = self._compiled(text, 0)
+        part = self._compile_value(text, 0)
         if isinstance(part, _Native):
             return Condition(part.term, _references_of([part.term]))
         raise TemplateError(
@@ -274,7 +274,7 @@ class Templates:
             length=2,
         )
 
-    def _compiled(self, value: JsonValue, depth: int) -> _Part:
+    def _compile_value(self, value: JsonValue, depth: int) -> _Part:
         if type(value) is str or isinstance(value, str):
             if _MARK.search(value) is None:
                 return _Constant(value)
@@ -288,7 +288,12 @@ class Templates:
             raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
         if type(value) is dict or isinstance(value, Mapping):
             entries = [
-                (key, _Constant(item) if type(item) in _ATOMS else self._compiled(item, depth + 1))
+                (
+                    key,
+                    _Constant(item)
+                    if type(item) in _ATOMS
+                    else self._compile_value(item, depth + 1),
+                )
                 for key, item in value.items()
             ]
             for _, part in entries:
@@ -297,7 +302,7 @@ class Templates:
             return _Constant(value)
         if isinstance(value, list | tuple):
             items = [
-                _Constant(item) if type(item) in _ATOMS else self._compiled(item, depth + 1)
+                _Constant(item) if type(item) in _ATOMS else self._compile_value(item, depth + 1)
                 for item in value
             ]
             for part in items:

@@ -431,7 +431,7 @@ def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -
     """
     seen: list[str] = []
     while isinstance(node, MappingNode) and (entry := node.find(_EXTENDS)) is not None:
-        template = _named(entry, templates, seen, report)
+        template = _named_template(entry, templates, seen, report)
         if (
             template is None
         ):  # `extends` stays: keys that the template would have added are not reported
@@ -443,7 +443,7 @@ def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -
     return node
 
 
-def _named(
+def _named_template(
     entry: Entry, templates: Mapping[str, MappingNode], seen: list[str], report: Report
 ) -> MappingNode | None:
     value = entry.value
@@ -498,15 +498,15 @@ def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | 
         if _is_in_words(node):
             report(_words_fault(node))
             return None
-        cron = _checked(node, "cron expression", cron_problem, report)
+        cron = _check_scalar(node, "cron expression", cron_problem, report)
         return None if cron is None else ScheduleSpec(cron=cron)
     if not isinstance(node, MappingNode):
         message = f"a schedule is a cron expression or a mapping, but this is {type_of(node)}"
         report(node.place.fault("wrong-type", message))
         return None
     section = read_section(node, keys.SCHEDULE, report)
-    cron = _checked(section.scalar("cron"), "cron expression", cron_problem, report)
-    zone = _checked(section.scalar("timezone"), "time zone", timezone_problem, report)
+    cron = _check_scalar(section.scalar("cron"), "cron expression", cron_problem, report)
+    zone = _check_scalar(section.scalar("timezone"), "time zone", timezone_problem, report)
     inputs = section.mapping("inputs")
     _check_inputs(draft, inputs, report)
     if cron is None:
@@ -541,7 +541,7 @@ def _words_fault(node: ScalarNode) -> Fault:
     )
 
 
-def _checked(
+def _check_scalar(
     node: ScalarNode | None, what: str, problem: Callable[[str], str | None], report: Report
 ) -> str | None:
     """The text of the scalar; None: it is missing, or refused."""

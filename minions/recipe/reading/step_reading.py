@@ -348,7 +348,7 @@ def _on_error(section: Section) -> OnErrorSpec:
     return OnErrorSpec(action=OnError(str(value)) if value is not None else OnError.FAIL)
 
 
-def _endorsed(section: Section) -> tuple[str, ...]:
+def _endorsed_tools(section: Section) -> tuple[str, ...]:
     value = section.plain("endorse")
     return tuple(map(str, value)) if isinstance(value, list) else (str(value),) if value else ()
 
@@ -376,7 +376,7 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> CommonKeys:
         decision_tool=_decision_tool(step.decision),
         save_as=step.save_as,
         optional=section.plain("optional") is True,
-        endorse=_endorsed(section),
+        endorse=_endorsed_tools(section),
         timeout_s=_seconds(section, "timeout_s"),
         cache=section.plain("cache") is True,
         idle_timeout_s=_seconds(section, "idle_timeout_s"),

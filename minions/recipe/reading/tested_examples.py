@@ -57,11 +57,11 @@ def link_tested_examples(draft: RecipeDraft, report: Report) -> None:
         source = step.goal.examples_from
         if source is not None and source.origin is ExampleOrigin.TESTS:
             candidates = _candidates_of(draft, step, report)
-            examples = _chosen(candidates, step.goal.schema, source)
+            examples = _choose_examples(candidates, step.goal.schema, source)
             step.goal = structs.replace(step.goal, examples=examples)
 
 
-def _chosen(
+def _choose_examples(
     candidates: Sequence[ExampleCandidate],
     schema: Mapping[str, JsonValue] | None,
     source: ExampleSource,
@@ -313,7 +313,7 @@ def _without(
         source = evolve(source, held_out=held_out, asked=asked)
         if source.origin is ExampleOrigin.TESTS:
             found, _ = _candidates(goal, recipe.inputs, recipe.tests)
-            examples = _chosen(found, step.output, source)
+            examples = _choose_examples(found, step.output, source)
     questions = set(_questions(goal, cases)) if examples else set()
     kept = tuple(each for each in examples if each.question not in questions)
     if source == step.examples_from and kept == step.examples:

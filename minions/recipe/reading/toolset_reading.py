@@ -234,7 +234,7 @@ def read_tool_server(
 ) -> NamedServer | None:
     """The server under the key `mcp`, as a name or a mapping; None: what is wrong was reported."""
     if isinstance(value, ScalarNode) and isinstance(value.value, str):
-        return _configured(value, value.value, None, catalog, report)
+        return _configured_server(value, value.value, None, catalog, report)
     if not isinstance(value, MappingNode):
         report(
             node.place.fault(
@@ -254,11 +254,11 @@ def read_tool_server(
         return None
     if ways == ["server"]:
         name = section.text("server") or ""
-        return _configured(section.entries["server"].value, name, section, catalog, report)
+        return _configured_server(section.entries["server"].value, name, section, catalog, report)
     return _own(node, section, catalog, report)
 
 
-def _configured(
+def _configured_server(
     node: Node,
     name: str,
     section: Section | None,

@@ -32,7 +32,7 @@ def formatted(text: str, file: str = "<recipe>") -> str:
     meaning = _meaning(text, file)
     if _STRANGE_BREAKS.search(text):
         return text
-    for lay_out in (_indented, _stripped):
+    for lay_out in (_indent_text, _strip_lines):
         found = text
         for _ in range(_MOST_PASSES):
             before, found = found, lay_out(found, file)
@@ -107,7 +107,7 @@ def _last_line(node: Node) -> int:
     return last
 
 
-def _indented(text: str, file: str) -> str:
+def _indent_text(text: str, file: str) -> str:
     body = text.removeprefix("\ufeff")
     mark = text[: len(text) - len(body)]
     newline = "\r\n" if "\r\n" in body else "\n"
@@ -117,7 +117,7 @@ def _indented(text: str, file: str) -> str:
     try:
         _place(found, node, 0)
     except _UnusualError:
-        return _stripped(text, file)
+        return _strip_lines(text, file)
     return mark + newline.join(_laid_out(found)).rstrip("\r\n") + newline
 
 
@@ -199,7 +199,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _stripped(text: str, _: str) -> str:
+def _strip_lines(text: str, _: str) -> str:
     """The text without blanks at the ends of its lines: of a form whose indentation is left."""
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.replace("\r\n", "\n").split("\n")

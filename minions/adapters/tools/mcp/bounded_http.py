@@ -73,12 +73,12 @@ class _AnswerBytes(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
-            if (flood := self._counted(chunk)) is not None:
+            if (flood := self._count_chunk(chunk)) is not None:
                 self._ending.note(FLOODED, flood)
                 return
             yield chunk
 
-    def _counted(self, chunk: bytes) -> str | None:
+    def _count_chunk(self, chunk: bytes) -> str | None:
         """Why no more is read; None: more is."""
         self._size += len(chunk)
         self._signs += count_signs(chunk)
@@ -93,7 +93,7 @@ class _AnswerBytes(httpx2.AsyncByteStream):
 class _EventBytes(_AnswerBytes):
     """A stream of events, each of which the SDK bounds; here their number is."""
 
-    def _counted(self, chunk: bytes) -> str | None:
+    def _count_chunk(self, chunk: bytes) -> str | None:
         begun = chunk.count(b"data:")
         if begun:  # an event may come in many pieces; this is where another begins
             self._size = self._signs = 0

@@ -563,13 +563,13 @@ async def process_streams(server: ServerProcess) -> AsyncIterator[TransportStrea
         yield incoming, outgoing
     finally:
         try:
-            await _ended(server, tasks)
+            await _end_process(server, tasks)
         finally:
             for stream in (incoming, outgoing, to_session, from_session):
                 stream.close()
 
 
-async def _ended(server: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _end_process(server: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> None:
     """End the process, also where the one who waits is cancelled."""
     stopping = asyncio.ensure_future(server.stop())
     while not stopping.done():

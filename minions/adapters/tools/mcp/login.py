@@ -117,7 +117,7 @@ class _GuardedLogin(OAuthClientProvider):
         except StopAsyncIteration:
             return
         except (OAuthFlowError, ValidationError, ValueError) as error:
-            self._ending.note(LOGIN, f"cannot be logged in to: {_told(error)}")
+            self._ending.note(LOGIN, f"cannot be logged in to: {_describe_error(error)}")
             raise
         finally:
             await flow.aclose()
@@ -372,7 +372,7 @@ def _write(model: BaseModel | None) -> JsonValue:
     return found
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return shown_text(words_of(error)[:_MOST_WORDS])
 
 
@@ -408,7 +408,7 @@ async def returning_browser(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_HEAD_S):
-                status, text = await _answered(reader, waiting)
+                status, text = await _answer_request(reader, waiting)
                 writer.write(_page(status, text))
                 await writer.drain()
         writer.close()
@@ -478,7 +478,7 @@ def _registered_port(client: object) -> int | None:
     return urlsplit(first).port
 
 
-async def _answered(reader: asyncio.StreamReader, waiting: _Waiting) -> tuple[str, str]:
+async def _answer_request(reader: asyncio.StreamReader, waiting: _Waiting) -> tuple[str, str]:
     """The status and the words of the page that a request is answered with."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")

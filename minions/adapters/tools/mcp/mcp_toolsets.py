@@ -373,7 +373,7 @@ class ResultReader:
                     pass
                 case "image" | "audio":
                     target = images if block.type == "image" else resources
-                    target.append(await self._stored(block.data, block.mime_type, scope))
+                    target.append(await self._store_content(block.data, block.mime_type, scope))
                 case "resource":
                     resources.append(await self._read_embedded(block.resource, scope))
                 case "resource_link":
@@ -395,10 +395,12 @@ class ResultReader:
             about: dict[str, JsonValue] = {"uri": f"{resource.uri}", "text": resource.text}
             return {**about, "media_type": resource.mime_type}
         assert isinstance(resource, BlobResourceContents)  # noqa: S101  # there are two
-        stored = await self._stored(resource.blob, resource.mime_type, scope)
+        stored = await self._store_content(resource.blob, resource.mime_type, scope)
         return {"uri": f"{resource.uri}", **stored}
 
-    async def _stored(self, text: str, said: str | None, scope: ToolScope) -> dict[str, JsonValue]:
+    async def _store_content(
+        self, text: str, said: str | None, scope: ToolScope
+    ) -> dict[str, JsonValue]:
         """The content, stored; what kind of image it is its first bytes say, not the server."""
         from minions.adapters.tools.mcp.mcp_failures import BAD_RESULT, failed
 

@@ -127,7 +127,7 @@ class McpServer:
         async with slot.calls:
             connection = await self._open(slot)
             if (change := slot.changes.get(tool.name)) is not None:
-                raise self._changed(tool, change)
+                raise self._change_error(tool, change)
             try:
                 with connection.calls.one_more(scope.questions, self.server, tool.name) as call:
                     result = await self._end(connection, call, tool, arguments, scope)
@@ -324,7 +324,7 @@ class McpServer:
             return connection.failure()
         return failed(name, f"refused: {_shorten(error.message)} ({error.code})", code=REFUSED)
 
-    def _changed(self, tool: PinnedTool, change: str) -> ToolServerError:
+    def _change_error(self, tool: PinnedTool, change: str) -> ToolServerError:
         name = self.server.name
         return ToolServerError(
             f"The tool '{tool.name}' of the MCP server '{name}' is not as it was when it was "

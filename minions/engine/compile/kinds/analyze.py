@@ -95,7 +95,7 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         border: str | None,
         told: Sequence[str] = (),
     ) -> Sequence[Message]:
-        parts = self._titled(texts)
+        parts = self._title_texts(texts)
         if self.input is not None:
             data = as_text_data(self.input.render(view.values))
             border = border or border_of(view.border_seed, [*parts, data, *told])
@@ -121,9 +121,9 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
 
     def _parts(self, view: RunContext) -> list[str]:
         """Context and task."""
-        return self._titled([as_text(text.render(view.values)) for _, text in self._texts])
+        return self._title_texts([as_text(text.render(view.values)) for _, text in self._texts])
 
-    def _titled(self, texts: Sequence[str]) -> list[str]:
+    def _title_texts(self, texts: Sequence[str]) -> list[str]:
         *context, task = texts
         return [*(f"Context:\n{text.strip()}" for text in context), f"Task:\n{task}"]
 

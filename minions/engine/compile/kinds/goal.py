@@ -82,7 +82,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         init=False,
         eq=False,
         repr=False,
-        default=Factory(lambda self: self._fixed(), takes_self=True),
+        default=Factory(lambda self: self._fixed_messages(), takes_self=True),
     )
     """The messages where no value of a run is in them; None: there are some."""
     is_plain: bool = field(
@@ -97,7 +97,7 @@ class GoalStep(WrittenStep[object], Step[object]):
     )
     """What was made of the fixed messages with a system prompt and a goal of the recipe."""
 
-    def _fixed(self) -> tuple[Message, ...] | None:
+    def _fixed_messages(self) -> tuple[Message, ...] | None:
         has_values = self.shown or any(self.files) or self.spec.recorded_examples is not None
         if has_values or any(True for _, template in self.texts for _ in template.terms()):
             return None
@@ -149,7 +149,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         """
         if (self.fixed is not None or self.is_plain) and feedback_in(view.values) is None:
             return self.fixed if self.fixed is not None else plain_texts(self.texts, view.values)
-        shown = _shown(self.shown, view)
+        shown = _show_outputs(self.shown, view)
         told = feedback_data(view, self) if self.marks_feedback else []
         data = [*shown.values(), *told]
         seed = view.border_seed
@@ -165,8 +165,8 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
         """With values of templates as they are."""
-        shown = _shown(self.shown, view)
-        texts = MarkedTexts(messages=self._rendered(view), border=None)
+        shown = _show_outputs(self.shown, view)
+        texts = MarkedTexts(messages=self._render_messages(view), border=None)
         outputs = _with_outputs(texts, shown, view.border_seed)
         return [*outputs, *feedback_messages(view, self)]
 
@@ -179,9 +179,9 @@ class GoalStep(WrittenStep[object], Step[object]):
             if step_id in values
         ]
         results = [user("\n\n".join(parts))] if parts else []
-        return [*self._rendered(view), *results, *feedback_messages(view, self)]
+        return [*self._render_messages(view), *results, *feedback_messages(view, self)]
 
-    def _rendered(self, view: RunContext) -> list[Message]:
+    def _render_messages(self, view: RunContext) -> list[Message]:
         return plain_texts(self.texts, view.values)
 
     def _with_files(self, messages: Sequence[Message], view: RunContext) -> list[Message]:
@@ -272,7 +272,7 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
     return chain.prepend(*(links[name] for name in spec.completion_links))
 
 
-def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
+def _show_outputs(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
     """The outputs of these steps that there are, as data."""
     from minions.engine.compile.borders import as_data
 

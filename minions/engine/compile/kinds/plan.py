@@ -153,7 +153,7 @@ class _Planning:
 
     async def run(self) -> object:
         spec = self._step.spec
-        plan = await self._approved("")
+        plan = await self._approve_plan("")
         if not spec.is_run:
             return plan
         for number in range(spec.max_replans + 1):
@@ -164,7 +164,7 @@ class _Planning:
                 undone = await self._rolled_back(number)
                 raise StepFailedError(plan_failure(outcome.error, self._report, undone))
             self._before = Plan.from_json(json_object(plan["plan"]))
-            plan = await self._approved(report_text(self._report))
+            plan = await self._approve_plan(report_text(self._report))
         raise AssertionError  # the last round returns or raises
 
     async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
@@ -202,10 +202,10 @@ class _Planning:
 
     # --- planning and approval ------------------------------------------------------------------
 
-    async def _approved(self, earlier: str) -> Mapping[str, JsonValue]:
+    async def _approve_plan(self, earlier: str) -> Mapping[str, JsonValue]:
         """A plan without faults that a person approved, where that is asked for."""
         given = self._given if self._before is None else ""
-        plan = await self._drafted(earlier=earlier, given=given)
+        plan = await self._draft_plan(earlier=earlier, given=given)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
             return await self._unasked(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
@@ -223,7 +223,7 @@ class _Planning:
                 return plan
             if said.casefold() in _NO:
                 break
-            plan = await self._changed(said, plan, earlier)
+            plan = await self._change_plan(said, plan, earlier)
             if plan["ok"] is True and self._step.planner.reads(said):
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
@@ -242,17 +242,17 @@ class _Planning:
         statuses = {str(each["id"]): str(each["status"]) for each in self._report}
         return diff_plans(self._before, Plan.from_json(json_object(plan["plan"])), statuses)
 
-    async def _changed(
+    async def _change_plan(
         self, said: str, plan: Mapping[str, JsonValue], earlier: str
     ) -> Mapping[str, JsonValue]:
         """The plan as a person edited it, or as the planner changed it."""
         if said.casefold() in _YES:  # it has faults: the planner has to mend them
             said = "A plan without these faults: " + _faults_of(plan)
         if self._step.planner.reads(said):
-            return await self._drafted(earlier=earlier, given=said)
-        return await self._drafted(earlier=_joined(earlier, plan), wish=said)
+            return await self._draft_plan(earlier=earlier, given=said)
+        return await self._draft_plan(earlier=_join_plans(earlier, plan), wish=said)
 
-    async def _drafted(
+    async def _draft_plan(
         self, *, earlier: str, wish: str = "", given: str = ""
     ) -> Mapping[str, JsonValue]:
         """A plan with its recipe, or with its faults."""
@@ -360,7 +360,7 @@ def _listed_faults(plan: Mapping[str, JsonValue]) -> tuple[str, ...]:
     return tuple(map(str, as_array(plan["faults"])))
 
 
-def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
+def _join_plans(earlier: str, plan: Mapping[str, JsonValue]) -> str:
     return f"{earlier}\nThe plan that the person read:\n{plan['text']}".strip()
 
 

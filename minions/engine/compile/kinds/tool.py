@@ -71,7 +71,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
                 does not fit what the step says of it.
         """
         arguments, missing = await render_beside(
-            scope, self.references, lambda: self._rendered(scope.context)
+            scope, self.references, lambda: self._render_params(scope.context)
         )
         filled: tuple[str, ...] = ()
         if missing:
@@ -98,7 +98,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
                 raise StepFailedError(FailureInfo(code=UNFIT_RESULT, message=message))
         return result
 
-    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
+    def _render_params(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
         """The parameters that are known, and the names of those that a model has to fill in."""
         known: dict[str, JsonValue] = {}
         missing: list[str] = []
@@ -149,7 +149,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
         """The known arguments, and the question for the missing ones."""
-        known, missing = self._rendered(view)
+        known, missing = self._render_params(view)
         asked: dict[str, JsonValue] = {"tool": self.spec.tool, "arguments": known}
         if self.spec.returns is not None:
             asked["returns"] = self.spec.returns  # an output of before may not fit it
@@ -164,7 +164,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         arguments = next(filter(None, map(_arguments_of, recorded.rows)), None)
         if arguments is None:
             return False
-        known, missing = self._rendered(view)
+        known, missing = self._render_params(view)
         if not missing:
             return arguments == dumps(known)
         facts = (row.fact for row in recorded.rows)

@@ -227,7 +227,7 @@ def end_of(outcome: ModelCallResponse | ModelFailure | None) -> CallEnd:
     if isinstance(outcome, ModelCallResponse):
         return CallEnd(judgement=Judgement.ANSWERED, rate_limits=outcome.rate_limits, tokens=tokens)
     return CallEnd(
-        judgement=_judged(outcome),
+        judgement=_judge_failure(outcome),
         retry_after_s=outcome.retry_after_s,
         rate_limits=outcome.rate_limits,
         tokens=tokens,
@@ -235,7 +235,7 @@ def end_of(outcome: ModelCallResponse | ModelFailure | None) -> CallEnd:
     )
 
 
-def _judged(failure: ModelFailure) -> Judgement:
+def _judge_failure(failure: ModelFailure) -> Judgement:
     if failure.code == "rate-limited":
         return Judgement.LIMITED
     if failure.code in _SERVER_FAILURES:
@@ -362,7 +362,7 @@ class EndpointLimiter:
             return self._again(ticket, now, end, random)
         self.circuit.answered()
         if end.judgement is Judgement.LIMITED:
-            return self._limited(ticket, now, end, random)
+            return self._limit_ticket(ticket, now, end, random)
         pace.answered(place, now)
         if end.retry_after_s is not None:
             pace.hold_said(now, end.retry_after_s, random)
@@ -370,7 +370,9 @@ class EndpointLimiter:
             pace.learn(now, end.rate_limits)
         return None
 
-    def _limited(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> float | None:
+    def _limit_ticket(
+        self, ticket: Ticket, now: float, end: CallEnd, random: float
+    ) -> float | None:
         pace = ticket.pace
         if pace.judge(ticket.ask.history):
             pace.leave_out(ticket.place)

@@ -172,13 +172,13 @@ def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
 
 
 async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
-    with Signals() as signals, _opened(options, context) as items:
+    with Signals() as signals, _open_items(options, context) as items:
         async with context.runtime() as runtime:
             return await _run_until(signals, context, runtime, options, items, out)
 
 
 @contextlib.contextmanager
-def _opened(options: _BatchOptions, context: CommandContext) -> Iterator[ItemsFile]:
+def _open_items(options: _BatchOptions, context: CommandContext) -> Iterator[ItemsFile]:
     """The file of items; standard input is stored in one, as it is read twice."""
     if options.items != STANDARD_INPUT:
         yield ItemsFile(Path(options.items))
@@ -209,7 +209,7 @@ async def _run_until(
     async with _enqueue(context, options.queued_at) as enqueue:
         lines = lines_of(recipe, items, common, Path.cwd())
         batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
-        return await _followed(signals, context, runtime, options, batch, plan, total, out)
+        return await _follow_batch(signals, context, runtime, options, batch, plan, total, out)
 
 
 @contextlib.asynccontextmanager
@@ -232,7 +232,7 @@ async def _enqueue(
         yield enqueue
 
 
-async def _followed(
+async def _follow_batch(
     signals: Signals,
     context: CommandContext,
     runtime: Runtime,

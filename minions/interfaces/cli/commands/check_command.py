@@ -79,7 +79,7 @@ def check_command(options: ExtensionOptions, recipe: str, old: str) -> int:
     context = command_context(options)
     catalog = context.catalog()
     pairs = tuple(_pairs(Path(recipe), Path(old)))
-    found = [_compared(name, pair, context, catalog) for name, pair in pairs]
+    found = [_compare_pair(name, pair, context, catalog) for name, pair in pairs]
     checked = tuple(each for each in found if each is not None)
     if context.settings.json:
         level = level_of(tuple(change for each in checked for change in each.changes))
@@ -126,7 +126,7 @@ def _files(top: Path) -> Iterator[Path]:
         yield path
 
 
-def _compared(
+def _compare_pair(
     name: str, pair: tuple[Path | None, Path | None], context: CommandContext, catalog: Catalog
 ) -> _Checked | None:
     """The comparison; None: neither file is a recipe."""

@@ -151,11 +151,11 @@ def answer_command(options: DecisionOptions, run: str, words: tuple[str, ...]) -
     for word in words if ctx.ignore_unknown_options else ():
         if word.startswith("-") and not _NEGATIVE.fullmatch(word):
             raise click.NoSuchOption(word, ctx=ctx)
-    step, value = _parted(words)
+    step, value = _split_answer(words)
     return _decide(run, step, Answer(value), options)
 
 
-def _parted(words: tuple[str, ...]) -> tuple[str | None, str]:
+def _split_answer(words: tuple[str, ...]) -> tuple[str | None, str]:
     """The address, if there is one, and the value.
 
     Raises:

@@ -192,7 +192,7 @@ async def _probe(context: CommandContext, name: str, *, is_fresh: bool) -> _Prob
         known = None if is_fresh else book.find(model)
         if known is not None and not known.is_learned:
             return _Probed(profile=known)
-        return await _asked(model, make_prices(context.settings), book)
+        return await _ask_model(model, make_prices(context.settings), book)
 
 
 async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
@@ -206,7 +206,7 @@ async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
         await journal.aclose()
 
 
-async def _asked(model: ChatModel, prices: PriceBook, book: ProfileBook) -> _Probed:
+async def _ask_model(model: ChatModel, prices: PriceBook, book: ProfileBook) -> _Probed:
     clock = SystemClock()
 
     def cost_usd(usage: TokenUsage) -> float | None:

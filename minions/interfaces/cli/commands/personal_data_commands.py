@@ -120,11 +120,11 @@ async def export_user(context: CommandContext, user: str) -> tuple[Iterator[str]
     """
     journal = context.known_journal()
     try:
-        found = await _found(journal, user)
+        found = await _find_data(journal, user)
         archives = [await load_archive(journal, each) for each in found.sessions]
     finally:
         await journal.aclose()
-    head: dict[str, JsonValue] = {"format": "minions-user", "version": 1, **_listed(found)}
+    head: dict[str, JsonValue] = {"format": "minions-user", "version": 1, **_list_data(found)}
     lines = itertools.chain([json.dumps(head)], *map(archive_lines, archives))
     told = (
         f"Exported {counted(len(found.sessions), 'session')} of {user}. The file is in clear. "
@@ -150,7 +150,7 @@ async def remove_user(context: CommandContext, user: str, ask: Callable[[str], N
     state = make_state(settings, folder)
     engine = shared_dispatch(settings, make_log(settings, log_line))
     try:
-        found = await _found(journal, user)
+        found = await _find_data(journal, user)
         for line in _lines(found):
             tell(line)
         if ask is not None:
@@ -168,7 +168,7 @@ async def remove_user(context: CommandContext, user: str, ask: Callable[[str], N
         await cache.aclose()
         await journal.aclose()
     if context.settings.json:
-        document = {**_listed(found), "removed": list(done.sessions), "blobs": done.blobs}
+        document = {**_list_data(found), "removed": list(done.sessions), "blobs": done.blobs}
         document |= {"cached": done.cached, "left": list(done.left), "is_erased": is_erased}
         document |= {"young_blobs": done.young_blobs, "jobs": jobs, "budgets": records}
         say(json_text(document))
@@ -183,7 +183,7 @@ async def remove_user(context: CommandContext, user: str, ask: Callable[[str], N
     return 1 if done.left else 0
 
 
-async def _found(journal: Journal, user: str) -> UserData:
+async def _find_data(journal: Journal, user: str) -> UserData:
     found = await find_user_data(journal, user)
     if found.is_empty:
         raise NotFoundError(
@@ -194,7 +194,7 @@ async def _found(journal: Journal, user: str) -> UserData:
     return found
 
 
-def _listed(found: UserData) -> dict[str, JsonValue]:
+def _list_data(found: UserData) -> dict[str, JsonValue]:
     return {
         "user": found.user,
         "sessions": list(found.sessions),

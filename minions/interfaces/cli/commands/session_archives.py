@@ -251,11 +251,11 @@ def _check_signature(archive: Archive, file: str, demanded: str | None) -> None:
 def _read(file: str, context: CommandContext) -> Archive:
     if file == "-":
         return read_archive_file(context.stdin.stream("FILE -"), name="standard input")
-    with closing(_opened(file)) as opened:
+    with closing(_open_file(file)) as opened:
         return read_archive_file(opened, name=file)
 
 
-def _opened(file: str) -> BinaryIO:
+def _open_file(file: str) -> BinaryIO:
     try:
         return open_regular(file)
     except OSError as error:

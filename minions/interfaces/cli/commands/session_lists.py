@@ -135,7 +135,7 @@ async def _list(
         runs = await list_runs(journal, wanted=wanted, limit=limit)
         if wanted.project is None:
             return runs, False
-        if damaged := await _damaged(journal, wanted):
+        if damaged := await _damaged_runs(journal, wanted):
             runs = tuple(sorted((*runs, *damaged), key=_started_at, reverse=True))[:limit]
         if runs:
             return runs, False
@@ -145,7 +145,7 @@ async def _list(
         await journal.aclose()
 
 
-async def _damaged(journal: Journal, wanted: RunFilter) -> tuple[RunSummary, ...]:
+async def _damaged_runs(journal: Journal, wanted: RunFilter) -> tuple[RunSummary, ...]:
     """Damaged runs that fit and whose project cannot be read: every project's list names them."""
     if UNREADABLE not in (wanted.statuses or (UNREADABLE,)):
         return ()
@@ -373,14 +373,14 @@ def _change(a: str, b: str) -> str:
 
 
 def _value_lines(name: str, value: ValueDiff, indent: str) -> Iterator[str]:
-    a, b = _shown(value.a), _shown(value.b)
+    a, b = _show_value(value.a), _show_value(value.b)
     same = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
     yield f"{indent}{name}:"
     yield f"{indent}  A {_part(a, same)}"
     yield f"{indent}  B {_part(b, same)}"
 
 
-def _shown(value: JsonValue) -> str:
+def _show_value(value: JsonValue) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 

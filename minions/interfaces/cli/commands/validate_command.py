@@ -60,7 +60,7 @@ def validate_command(
         takes_unlocked=True,
         check_model=model_check(context.settings, context.environ, context.folder_of),
     )
-    loaded = {name: _loaded(name, context, catalog) for name in recipes}
+    loaded = {name: _load_argument(name, context, catalog) for name in recipes}
     by_file = {
         name: _all_as_errors(each) if strict_types else each.faults for name, each in loaded.items()
     }
@@ -74,7 +74,7 @@ def validate_command(
     return 2 if is_bad else 0
 
 
-def _loaded(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecipe:
+def _load_argument(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecipe:
     try:
         return checked_recipe(name, context, catalog)
     except RecipeError as error:

@@ -92,11 +92,11 @@ def faults_lines(faults: Iterable[Fault], paint: painter) -> Iterator[str]:
     errors = sum(1 for fault in listed if not fault.is_warning)
     warnings = len(listed) - errors
     if len(listed) > 1:
-        parts = [_counted(errors, "error"), _counted(warnings, "warning")]
+        parts = [_count_noun(errors, "error"), _count_noun(warnings, "warning")]
         yield ", ".join(part for part in parts if part)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count > 1 else ''}" if count else ""
 
 
