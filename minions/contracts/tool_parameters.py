@@ -65,17 +65,17 @@ def _rewritten(schema: JsonSchema, *, drops_null: bool) -> dict[str, JsonValue]:
             needed = schema.get("required") if drops_null else list(value)
             sent[keyword] = _properties(value, needed, drops_null=drops_null)
         elif keyword in _SCHEMAS_BY_NAME and isinstance(value, Mapping):
-            sent[keyword] = {name: _sent(each, drops_null) for name, each in value.items()}
+            sent[keyword] = {name: _rewrite_part(each, drops_null) for name, each in value.items()}
         elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list | tuple):
-            sent[keyword] = [_sent(each, drops_null) for each in value]
+            sent[keyword] = [_rewrite_part(each, drops_null) for each in value]
         elif keyword in _SCHEMAS:
-            sent[keyword] = _sent(value, drops_null)
+            sent[keyword] = _rewrite_part(value, drops_null)
         else:
-            sent[keyword] = _sent(value, False) if keyword in _TESTS else value
+            sent[keyword] = _rewrite_part(value, False) if keyword in _TESTS else value
     return _without_type_list(sent)
 
 
-def _sent(schema: JsonValue, drops_null: bool) -> JsonValue:  # handed on
+def _rewrite_part(schema: JsonValue, drops_null: bool) -> JsonValue:  # handed on
     return _rewritten(schema, drops_null=drops_null) if isinstance(schema, Mapping) else schema
 
 
@@ -84,7 +84,7 @@ def _properties(
 ) -> dict[str, JsonValue]:
     needed = required if isinstance(required, list | tuple) else ()
     return {
-        name: _sent(each if name in needed else _without_null(each), drops_null)
+        name: _rewrite_part(each if name in needed else _without_null(each), drops_null)
         for name, each in properties.items()
     }
 

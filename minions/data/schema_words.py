@@ -65,10 +65,10 @@ class _Node:
             return None
         choices = [key for key in _CHOICES if key in self.schema]
         if not choices:
-            return self._typed()
+            return self._type_words()
         said = {"description", "type"} if choices[0] in ("enum", "const") else {"description"}
         is_alone = len(choices) == 1 and not (_SHAPES - said) & set(self.schema)
-        return self._chosen(choices[0]) if is_alone else None
+        return self._choice_words(choices[0]) if is_alone else None
 
     def notes(self) -> Iterator[str]:
         """The description, and limits of the value."""
@@ -86,7 +86,7 @@ class _Node:
             if key not in _SHAPES and key not in _CHOICES and key not in ("default", "examples")
         )
 
-    def _chosen(self, keyword: str) -> str | None:
+    def _choice_words(self, keyword: str) -> str | None:
         value = self.schema[keyword]
         if keyword == "const":
             return dumps(value)
@@ -97,7 +97,7 @@ class _Node:
             return None
         return " | ".join(dumps(each) if keyword == "enum" else _form(each) for each in value)
 
-    def _typed(self) -> str | None:
+    def _type_words(self) -> str | None:
         kinds = self.schema.get("type")
         if kinds is None:
             kinds = "object" if "properties" in self.schema else _ANY

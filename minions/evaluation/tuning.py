@@ -240,7 +240,7 @@ def is_dearer(one: Measurement, other: Measurement, *, by_cost: bool) -> bool:
         one: Over the first of the cases of the other.
         by_cost: Whether US dollars are compared; else tokens.
     """
-    ours, theirs = _used(one, by_cost=by_cost), _used(other, by_cost=by_cost)
+    ours, theirs = _spent_amounts(one, by_cost=by_cost), _spent_amounts(other, by_cost=by_cost)
     if ours is None or theirs is None:
         return False
     if sum(ours) > sum(theirs) + _ROUNDING:
@@ -250,7 +250,7 @@ def is_dearer(one: Measurement, other: Measurement, *, by_cost: bool) -> bool:
     return found is not None and found.low > _ROUNDING
 
 
-def _used(measured: Measurement, *, by_cost: bool) -> Sequence[float] | None:
+def _spent_amounts(measured: Measurement, *, by_cost: bool) -> Sequence[float] | None:
     if not by_cost:
         return measured.tokens
     known = [each for each in measured.costs if each is not None]

@@ -233,25 +233,27 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
 def _cut(plan: Plan) -> Plan:
     """A plan that is too large, as far as it is shown: nobody reads a megabyte, or pays for it."""
     steps = tuple(_cut_step(each) for each in plan.steps[:MOST_STEPS])
-    description = _bound(plan.description)
-    return evolve(plan, name=_bound(plan.name), description=description, steps=steps)
+    description = _shorten_text(plan.description)
+    return evolve(plan, name=_shorten_text(plan.name), description=description, steps=steps)
 
 
 def _cut_step(step: PlanStep) -> PlanStep:
     return evolve(
         step,
-        name=_bound(step.name),
-        goal=_bound(step.goal),
-        description=_bound(step.description),
-        command=_bound(step.command) if step.command is not None else None,
-        files=tuple(evolve(each, path=_bound(each.path)) for each in step.files[:_MOST_SHOWN]),
+        name=_shorten_text(step.name),
+        goal=_shorten_text(step.goal),
+        description=_shorten_text(step.description),
+        command=_shorten_text(step.command) if step.command is not None else None,
+        files=tuple(
+            evolve(each, path=_shorten_text(each.path)) for each in step.files[:_MOST_SHOWN]
+        ),
         dependencies=step.dependencies[:_MOST_SHOWN],
-        artifacts=tuple(_bound(each) for each in step.artifacts[:_MOST_SHOWN]),
-        tools=tuple(_bound(each) for each in step.tools[:_MOST_SHOWN]),
+        artifacts=tuple(_shorten_text(each) for each in step.artifacts[:_MOST_SHOWN]),
+        tools=tuple(_shorten_text(each) for each in step.tools[:_MOST_SHOWN]),
     )
 
 
-def _bound(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 

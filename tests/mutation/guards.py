@@ -664,7 +664,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "interfaces/server/access.py",
-        "_unmounted",
+        "_unmounted_scope",
         'if root and (path == root or path.startswith(f"{root}/")):',
         "if (path == root or path.startswith(f'{root}/')):",
         "Of no root nothing is cut off.",

@@ -149,7 +149,9 @@ class AnswerAssembly:
         """Take the choices of the one document of a plain answer."""
         choices = document.get("choices")
         if not isinstance(choices, list) or not choices:
-            raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list with an answer")
+            raise MalformedAnswerError(
+                f"`choices` is {_show_text(choices)}, not a list with an answer"
+            )
         choice = _mapping(choices[0], "choices[0]")
         message = _mapping(choice.get("message"), "choices[0].message")
         self._take_choice(choice, message)
@@ -172,7 +174,7 @@ class AnswerAssembly:
         if not text:
             return ()
         self._texts.append(text)
-        return (ModelDelta(content=self._shown(text) if self._half else text),)
+        return (ModelDelta(content=self._show_text(text) if self._half else text),)
 
     def _take_thought(self, thought: str, text: str | None) -> Sequence[ModelDelta]:
         self._thoughts.append(thought)
@@ -180,7 +182,7 @@ class AnswerAssembly:
         if not text:
             return (thinking,)
         self._texts.append(text)
-        return (thinking, ModelDelta(content=self._shown(text)))
+        return (thinking, ModelDelta(content=self._show_text(text)))
 
     def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         """Take one document of a stream; returns the fragments that it adds."""
@@ -189,10 +191,10 @@ class AnswerAssembly:
         if not choices:
             return ()  # the usage comes in a document of its own, without choices
         if not isinstance(choices, list):
-            raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list")
+            raise MalformedAnswerError(f"`choices` is {_show_text(choices)}, not a list")
         choice = _mapping(choices[0], "choices[0]")
         piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
-        text = self._shown(self._take_choice(choice, piece))
+        text = self._show_text(self._take_choice(choice, piece))
         thought = _thought_of(piece)
         deltas = [ModelDelta(reasoning=_joined((thought,)))] if thought else []
         deltas += [ModelDelta(content=text)] if text else []
@@ -249,7 +251,7 @@ class AnswerAssembly:
         self._texts.append(text)
         return text
 
-    def _shown(self, text: str) -> str:
+    def _show_text(self, text: str) -> str:
         """The part of the text that can be shown already: without an
         unpaired surrogate at its end.
         """
@@ -331,14 +333,14 @@ def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _shown(value: object) -> str:
+def _show_text(value: object) -> str:
     """The value as a text that `ChatPeer.malformed` cuts: first it masks what may not be shown."""
     return "missing" if value is None else json.dumps(value, default=str)[:_MOST_QUOTED]
 
 
 def _mapping(value: object, place: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise MalformedAnswerError(f"`{place}` is {_shown(value)}, not an object")
+        raise MalformedAnswerError(f"`{place}` is {_show_text(value)}, not an object")
     return value
 
 
@@ -351,7 +353,7 @@ def _text_of(content: object) -> str:
     if isinstance(content, list):
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(text for text in texts if isinstance(text, str))
-    raise MalformedAnswerError(f"`content` is {_shown(content)}, not text")
+    raise MalformedAnswerError(f"`content` is {_show_text(content)}, not text")
 
 
 def _thought_of(message: Mapping[str, object]) -> str:
@@ -367,7 +369,7 @@ def _calls_of(message: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     if not calls:
         return ()
     if not isinstance(calls, list):
-        raise MalformedAnswerError(f"`tool_calls` is {_shown(calls)}, not a list")
+        raise MalformedAnswerError(f"`tool_calls` is {_show_text(calls)}, not a list")
     return [_mapping(call, f"tool_calls[{index}]") for index, call in enumerate(calls)]
 
 
@@ -376,7 +378,7 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
     kind = call.get("type")
     if kind not in (None, "", "function") and not call.get("function"):
         raise MalformedAnswerError(
-            f"it calls a tool of the provider's own, of the type {_shown(kind)}, and no function"
+            f"it calls a tool of the provider's own, of the type {_show_text(kind)}, and no function"
         )
     function = _mapping(call.get("function") or {}, "tool_calls.function")
     call_id, name, arguments = call.get("id"), function.get("name"), function.get("arguments")

@@ -184,7 +184,7 @@ class EventAnswer(AnswerReader):
         try:
             return self.assembled(self._latency_ms())
         except MalformedAnswerError as error:
-            return Failure(evolve(self._malformed(str(error)), usage=self.usage))
+            return Failure(evolve(self._malformed_answer(str(error)), usage=self.usage))
 
     def stop(self, failure: ModelFailure) -> None:
         """End the answer with a failure."""
@@ -214,9 +214,9 @@ class EventAnswer(AnswerReader):
         if self._events.has_events or broken is not None:
             what = broken or "the stream ended before the answer was finished"
             return self._peer.interrupted(what)
-        return self._malformed("an event stream was expected")
+        return self._malformed_answer("an event stream was expected")
 
-    def _malformed(self, what: str) -> ModelFailure:
+    def _malformed_answer(self, what: str) -> ModelFailure:
         return self._peer.malformed(what, self._start.decode("utf-8", errors="replace"))
 
     def _latency_ms(self) -> float | None:

@@ -190,7 +190,16 @@ _REFUSALS: Final = frozenset({"bad-request", "template-refused"})
 
 async def _features(asking: _Asking) -> ModelFailure | None:
     """Everything else; the failure where the server stopped to answer."""
-    for find in (_schema, _json_object, _forced, _several, _named, _type_lists, _together, _depth):
+    for find in (
+        _schema,
+        _json_object,
+        _probe_forced_call,
+        _several,
+        _probe_named_tool,
+        _type_lists,
+        _together,
+        _depth,
+    ):
         failure = await find(asking)
         if failure is not None and failure.code in _GIVEN_UP:
             return failure
@@ -294,7 +303,7 @@ def _has_calls(response: ModelCallResponse) -> bool:
     return bool(response.tool_calls)
 
 
-async def _forced(asking: _Asking) -> ModelFailure | None:
+async def _probe_forced_call(asking: _Asking) -> ModelFailure | None:
     answer = await asking.ask(
         "a forced tool call",
         "Answer exactly: hello\nCall no function.",
@@ -333,7 +342,7 @@ async def _several(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-async def _named(asking: _Asking) -> ModelFailure | None:
+async def _probe_named_tool(asking: _Asking) -> ModelFailure | None:
     if not _takes_tools(asking):
         return None
     answer = await asking.ask(

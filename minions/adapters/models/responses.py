@@ -204,13 +204,13 @@ class ResponsesWire(WireForm):
         parts = kept_parts(message, self._source, _KEPT)
         if parts is None:
             if text:
-                yield _said(text)
+                yield _answer_item(text)
             yield from map(_call, message.tool_calls)
             return
         at = 0
         for part in parts:
             if part.text is not None:
-                yield _said(text[at : at + part.text])
+                yield _answer_item(text[at : at + part.text])
                 at += part.text
             elif part.call is not None:
                 yield _call(message.tool_calls[part.call])
@@ -237,7 +237,7 @@ def _options(options: ModelOptions) -> dict[str, JsonValue]:
     return sent
 
 
-def _said(text: str) -> JsonValue:
+def _answer_item(text: str) -> JsonValue:
     return {
         "type": "message",
         "role": "assistant",

@@ -188,7 +188,7 @@ class _InTurn:
         for answer in self._answers:
             self._count += 1
             return answer
-        return _exhausted(f"it had {_counted(self._count)}, and all are used")
+        return _exhaustion_failure(f"it had {_count_answers(self._count)}, and all are used")
 
 
 class _ByMatch:
@@ -208,20 +208,20 @@ class _ByMatch:
         for position, item in enumerate(self._items):
             if item.match is None or item.match in text:
                 return self._items.pop(position).answer
-        counted = _counted(self._count)
+        counted = _count_answers(self._count)
         if not self._items:
-            return _exhausted(f"it had {counted}, and all are used")
+            return _exhaustion_failure(f"it had {counted}, and all are used")
         waiting = ", ".join(f"{item.match!r:.60}" for item in self._items[:3])
-        return _exhausted(
+        return _exhaustion_failure(
             f"it had {counted}; {len(self._items)} are left, for prompts that hold {waiting}"
         )
 
 
-def _counted(count: int) -> str:
+def _count_answers(count: int) -> str:
     return f"{count} answer{'' if count == 1 else 's'}"
 
 
-def _exhausted(why: str) -> ModelFailure:
+def _exhaustion_failure(why: str) -> ModelFailure:
     return ModelFailure(
         code="script-exhausted",
         message=f"The script has no answer for this prompt: {why}. Add one, or ask less often.",

@@ -95,7 +95,7 @@ def is_strict_schema(schema: JsonSchema) -> bool:
     if schema.get("type") != "object" or "anyOf" in schema:
         return False
     nodes = list(_nodes(schema, 0))
-    references = {"#", *(f"#/$defs/{name}" for name in _named(schema, "$defs"))}
+    references = {"#", *(f"#/$defs/{name}" for name in _schemas_under(schema, "$defs"))}
     if not all(depth <= _DEEPEST and _is_allowed(node, references) for node, depth in nodes):
         return False
     names = [name for node, _ in nodes for name in _names(node)]
@@ -116,7 +116,7 @@ def _nodes(schema: JsonValue, depth: int) -> Iterator[tuple[Mapping[str, JsonVal
         return
     yield schema, depth
     for keyword in ("properties", "$defs"):
-        for each in _named(schema, keyword).values():
+        for each in _schemas_under(schema, keyword).values():
             yield from _nodes(each, depth + 1)
     for each in _as_tuple(schema.get("anyOf")):
         yield from _nodes(each, depth + 1)
@@ -167,10 +167,10 @@ def _is_closed(node: Mapping[str, JsonValue]) -> bool:
 
 def _names(node: Mapping[str, JsonValue]) -> Iterator[str]:
     for keyword in ("properties", "$defs"):
-        yield from _named(node, keyword)
+        yield from _schemas_under(node, keyword)
 
 
-def _named(node: Mapping[str, JsonValue], keyword: str) -> Mapping[str, JsonValue]:
+def _schemas_under(node: Mapping[str, JsonValue], keyword: str) -> Mapping[str, JsonValue]:
     inner = node.get(keyword)
     return inner if isinstance(inner, Mapping) else {}
 

@@ -148,9 +148,9 @@ class PrometheusMetrics(Metrics):
             active = Gauge(
                 "minions_runs_active", "Runs that are executed now.", float(self._active)
             )
-            return text_of([active, *self._counted(), *now])
+            return text_of([active, *self._families(), *now])
 
-    def _counted(self) -> tuple[Family, ...]:
+    def _families(self) -> tuple[Family, ...]:
         return (
             *(self._runs, self._run_s, self._steps, self._step_s),
             *(self._requests, self._request_s, self._wait_s, self._tokens, self._cost),

@@ -158,7 +158,7 @@ def _memory(_: BaseException, __: str, ___: Mapping[str, object]) -> StepResult:
     }
 
 
-def _refused(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
+def _refusal_result(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
     return {"error": _text_of(error), "error_type": "security_error"}
 
 
@@ -184,7 +184,7 @@ def _environment(error: BaseException, _: str, __: Mapping[str, object]) -> Step
     return {"error": _text_of(error), "error_type": "environment", "code": _code_of(error)}
 
 
-def _failed(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
+def _failure_result(error: BaseException, _: str, __: Mapping[str, object]) -> StepResult:
     return {"error": _text_of(error), "error_type": "agent_failed", "code": _code_of(error)}
 
 
@@ -217,13 +217,13 @@ _TABLE: Final[
     ]
 ] = (
     (AgentNotFoundError, _not_found),
-    (SecurityError, _refused),
+    (SecurityError, _refusal_result),
     (AgentExecutionError, _run_end),
     (UsageError, _invalid),
     (ToolError, _tool),
     (EnvironmentRefusedError, _environment),
     (AgentStepError, _inner),
-    (MinionsError, _failed),
+    (MinionsError, _failure_result),
     (TimeoutError, _timeout),
     (MemoryError, _memory),
 )

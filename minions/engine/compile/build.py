@@ -151,7 +151,7 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         GraphError: The ids, edges or dependencies make no graph.
         UsageError: A template, link or tool name is wrong.
     """
-    built = _built(recipe, tools, extensions)
+    built = _build_steps(recipe, tools, extensions)
     has_code = has_pinned_examples = False
     for step in all_steps(recipe):
         has_code = has_code or isinstance(step, CodeSpec)
@@ -261,7 +261,7 @@ def _text_template(recipe: AgentRecipe, text: str | None) -> Template | None:
     return recipe.templates.compile(text) if is_template else None
 
 
-def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
+def _build_steps(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
     specs = [step for step in recipe.steps if isinstance(step, StepSpec)]
     if not specs:
         graph_of_code = _transitions(recipe)

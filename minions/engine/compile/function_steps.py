@@ -431,7 +431,7 @@ def _as_text(value: JsonValue) -> str:
 # --- whether there is a body -------------------------------------------------------------------
 
 
-async def _documented() -> None:
+async def _docstring_alone() -> None:
     """An empty body is recognized by this function and the next ones."""
 
 
@@ -458,7 +458,7 @@ def _shape(code: CodeType) -> tuple[tuple[str, object], ...]:
 
 _EMPTY: Final = frozenset(
     _shape(each.__code__)
-    for each in (_documented, _dots, _not_implemented, _not_implemented_documented)
+    for each in (_docstring_alone, _dots, _not_implemented, _not_implemented_documented)
 )
 
 

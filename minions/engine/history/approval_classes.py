@@ -71,7 +71,7 @@ def class_words(like: ApprovalClass, about: DecisionFact) -> str:
     """The calls that an approval would cover, in words for a person."""
     args = _object(f"{about.arguments}")
     equal = [
-        f"{place.removeprefix(_BEFORE)} = {_shown(args, place.removeprefix(_BEFORE))}"
+        f"{place.removeprefix(_BEFORE)} = {_show_argument(args, place.removeprefix(_BEFORE))}"
         for place in like.same
     ]
     conditions = [*equal, *([like.when] if like.when is not None else [])]
@@ -85,7 +85,7 @@ def class_words(like: ApprovalClass, about: DecisionFact) -> str:
     return f"{words}, until the run ends"
 
 
-def _shown(args: Mapping[str, JsonValue], place: str) -> str:
+def _show_argument(args: Mapping[str, JsonValue], place: str) -> str:
     found = _value_at(args, place)
     return "?" if found is _MISSING else dumps(found)[:100]  # type: ignore[arg-type]  # it is JSON
 

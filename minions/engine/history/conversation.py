@@ -439,7 +439,7 @@ class ConversationCache:
             )
             if (found := self._continue_conversation(known, last, rows)) is not None:
                 return found
-        return self._kept(
+        return self._keep_conversation(
             journal, session_id, await journal.entries(session_id, kinds=CONVERSATION_KINDS)
         )
 
@@ -457,7 +457,7 @@ class ConversationCache:
             known.last = rows[-1]
             return known.conversation.copy()
 
-    def _kept(
+    def _keep_conversation(
         self, journal: Journal, session_id: str, rows: Sequence[JournalEntry]
     ) -> SessionConversation | None:
         if rows and isinstance(rows[0].fact, SessionForked):

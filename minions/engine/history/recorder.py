@@ -418,7 +418,7 @@ async def refuse_if_renewed(services: Services, session_id: str) -> None:
     while observed_s < services.lease_ttl_s / 3 + _LOOK_EVERY_S:
         await services.sleep(_LOOK_EVERY_S)
         observed_s += _LOOK_EVERY_S
-        held = await _held(services, session_id)
+        held = await _lease_of(services, session_id)
         if held is None or held.lease != begin.lease:
             return
         if held.expires_at != begin.expires_at:
@@ -426,7 +426,7 @@ async def refuse_if_renewed(services: Services, session_id: str) -> None:
 
 
 async def _expired_of_living(services: Services, session_id: str) -> HeldLease | None:
-    held = await _held(services, session_id)
+    held = await _lease_of(services, session_id)
     if held is None or not held.has_expired or held.expires_at is None:
         return None
     worker = held.lease.worker_id
@@ -434,7 +434,7 @@ async def _expired_of_living(services: Services, session_id: str) -> HeldLease |
     return held if is_other and services.is_worker_alive(worker) else None
 
 
-async def _held(services: Services, session_id: str) -> HeldLease | None:
+async def _lease_of(services: Services, session_id: str) -> HeldLease | None:
     held = await services.journal.held_leases()
     return next((each for each in held if each.lease.session_id == session_id), None)
 

@@ -107,11 +107,11 @@ class RunRedaction:
         message = response.message
         text = message.content
         calls = tuple(
-            evolve(call, arguments=self._restored(call.arguments, is_json=True))
+            evolve(call, arguments=self._restore_values(call.arguments, is_json=True))
             for call in message.tool_calls
         )
         if text is not None:
-            text = self._restored(text, is_json=text.lstrip()[:1] in ("{", "["))
+            text = self._restore_values(text, is_json=text.lstrip()[:1] in ("{", "["))
         return evolve(response, message=evolve(message, content=text, tool_calls=calls))
 
     def replaced(self, text: str) -> tuple[str, Mapping[str, int]]:
@@ -145,7 +145,7 @@ class RunRedaction:
         self._values[placeholder] = value
         return placeholder
 
-    def _restored(self, text: str, *, is_json: bool) -> str:
+    def _restore_values(self, text: str, *, is_json: bool) -> str:
         def value_of(found: re.Match[str]) -> str:
             value = self._values.get(found[0])
             if value is None:

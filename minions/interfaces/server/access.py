@@ -77,7 +77,7 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        scope = _unmounted(scope)
+        scope = _unmounted_scope(scope)
         sender = _Sender(send, is_api=scope["path"] not in self._files)
         try:
             self._check(scope)
@@ -186,7 +186,7 @@ def _name_of(host: str) -> str:
     return (found[1] or found[2]).lower() if found is not None else ""
 
 
-def _unmounted(scope: Scope) -> Scope:
+def _unmounted_scope(scope: Scope) -> Scope:
     """The scope with the path below the mount point; servers and frameworks differ in that."""
     root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
     if path.startswith(("http://", "https://")):  # the whole address, as proxies send it

@@ -229,12 +229,12 @@ def _made_in(row: JournalEntry) -> Iterator[tuple[str, str, str | None]]:
     match fact := row.fact:
         case RunResumed():
             for key, decision in fact.decided.items():
-                yield key, _told(decision), fact.by
+                yield key, _decision_word(decision), fact.by
         case DecisionTaken():
-            yield row.key, _told(fact.decision), None
+            yield row.key, _decision_word(fact.decision), None
 
 
-def _told(decision: Decision) -> str:
+def _decision_word(decision: Decision) -> str:
     """The decision in a word; of an answer its beginning."""
     if not isinstance(decision, Answer):
         return name_of(decision)

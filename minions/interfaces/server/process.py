@@ -460,11 +460,11 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _note(self) -> None:
         """Note what the connection waits for now, and since when."""
-        awaited = self._awaited()
+        awaited = self._what_is_awaited()
         if awaited is not self.awaited:
             self.awaited, self.since = awaited, self.loop.time()
 
-    def _awaited(self) -> Awaited | None:
+    def _what_is_awaited(self) -> Awaited | None:
         if self._is_unread:
             return Awaited.READER
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves None out

@@ -138,7 +138,7 @@ def _keep(store: WeightsStore, folder: Path, name: str, file: Path) -> Weights:
     ready.mkdir()
     file.rename(ready / file.name)
     store.record(ready, {"file": file.name, "sha256": digest, "licence": licence or ""})
-    _written(ready)
+    _sync_folder(ready)
     place = store.folder / name
     if place.exists():
         place.rename(folder / "replaced")
@@ -147,7 +147,7 @@ def _keep(store: WeightsStore, folder: Path, name: str, file: Path) -> Weights:
     return store.require(name)
 
 
-def _written(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     for file in folder.iterdir():
         _sync_file(file)
     _sync_file(folder)

@@ -46,7 +46,7 @@ async def call_tool(
         Exception: Whatever the SDK raises.
     """
     # It knows no bounds, and lists all tools first: `ResultReader` checks.
-    session.validate_tool_result = _unchecked  # type: ignore[assignment, method-assign]  # of this one
+    session.validate_tool_result = _take_any_result  # type: ignore[assignment, method-assign]  # of this one
     answers: InputResponses | None = None
     state: str | None = None
     for _ in range(_MOST_ROUNDS):
@@ -86,5 +86,5 @@ async def _answers(
     return answers
 
 
-async def _unchecked(_name: str, _result: CallToolResult) -> None:
+async def _take_any_result(_name: str, _result: CallToolResult) -> None:
     """Takes any result."""

@@ -77,7 +77,9 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         said = [each.content or "" for each in texts.messages]
         if not self.marks_feedback:
             return self._messages(view, said, texts.border)
-        return with_marked_feedback(self._asked(view, said, texts.border, told), view, self)
+        return with_marked_feedback(
+            self._question_messages(view, said, texts.border, told), view, self
+        )
 
     def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
         """With values of context and task as they are."""
@@ -86,9 +88,9 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
     def _messages(
         self, view: RunContext, texts: Sequence[str], border: str | None
     ) -> Sequence[Message]:
-        return [*self._asked(view, texts, border), *feedback_messages(view, self)]
+        return [*self._question_messages(view, texts, border), *feedback_messages(view, self)]
 
-    def _asked(
+    def _question_messages(
         self,
         view: RunContext,
         texts: Sequence[str],

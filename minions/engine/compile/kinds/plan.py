@@ -207,7 +207,7 @@ class _Planning:
         given = self._given if self._before is None else ""
         plan = await self._draft_plan(earlier=earlier, given=given)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
-            return await self._unasked(_right(plan, is_given=bool(given)))
+            return await self._record_new_plan(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
             proposal = _proposal(plan, self._diff(plan))
             answer = await self._scope.ask_person(
@@ -229,7 +229,7 @@ class _Planning:
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
 
-    async def _unasked(self, plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    async def _record_new_plan(self, plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """The plan, after what differs from the one that failed is recorded for people."""
         if (diff := self._diff(plan)) is not None:
             await self._scope.record_new_plan(diff, place=f"new-plan-{self._drafts}")

@@ -257,7 +257,7 @@ class SharedFlowControl(FlowControl):
         longest_s = self._config.longest_hold_s
         if ask.longest_hold_s is not None:
             longest_s = min(longest_s, ask.longest_hold_s)
-        return _held(ask, held_s) if held_s > min(longest_s, out_of_time - now) else None
+        return _hold_failure(ask, held_s) if held_s > min(longest_s, out_of_time - now) else None
 
     def _give_up(self, endpoint: _Endpoint, now: float) -> None:
         """Refuse those for whom it makes no sense any more to wait."""
@@ -456,7 +456,7 @@ def _circuit_open(ask: CallAsk, failures: int, wait_s: float) -> ModelFailure:
     )
 
 
-def _held(ask: CallAsk, held_s: float) -> ModelFailure:
+def _hold_failure(ask: CallAsk, held_s: float) -> ModelFailure:
     return ModelFailure(
         code="rate-limited",
         message=f"{ask.endpoint.origin} asked to be left alone for another {held_s:.0f} s, so "

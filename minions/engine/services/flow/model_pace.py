@@ -518,15 +518,15 @@ class ModelPace:
     def learn(self, now: float, said: RateLimits) -> None:
         """What the server still takes, less what is under way: it may not have counted that yet."""
         if said.requests is not None:
-            self._requests = _learned(now, said.requests, self.in_flight)
+            self._requests = _learn_allowance(now, said.requests, self.in_flight)
         if said.tokens is not None:
-            self._tokens = _learned(now, said.tokens, self._tokens_in_flight)
+            self._tokens = _learn_allowance(now, said.tokens, self._tokens_in_flight)
 
     def forget_headers(self) -> None:
         """A `Retry-After` says more than what was left of an allowance."""
         self._requests = self._tokens = None
 
 
-def _learned(now: float, allowance: Allowance, under_way: int) -> _Learned:
+def _learn_allowance(now: float, allowance: Allowance, under_way: int) -> _Learned:
     reset_s = min(allowance.reset_s, _LONGEST_LEARNED_S)
     return _Learned(allowance.left - under_way, now, now + reset_s, allowance.per_s)

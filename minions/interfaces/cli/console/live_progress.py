@@ -132,10 +132,10 @@ class PlainProgress(Progress):
         if isinstance(event, RunStarted):
             return self._headers.new(event)
         if isinstance(event, StepStarted):
-            return None if event.index is not None else self._started(event)
+            return None if event.index is not None else self._start_line(event)
         if isinstance(event, StepFinished):
             is_quiet = event.index is not None and event.status == "completed"
-            return None if is_quiet or _waits_for_runs(event) else f"  {self._finished(event)}"
+            return None if is_quiet or _waits_for_runs(event) else f"  {self._end_line(event)}"
         if isinstance(event, AttemptFailed | OutputChecked | ModelReplaced | ServerWait):
             detail = model_detail(event)
             return f"    {event.address}: {detail}" if detail else None
@@ -148,10 +148,10 @@ class PlainProgress(Progress):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
 
-    def _started(self, event: StepStarted) -> str:
+    def _start_line(self, event: StepStarted) -> str:
         return f"  {self._paint('▸', 'blue')} {event.address}"
 
-    def _finished(self, event: StepFinished) -> str:
+    def _end_line(self, event: StepFinished) -> str:
         glyph, color = _GLYPHS["partial" if event.partial else event.status]
         is_work = event.status != "skipped" and event.pinned_from is None
         facts = [spoken(event.duration_ms)] if is_work else []
