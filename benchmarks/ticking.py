@@ -17,7 +17,7 @@ from minions.contracts.messages import assistant
 from minions.guide import DeltaSink
 
 PIECES = 10
-PAUSE_S = 0.3
+PAUSE_S = float(os.environ.get("MINIONS_BENCHMARK_PAUSE_S", "0.3"))
 
 LARGE = 1_000_000
 

@@ -49,7 +49,7 @@ def test_runs_with_their_journal_on_a_server_come_to_the_same_ends(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     """The same, with fewer kills: `MINIONS_CRASH_POSTGRES_KILLS`."""
-    wanted = int(os.environ.get("MINIONS_CRASH_POSTGRES_KILLS", "12"))
+    wanted = int(os.environ.get("MINIONS_CRASH_POSTGRES_KILLS", "8"))
     first = int(os.environ.get("MINIONS_CRASH_SEED", "0"))
     hunt = Hunt(tmp_path, wanted, itertools.count(first), postgres=postgres, lanes=1)
     asyncio.run(hunt.run())

@@ -332,7 +332,7 @@ def test_whatever_is_asked_the_server_answers_as_the_document_says(server: Servi
     known = _known_ids(server)
     schema = schemathesis.openapi.from_dict(document)
     bounded = settings(
-        max_examples=12,
+        max_examples=8,
         deadline=None,
         database=None,
         derandomize=True,

@@ -378,7 +378,8 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
     kind = call.get("type")
     if kind not in (None, "", "function") and not call.get("function"):
         raise MalformedAnswerError(
-            f"it calls a tool of the provider's own, of the type {_show_text(kind)}, and no function"
+            "it calls a tool of the provider's own, of the type "
+            f"{_show_text(kind)}, and no function"
         )
     function = _mapping(call.get("function") or {}, "tool_calls.function")
     call_id, name, arguments = call.get("id"), function.get("name"), function.get("arguments")

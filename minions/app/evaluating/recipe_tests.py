@@ -162,7 +162,9 @@ async def ask_test(
     begin = clock.monotonic()
     recipe = without_cases(recipe, [test.inputs])
     recorded = _recorded_calls(recipe, test, runtime)
-    run = _fake_runtime(runtime, test, recorded).executor(recipe, choice).prepare(recipe, test.inputs)
+    run = (
+        _fake_runtime(runtime, test, recorded).executor(recipe, choice).prepare(recipe, test.inputs)
+    )
     result = await run.execute()
     return TestOutcome(
         test=test,
