@@ -33,7 +33,14 @@ from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.kinds.plan_kind import PlanSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, CallRule, ExecutionMode, StepSpec
+from minions.recipe.model import (
+    AgentRecipe,
+    CallRule,
+    ExecutionMode,
+    OperatorRules,
+    StepSpec,
+    UntrustedRule,
+)
 from minions.recipe.model_config import ModelConfig
 
 
@@ -133,6 +140,16 @@ class ClassUse:
 
 
 @frozen(kw_only=True)
+class OperatorUse:
+    """What the operator says of calls with strangers' words in the recipe."""
+
+    untrusted: UntrustedRule | None
+    """What becomes of them; None: recipes decide."""
+    policies: tuple[str, ...]
+    """Calls of its tools that the operator lets through, as `tool when condition`."""
+
+
+@frozen(kw_only=True)
 class Explanation:
     """The result of analysing one recipe."""
 
@@ -148,6 +165,8 @@ class Explanation:
     models: tuple[ModelUse, ...]
     questions: tuple[Question, ...]
     classes: tuple[ClassUse, ...]
+    operator: OperatorUse | None
+    """What the operator says of calls with strangers' words, beside the recipe; None: nothing."""
     flows: tuple[Flow, ...]
     """Paths on which untrusted text can reach a tool with an effect, without an approval."""
     endorsed: tuple[str, ...]
@@ -190,6 +209,7 @@ def explain(
     *,
     tools_within: Callable[[AgentRecipe], Mapping[str, ToolSpec]] | None = None,
     kinds: StepKinds | None = None,
+    operator: OperatorRules | None = None,
 ) -> Explanation:
     """Analyse a recipe whose steps are specs.
 
@@ -198,6 +218,7 @@ def explain(
         know: Looks up context length and price of a model.
         tools_within: Looks up the tools of a nested recipe; None: the same tools.
         kinds: Registered `Step` classes; a class that is not among them is assumed to be code.
+        operator: What counts of calls with strangers' words beside what recipes say; None: nothing.
     """
     within = tools_within or (lambda _: tools)
     place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
@@ -216,7 +237,10 @@ def explain(
         models=tuple(_models(places)),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
-        flows=find_flows(recipe, lambda one: tools if one is recipe else within(one)),
+        operator=_operator(places, operator) if operator is not None else None,
+        flows=find_flows(
+            recipe, lambda one: tools if one is recipe else within(one), operator=operator
+        ),
         endorsed=tuple(
             f"{_path(each, step)}: {', '.join(step.endorse)}"
             for each, step in _steps(places)
@@ -316,6 +340,17 @@ def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
             denied_in=tuple(denied),
             needs_approval_in=tuple(path for path in asked if path not in denied),
         )
+
+
+def _operator(places: Sequence[Place], rules: OperatorRules) -> OperatorUse:
+    used = {
+        name: place.tools[name] for place, step in _steps(places) for name in place.called(step)
+    }
+    conditions = ((name, rules.policies.get(x.origin or name)) for name, x in used.items())
+    return OperatorUse(
+        untrusted=rules.untrusted,
+        policies=tuple(f"{name} when {each}" for name, each in conditions if each is not None),
+    )
 
 
 def _rights(place: Place) -> RightsUse:

@@ -138,6 +138,23 @@ class Permissions:
 
 
 @frozen(kw_only=True)
+class OperatorRules:
+    """What an operator says of calls with strangers' words in all recipes; the stricter of this and
+    of what a recipe says counts.
+    """
+
+    untrusted: UntrustedRule | None = None
+    """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
+    words; None: recipes decide."""
+    policies: Mapping[str, str] = field(factory=dict)
+    """By a tool's own name, `toolset__tool`: a condition over `args`. Of a call of which it is not
+    true a person is asked, where `untrusted` says nothing; one of which it is true is made, unless
+    a recipe objects."""
+    templates: Templates = field(factory=Templates, eq=False, repr=False)
+    """Compiles the conditions, once for all runs."""
+
+
+@frozen(kw_only=True)
 class ToolsetUse:
     """A toolset with its options, or a registered tool."""
 

@@ -18,7 +18,14 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import Templates
-from minions.recipe.model import AgentRecipe, CallRule, Permissions, ToolsetUse, UntrustedRule
+from minions.recipe.model import (
+    AgentRecipe,
+    CallRule,
+    OperatorRules,
+    Permissions,
+    ToolsetUse,
+    UntrustedRule,
+)
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -33,6 +40,8 @@ class _OwnRights(Struct, frozen=True):
     """Compiles its conditions."""
     inputs: Mapping[str, JsonValue] = {}
     """What conditions read as `inputs`."""
+    is_operators: bool = False
+    """Whether the operator states them, above all recipes."""
 
     @classmethod
     def by(cls, permissions: Permissions, uses: Iterable[ToolsetUse]) -> _OwnRights:
@@ -46,6 +55,12 @@ class _OwnRights(Struct, frozen=True):
         if not (recipe.permissions.approval_when or recipe.permissions.policies):
             return own
         return structs.replace(own, templates=recipe.templates, inputs=inputs or {})
+
+    @classmethod
+    def of_operator(cls, rules: OperatorRules) -> _OwnRights:
+        """What the operator says: of strangers' words alone, all else recipes decide."""
+        said = Permissions(allow_write=True, policies=rules.policies, untrusted=rules.untrusted)
+        return cls(said, {}, rules.templates, is_operators=True)
 
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
         """The permission that the tool lacks in this recipe; None: it may be called."""
@@ -100,10 +115,17 @@ class _OwnRights(Struct, frozen=True):
             arguments: As JSON text.
         """
         for written, condition in self.permissions.policies.items():
-            is_meant = self._is_about(written, tool, is_own=is_own)
-            if is_meant and self._holds(condition, arguments, otherwise=False):
-                return UntrustedRule.ALLOW
+            if self._is_about(written, tool, is_own=is_own):
+                if self._holds(condition, arguments, otherwise=False):
+                    return UntrustedRule.ALLOW
+                if self.is_operators:
+                    return self.permissions.untrusted or _ASK
         return self.permissions.untrusted
+
+    def has_policy(self, tool: ToolSpec) -> bool:
+        """Whether there is a policy of that tool of another recipe."""
+        said = self.permissions.policies
+        return any(self._is_about(written, tool, is_own=False) for written in said)
 
     def _holds(self, condition: str, arguments: str, *, otherwise: bool) -> bool:
         """Whether a condition over a call is true.
@@ -125,8 +147,10 @@ class _OwnRights(Struct, frozen=True):
         self, written: str, tool: ToolSpec, *, is_own: bool, with_toolset: bool = False
     ) -> bool:
         """Whether a restriction under that name applies to the tool, by its
-        present or its original name.
+        present or its original name; of an operator by this one alone, since recipes choose others.
         """
+        if self.is_operators:
+            return written == (tool.origin or tool.name)
         origin = self._origin(written)
         if is_own and origin is not None:
             called, meant = {tool.name}, {written}
@@ -187,16 +211,23 @@ class Rights(Struct, frozen=True):
     """The rights of a recipe at its place in a run."""
 
     _said: tuple[_OwnRights, ...]
-    """What the recipes state: the outer ones first, then this one."""
+    """What is stated: by the operator, if anything is, the outer recipes, then by this one."""
 
     @classmethod
-    def of(cls, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
+    def of(
+        cls,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue] | None = None,
+        operator: OperatorRules | None = None,
+    ) -> Rights:
         """The rights of the outermost recipe.
 
         Args:
             inputs: Those of a run, which its conditions read; None: none is meant.
+            operator: What counts beside what recipes say; None: nothing does.
         """
-        return cls((_OwnRights.of(recipe, inputs),))
+        own = _OwnRights.of(recipe, inputs)
+        return cls((own,) if operator is None else (_OwnRights.of_operator(operator), own))
 
     def within(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
         """The rights of a recipe that is a step of this one.
@@ -244,6 +275,13 @@ class Rights(Struct, frozen=True):
         """
         said = [each.permissions.untrusted for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
+
+    def untrusted_of(self, tool: ToolSpec) -> UntrustedRule:
+        """As `untrusted`, of calls of one tool of which no policy is true."""
+        first = self._said[0]
+        if first.is_operators and first.has_policy(tool):
+            return stricter(self.untrusted, first.permissions.untrusted or _ASK)
+        return self.untrusted
 
     @property
     def approval_timeout_s(self) -> float | None:

@@ -38,7 +38,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, Permissions, UntrustedRule
+from minions.recipe.model import AgentRecipe, OperatorRules, Permissions, UntrustedRule
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
@@ -398,17 +398,80 @@ async def test_what_an_operator_says_of_strangers_words_no_recipe_lifts(
     }
     work: list[Document] = [{"id": "deep", "recipe": "inner"}] if is_nested else steps
     for rule, asked in ((UntrustedRule.ALLOW, 0), (UntrustedRule.ASK, 1)):
-        services = evolve(deterministic_services(), untrusted=rule)
+        services = evolve(deterministic_services(), operator=OperatorRules(untrusted=rule))
         ended, person = await ran(
             work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
         )
         assert (ended.result.status, len(person.asked)) == (RunStatus.COMPLETED, asked)
-    services = evolve(deterministic_services(), untrusted=UntrustedRule.REFUSE)
+    services = evolve(
+        deterministic_services(), operator=OperatorRules(untrusted=UntrustedRule.REFUSE)
+    )
     ended, person = await ran(
         work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
     )
     assert (ended.result.status, person.asked) == (RunStatus.FAILED, [])
     assert "untrusted" in str(ended.result.error)
+
+
+@pytest.mark.parametrize(
+    ("rule", "to", "said", "asked"),
+    [
+        (None, "bob", {}, False),
+        (None, "eve", {}, True),
+        (None, "eve", {"untrusted": "allow"}, True),
+        (None, "bob", {"untrusted": "ask"}, True),
+        (None, "eve", {"policies": {"send": "true"}}, True),
+        (UntrustedRule.ASK, "bob", {}, False),
+        (UntrustedRule.ASK, "eve", {"untrusted": "allow"}, True),
+        (UntrustedRule.REFUSE, "bob", {}, False),
+        (UntrustedRule.REFUSE, "eve", {"untrusted": "allow"}, None),
+    ],
+)
+async def test_of_a_policy_of_the_operator_and_of_the_recipe_the_stricter_counts(
+    rule: UntrustedRule | None, to: str, said: Document, asked: bool | None
+) -> None:
+    """A-167: a call of which the operator's is not true is not made unasked, whatever a recipe
+    says; None: it is refused.
+    """
+    rules = OperatorRules(untrusted=rule, policies={"send": "{{ args.to == 'bob' }}"})
+    services = evolve(deterministic_services(), operator=rules)
+    step: Document = {"id": "out", "tool": "send", "params": {"text": "{{ read }}", "to": to}}
+    inner: Document = {
+        "id": "inner",
+        "tools": ["mail", "send"],
+        "permissions": {**WRITES, **said},
+        "steps": [READ, step],
+    }
+    deep: Document = {"id": "deep", "recipe": "inner"}
+    for steps in ([READ, step], [deep]):
+        ended, person = await ran(
+            steps, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
+        )
+        assert ended.result.status is (RunStatus.FAILED if asked is None else RunStatus.COMPLETED)
+        assert bool(person.asked) is (asked is True)
+
+
+async def test_a_policy_of_the_operator_is_about_a_tool_by_its_own_name() -> None:
+    """A recipe chooses the prefix under which it opens a toolset."""
+    sends = evolve(sender(), spec=evolve(sender().spec, name="mail__send", origin="evil__send"))
+    for named, asked in (("mail__send", True), ("evil__send", False)):
+        rules = OperatorRules(policies={named: "args.text"})
+        services = evolve(deterministic_services(), operator=rules)
+        step: Document = {"id": "out", "tool": "mail__send", "params": {"text": "{{ read }}"}}
+        _, person = await ran([READ, step], tools=[reader(), sends], services=services)
+        assert bool(person.asked) is asked
+
+
+def test_the_check_says_what_the_operator_lets_become_of_such_a_call() -> None:
+    """A-168: what a run does is named before it."""
+    tools = {each.spec.name: each.spec for each in (reader(), sender())}
+    rules = OperatorRules(policies={"send": "args.text == 'x'"})
+    allowing: Document = {**WRITES, "untrusted": "allow"}
+    whole = {"id": "r", "tools": [*tools], "permissions": allowing, "steps": [READ, SEND]}
+    for operator, words in ((None, "without an approval"), (rules, "waits for an approval")):
+        catalog = Catalog(tools=tools, operator=operator)
+        (fault,) = check_recipe_text(json.dumps(whole), "r.yaml", catalog).faults
+        assert words in fault.message
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from command_line import Cli, Write
 from minions.data.json_values import JsonValue
@@ -588,6 +591,42 @@ def test_what_a_recipe_opens_by_name_is_one_of_its_rights(cli: Cli, write: Write
         "more: setup.py",
     ]
     assert rights["opens_secrets"] == ["work: .env.test"]
+
+
+def test_what_the_operator_says_of_strangers_words_is_told(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A-167: only what is about a tool of the recipe, by whatever name it opens it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "minions").mkdir()
+    (tmp_path / "minions" / "minions.toml").write_text(
+        "untrusted = 'refuse'\n[policies]\n"
+        "http__post = \"args.json.to == 'ann'\"\nhttp__delete = 'false'\n",
+        "utf-8",
+    )
+    write(
+        "post.yaml",
+        "inputs: {mail: {type: string, untrusted: true}}\n"
+        "tools: [{http: {allow: [h.example], as: web}}]\n"
+        "permissions: {allow_write: true, untrusted: allow}\n"
+        "steps:\n"
+        "  - id: post\n"
+        "    tool: web__post\n"
+        '    params: {url: "https://h.example/", json: {text: "{{ inputs.mail }}"}}\n',
+    )
+    told = cli("explain", "post.yaml")
+    said = " ".join(told.out.split())
+    assert told.err == ""
+    assert (
+        "operator: calls with strangers' words in them: refuse; made without asking, if the recipe "
+        "agrees: web__post when args.json.to == 'ann' untrusted text: reaches web__post, where "
+        "each such call is refused"
+    ) in said
+    found = cast("Any", cli("explain", "post.yaml", "--json").json)
+    assert found["operator"] == {
+        "untrusted": "refuse",
+        "policies": ["web__post when args.json.to == 'ann'"],
+    }
 
 
 def test_no_value_of_a_run_decides_what_is_opened(cli: Cli, write: Write) -> None:

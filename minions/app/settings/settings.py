@@ -24,7 +24,7 @@ from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
-from minions.recipe.model import AgentRecipe, UntrustedRule
+from minions.recipe.model import AgentRecipe, OperatorRules, UntrustedRule
 
 
 def _is_price(value: float) -> bool:
@@ -305,6 +305,15 @@ class Settings:
             "through; the stricter of this and the recipe's own counts."
         ),
     )
+    policies: Mapping[str, str] = field(
+        factory=dict,
+        metadata=_described(
+            "By tool, `toolset__tool`: a condition over `args`. A call of which it is true is made "
+            "also where strangers' words may be in its arguments, if the recipe does not object; "
+            "any other one is not made unasked, whatever recipes say. In your own file alone.",
+            "a table of conditions",
+        ),
+    )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
@@ -420,6 +429,13 @@ class Settings:
             "Recipe id to the scripted model that answers when none is configured."
         ),
     )
+
+    @property
+    def operator_rules(self) -> OperatorRules | None:
+        """What counts of calls with strangers' words beside what recipes say; None: nothing."""
+        if self.untrusted is None and not self.policies:
+            return None
+        return OperatorRules(untrusted=self.untrusted, policies=self.policies)
 
 
 # --- texts without what looks like a key, for pages and logs -------------------------------------

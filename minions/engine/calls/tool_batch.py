@@ -337,10 +337,10 @@ class ToolBatch:
             tool = self.view.tools.find(call.request.name)
             takes_effect = tool is not None and rights.takes_effect(tool.spec)
             if tool is not None and (takes_effect or tool.spec.is_asking_others):
-                if not own_id:
-                    own_id = self.view.own_id
-                    if rights.untrusted is outer is UntrustedRule.ALLOW:
-                        return
+                allowed = UntrustedRule.ALLOW
+                if outer is allowed and rights.untrusted_of(tool.spec) is allowed:
+                    continue
+                own_id = own_id or self.view.own_id
                 found = words.reaching(own_id, call.request.name, has_history=has_history)
                 if takes_effect and tool.spec.is_local:
                     found = words.foreign_among(found, tool.spec)

@@ -45,7 +45,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import DaemonPool, LoopTimer
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.secrets import environment_and_files
-from minions.recipe.model import UntrustedRule
+from minions.recipe.model import OperatorRules
 
 if TYPE_CHECKING:
     from minions.contracts.journal.child_runs import ChildRunQueue
@@ -307,10 +307,8 @@ class Services:
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
-    untrusted: UntrustedRule = UntrustedRule.ALLOW
-    """What becomes, at the least, of a call with an effect whose arguments may hold strangers'
-    words, whatever recipes say.
-    """
+    operator: OperatorRules | None = None
+    """What counts of calls with strangers' words beside what recipes say; None: nothing does."""
     redact: tuple[str, ...] = ()
     """Kinds of personal data that are replaced in every prompt, beside those of the recipe."""
     retain_s: float | None = None

@@ -35,7 +35,7 @@ from minions.recipe.checks.text_edges import (
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.terms import Term
-from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
+from minions.recipe.model import AgentRecipe, OperatorRules, StepSpec, UntrustedRule
 from minions.recipe.permissions import Rights, tool_specs
 from minions.recipe.text.sections import Report
 
@@ -140,7 +140,11 @@ class _Found(Struct, frozen=True):
 
 
 def find_flows(
-    recipe: AgentRecipe, tools_of: ToolsOf, *, in_full: bool = False
+    recipe: AgentRecipe,
+    tools_of: ToolsOf,
+    *,
+    in_full: bool = False,
+    operator: OperatorRules | None = None,
 ) -> tuple[Flow, ...]:
     """The flows of a recipe and of its nested recipes, in the order of the steps.
 
@@ -148,10 +152,11 @@ def find_flows(
 
     Args:
         in_full: Whether what a recipe says makes no text harmless, as in `Follow.ALL`.
+        operator: What counts beside what recipes say; None: nothing does.
     """
     follow = _followed(in_full=in_full)
     inputs = _declared_inputs(recipe)
-    rights = Rights.of(recipe)
+    rights = Rights.of(recipe, operator=operator)
     found = _Walk(recipe, tools_of, rights, inputs, follow).found().flows
     if not _reads_private(recipe, tools_of):
         return found
@@ -520,7 +525,7 @@ def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode], rights: Rig
         within: Further places whose data is within reach at its end.
     """
     private = _private_within((*trace.private, *within), toolset_of(tool))
-    rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted
+    rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted_of(tool)
     return Flow(path=trace.path(), private=tuple(private), toolset=toolset_of(tool), rule=rule)
 
 
@@ -649,7 +654,8 @@ def check_untrusted_flows(
     ids = [step.id for step in recipe.steps]
     steps = dict(zip(ids, draft.steps, strict=True))
     by_step: dict[tuple[str, bool], list[Flow]] = {}
-    for flow in find_flows(recipe, tools_of, in_full=catalog.is_strict_in_full):
+    in_full, operator = catalog.is_strict_in_full, catalog.operator
+    for flow in find_flows(recipe, tools_of, in_full=in_full, operator=operator):
         by_step.setdefault((flow.path[-1].step, flow.is_private), []).append(flow)
     # A stored run's recipe, which is plain data, has to stay runnable.
     is_error = (recipe.strict or bool(catalog.strict)) and draft.is_text
