@@ -95,6 +95,8 @@ class RightsUse:
     `tool: 2 of ann or bob within 2 h, then rejected`."""
     policies: tuple[str, ...] = ()
     """Calls that are made although strangers' words may be in them, as `tool when condition`."""
+    private_models: tuple[str, ...] = ()
+    """Models beside the run's own in whose prompts private data may be."""
     opens_config: tuple[str, ...] = ()
     """What may be written although it configures tools outside, as `toolset or step: pattern`."""
     opens_secrets: tuple[str, ...] = ()
@@ -237,7 +239,7 @@ def explain(
         models=tuple(_models(places)),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
-        operator=_operator(places, operator) if operator is not None else None,
+        operator=_operator(places, operator) if operator and operator.judges_calls else None,
         flows=find_flows(
             recipe, lambda one: tools if one is recipe else within(one), operator=operator
         ),
@@ -382,6 +384,7 @@ def _rights(place: Place) -> RightsUse:
             f"{name} when {condition}"
             for name, condition in place.recipe.permissions.policies.items()
         ),
+        private_models=place.recipe.permissions.private_models,
         opens_config=tuple(_opened(place.recipe, "allow_config")),
         opens_secrets=tuple(_opened(place.recipe, "allow_secrets")),
     )

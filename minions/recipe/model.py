@@ -122,6 +122,8 @@ class Permissions:
     untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: the recipe does not say."""
+    private_models: tuple[str, ...] = ()
+    """Models, `provider` or `provider/name`, beside the run's own that private data may reach."""
 
     @approval_rules.validator
     def _check_rules(self, _attribute: object, rules: tuple[CallRule, ...]) -> None:
@@ -150,8 +152,15 @@ class OperatorRules:
     """By a tool's own name, `toolset__tool`: a condition over `args`. Of a call of which it is not
     true a person is asked, where `untrusted` says nothing; one of which it is true is made, unless
     a recipe objects."""
+    private_models: frozenset[str] = frozenset()
+    """Models, `provider` or `provider/name`, that private data may reach in every recipe."""
     templates: Templates = field(factory=Templates, eq=False, repr=False)
     """Compiles the conditions, once for all runs."""
+
+    @property
+    def judges_calls(self) -> bool:
+        """Whether anything is said of calls with strangers' words."""
+        return self.untrusted is not None or bool(self.policies)
 
 
 @frozen(kw_only=True)

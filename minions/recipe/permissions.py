@@ -23,9 +23,11 @@ from minions.recipe.model import (
     CallRule,
     OperatorRules,
     Permissions,
+    StepSpec,
     ToolsetUse,
     UntrustedRule,
 )
+from minions.recipe.model_config import ModelConfig
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -227,7 +229,9 @@ class Rights(Struct, frozen=True):
             operator: What counts beside what recipes say; None: nothing does.
         """
         own = _OwnRights.of(recipe, inputs)
-        return cls((own,) if operator is None else (_OwnRights.of_operator(operator), own))
+        if operator is None or not operator.judges_calls:
+            return cls((own,))
+        return cls((_OwnRights.of_operator(operator), own))
 
     def within(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
         """The rights of a recipe that is a step of this one.
@@ -325,6 +329,18 @@ class Rights(Struct, frozen=True):
         said = [each.untrusted(tool, arguments, is_own=each is own) for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
+    def untrusted_model(self, config: ModelConfig) -> UntrustedRule:
+        """As `untrusted`, of a call of another party's model with private data in its prompt: what
+        a recipe names in `private_models` it allows.
+        """
+        said = [
+            UntrustedRule.ALLOW
+            if config.is_among(each.permissions.private_models)
+            else each.permissions.untrusted
+            for each in self._said
+        ]
+        return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
+
     def needs_approval(self, tool: ToolSpec, arguments: str | None = None) -> bool:
         """Whether each call of the tool needs approval, or this one.
 
@@ -344,6 +360,57 @@ def _with_timeout(rule: ApprovalRule, timeout_s: float | None) -> ApprovalRule:
         for each in rule.stages
     )
     return structs.replace(rule, stages=stages)
+
+
+# --- the models that private data may reach ------------------------------------------------------
+
+
+class PrivateReaders(Struct, frozen=True):
+    """The models that read private data without being another party: that of the run, what the
+    operator names, and what stays on this machine.
+    """
+
+    operator: frozenset[str]
+    run: ModelConfig | None
+    """The run's model; None: no recipe chooses a party, as where nothing that one says counts."""
+
+    @classmethod
+    def of(
+        cls, recipe: AgentRecipe, operator: OperatorRules | None = None, *, in_full: bool = False
+    ) -> PrivateReaders:
+        """Those of runs of the recipe. The model of a run is what the recipe names for all of its
+        steps, else that of the first step that asks one.
+
+        Args:
+            in_full: Whether nothing that a recipe says makes a model one that may read them.
+        """
+        named = operator.private_models if operator is not None else frozenset[str]()
+        return cls(named, None if in_full else next(_models_of(recipe), ModelConfig()))
+
+    def rule(self, config: ModelConfig, rights: Rights) -> UntrustedRule:
+        """What becomes of a call of that model with private data in its prompt.
+
+        Args:
+            rights: Those of the recipe whose step calls it.
+        """
+        if config.is_here or (self.run is not None and config.party == self.run.party):
+            return UntrustedRule.ALLOW
+        if config.base_url is None and config.is_among(self.operator):
+            return UntrustedRule.ALLOW
+        return rights.untrusted_model(config) if self.run is not None else _ASK
+
+
+def _models_of(recipe: AgentRecipe) -> Iterator[ModelConfig]:
+    """The model of a recipe, then those of its steps, from the first one on."""
+    if recipe.model.name is not None:
+        yield recipe.model
+    for step in (each for each in recipe.steps if isinstance(each, StepSpec)):
+        if step.own_model is not None and step.own_model.name is not None:
+            yield step.own_model
+        elif step.asks_model:
+            yield recipe.model
+        if step.inner is not None:
+            yield from _models_of(step.inner)
 
 
 # --- the specs of the tools that a recipe can call -----------------------------------------------

@@ -441,11 +441,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     # --- keys, headers, and who comes in ---
     "adapters/models/endpoints.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "contracts/model_endpoints.py": Guard(
+        tests=("adapters/test_model_endpoints.py",), places=frozenset({"is_loopback_url"})
+    ),
     "adapters/http/request_rules.py": Guard(
         tests=("adapters/test_model_endpoints.py",),
         places=frozenset(
             {
-                *("is_loopback_url", "server_address", "origin_of", "ollama_url", "_OWN_HEADERS"),
+                *("server_address", "origin_of", "ollama_url", "_OWN_HEADERS"),
                 *("check_key", "check_header", "check_header_name"),
             }
         ),

@@ -387,6 +387,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "dry_run": _flag("only shows what a run would do", "runs what is asked for"),
         "strict": _strict,
         "untrusted": _plain("calls with strangers' words in them: {value}, whatever recipes say"),
+        "private_models": _each("sends private data to {value} without asking"),
         "policies": _plain("lets calls with strangers' words in them through: {value}"),
         "json": _flag("prints JSON", "prints text"),
         "events": _flag("prints events", "prints no events"),

@@ -19,7 +19,7 @@ from minions.adapters.stores.memory_stores import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.context import Limits, snake_case
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.model_endpoints import ModelApi, is_loopback_url
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
@@ -314,6 +314,13 @@ class Settings:
             "a table of conditions",
         ),
     )
+    private_models: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Models, `provider` or `provider/name`, in whose prompts private data may be without "
+            "asking, beside those of `model`, of the run, and of this machine."
+        ),
+    )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
@@ -430,12 +437,26 @@ class Settings:
         ),
     )
 
-    @property
-    def operator_rules(self) -> OperatorRules | None:
-        """What counts of calls with strangers' words beside what recipes say; None: nothing."""
-        if self.untrusted is None and not self.policies:
-            return None
-        return OperatorRules(untrusted=self.untrusted, policies=self.policies)
+    def operator_rules(self, environ: Mapping[str, str]) -> OperatorRules:
+        """What counts of strangers' words and of private data beside what recipes say.
+
+        Private data may reach the provider of the configured model, and servers of this machine.
+
+        Args:
+            environ: The environment, which may name another server of Ollama.
+        """
+        named = {*self.private_models}
+        provider, slash, _ = (self.model or "").partition("/")
+        if slash:
+            named.add(provider)
+        if not environ.get("OLLAMA_HOST") and "ollama" not in self.providers:
+            named.add("ollama")
+        for name, server in self.providers.items():
+            if server.base_url is not None and is_loopback_url(server.base_url):
+                named.add(name)
+        return OperatorRules(
+            untrusted=self.untrusted, policies=self.policies, private_models=frozenset(named)
+        )
 
 
 # --- texts without what looks like a key, for pages and logs -------------------------------------

@@ -288,8 +288,8 @@ def make_runtime(
     services = _with_telemetry(services, telemetry)
     if project is not None:
         services = attrs.evolve(services, project=project)
-    if (operator := settings.operator_rules) is not None:
-        services = attrs.evolve(services, operator=operator)
+    if not is_given or services.operator is None:
+        services = attrs.evolve(services, operator=settings.operator_rules(environ))
     if settings.redaction.kinds:
         services = attrs.evolve(services, redact=settings.redaction.kinds)
     if (retain_s := settings.journal.retain_s) is not None:

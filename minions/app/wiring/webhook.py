@@ -22,9 +22,8 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.adapters.http.request_rules import is_loopback_url
 from minions.app.settings.settings import Settings
-from minions.contracts.model_endpoints import check_base_url
+from minions.contracts.model_endpoints import check_base_url, is_loopback_url
 from minions.contracts.runtime import Clock, Log, Sleep
 from minions.contracts.secrets import SecretRef, SecretSource
 from minions.contracts.waiting import RunWait

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 from msgspec.structs import replace
 
 from minions.contracts.approvals import AskedRule, Tally, Vote, rule_words, tally_of
-from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.calls import CallOrigin, ToolCall, ToolFailure
 from minions.contracts.decisions import (
     ApprovalRequest,
     Approve,
@@ -23,7 +24,9 @@ from minions.contracts.journal.facts import (
     DecisionWaiting,
     RecordedReview,
 )
-from minions.data.errors import StepFailedError
+from minions.contracts.messages import ToolCallRequest
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import dumps
 from minions.data.texts import write_duration
 from minions.engine.calls.pending_decisions import (
     asked_at,
@@ -42,7 +45,7 @@ from minions.engine.history.approval_classes import recorded_class
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.replay import definitions_of, is_same_question
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.model import CallRule
+from minions.recipe.model import CallRule, UntrustedRule
 
 if TYPE_CHECKING:
     from minions.engine.services.services import Services
@@ -94,6 +97,33 @@ async def needed_approval(
     if is_approved:
         return None
     return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
+
+
+_MODEL_CALL: Final = "model call"
+"""What stands for the tool where an approval is about the prompts of a model; no tool is so
+called."""
+
+
+async def approve_private_data(
+    view: StepView, model: str, private: Sequence[str], rule: UntrustedRule
+) -> None:
+    """Return if private data may be in prompts of that model, which is of another party.
+
+    Args:
+        private: Which data, as a person reads it.
+        rule: What becomes of such calls.
+    Raises:
+        StepFailedError: They are refused, rejected, or the decision is pending (`needs-decision`).
+    """
+    number = hashlib.blake2b(model.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    request = ToolCallRequest(id=number, name=_MODEL_CALL, arguments=dumps({"model": model}))
+    what = f"The prompt of step '{view.address}' may hold {', '.join(private)}, and the model "
+    if rule is UntrustedRule.REFUSE:
+        message = f"{what}'{model}' is of another party than the run's. Such calls are refused."
+        raise StepFailedError(FailureInfo(code="private-data", message=message))
+    call = ToolCall(key=f"{view.key}/{number}", request=request, origin=CallOrigin.STEP)
+    if (rejected := await needed_approval(view, call, private)) is not None:
+        raise StepFailedError(rejected.info())
 
 
 def _asking_about(

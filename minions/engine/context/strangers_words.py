@@ -185,6 +185,10 @@ class StrangersWords:
         own = toolset_of(tool)
         return tuple(each for each in words if self.private.get(each, own) != own)
 
+    def all_private_among(self, words: WordsOf) -> WordsOf:
+        """Those of the words that tell private data."""
+        return tuple(each for each in words if each in self.private)
+
     def foreign_among(self, words: WordsOf, tool: ToolSpec) -> WordsOf:
         """Those of the words that are not of the tool's own toolset."""
         own = toolset_of(tool)

@@ -73,7 +73,7 @@ def explain_command(options: ExtensionOptions, recipe: str) -> int:
         knowledge_of_models(context.settings, context.environ),
         tools_within=lambda inner: tool_specs(inner, catalog),
         kinds=extensions.steps if extensions is not None else {},
-        operator=context.settings.operator_rules,
+        operator=context.settings.operator_rules(context.environ),
     )
     prompts = _prompts(loaded, extensions or context.extensions())
     if context.settings.json:
@@ -190,6 +190,7 @@ def _permission_words(rights: RightsUse) -> str:
         ("needs approval of", rights.approval_when),
         ("decided by", rights.approval_rules),
         ("strangers' words may be in", rights.policies),
+        ("private data may reach models", rights.private_models),
         ("may write what configures tools", rights.opens_config),
         ("may use secrets", rights.opens_secrets),
     ):
@@ -354,6 +355,7 @@ def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
         "approval_when": rights.approval_when,
         "approval_rules": rights.approval_rules,
         "policies": rights.policies,
+        "private_models": rights.private_models,
         "opens_config": rights.opens_config,
         "opens_secrets": rights.opens_secrets,
     }
