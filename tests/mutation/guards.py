@@ -605,8 +605,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "app/runs/unexecuted_runs.py",
-        "RunPages.queued",
-        "found += (row for row in rows if row.mark == QUEUE)",
+        "RunPages.read_next",
+        "found += (row for row in rows if row.mark == self._mark)",
         "found += (row for row in rows if (True))",
         "A short cut: the record of the run is asked for its queue, too.",
     ),
