@@ -18,6 +18,7 @@ from minions.analysis.bounds import (
     KnowModel,
     Place,
     RecipeBound,
+    Reviews,
     Spending,
     StepBound,
     StepKinds,
@@ -236,7 +237,7 @@ def explain(
         tools=tuple(_tools(places)),
         rights=_rights(place),
         recipes=tuple(_rights(each) for each in places[1:]),
-        models=tuple(_models(places)),
+        models=tuple(_models([*places, *_reviewing_places(bound)])),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
         operator=_operator(places, operator) if operator and operator.judges_calls else None,
@@ -443,6 +444,14 @@ def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
         )
 
 
+def _reviewing_places(bound: RecipeBound) -> Iterator[Place]:
+    """The places of recipes that review calls, wherever these are made."""
+    for step in bound.steps:
+        yield from (each.place for each in step.reviews)
+        if step.inner is not None:
+            yield from _reviewing_places(step.inner)
+
+
 def _model_of(place: Place, step: AnyStep) -> ModelConfig:
     own = step.own_model if isinstance(step, StepSpec) else None
     return place.base_model.overlaid(own) if own is not None else place.base_model
@@ -510,7 +519,9 @@ def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | 
         yield _asking_recipe(inside, own.inner, own, width)
         if not place.asks_where_to_go(step):
             return
-    calls = own.model_calls if inside is None else _routing_calls(own)
+    for each in own.reviews:
+        yield _reviewing_recipe(each, width)
+    calls = own.own_calls if inside is None else _routing_calls(own)
     is_code = place.asks(step) and place.is_code(step)
     yield Asking(
         config=_model_of(place, step),
@@ -518,6 +529,22 @@ def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | 
         unbounded=calls.unbounded,
         at_once=None if is_code else width,
         attempts=place.retry_of(step).max_attempts,
+    )
+
+
+def _reviewing_recipe(reviews: Reviews, width: int) -> AskingRecipe:
+    """The model calls of the reviews of a step's calls.
+
+    Args:
+        width: Iterations of the step at the same time.
+    """
+    times = reviews.times
+    return AskingRecipe(
+        parts=tuple(_parts(reviews.place, reviews.bound)),
+        limits=reviews.place.limits,
+        times=None if times.unbounded else times.known,
+        unbounded=times.unbounded,
+        at_once=reviews.at_once * width,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 from attrs.validators import ge
 
@@ -79,6 +79,18 @@ class Reviewer:
     name: str
     """The recipe's name or path, as written."""
     recipe: AgentRecipe
+
+    @property
+    def bounded(self) -> AgentRecipe:
+        """The recipe with the limits of one review, where it says nothing else."""
+        return evolve(self.recipe, limits={**_REVIEW_LIMITS, **self.recipe.limits})
+
+
+_REVIEW_LIMITS: Final[Mapping[str, JsonValue]] = {
+    "max_model_calls": 5,
+    "max_tokens": 20_000,
+    "timeout_s": 120,
+}
 
 
 @frozen(kw_only=True)

@@ -23,6 +23,7 @@ from minions.recipe.model import (
     CallRule,
     OperatorRules,
     Permissions,
+    Reviewer,
     StepSpec,
     ToolsetUse,
     UntrustedRule,
@@ -103,11 +104,18 @@ class _OwnRights(Struct, frozen=True):
 
     def rules_of(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> Iterator[CallRule]:
         """Who may approve this call, as far as the recipe says so."""
+        for each in self.rules_about(tool, is_own=is_own):
+            if each.when is None or self._holds(each.when, arguments, otherwise=True):
+                yield each
+
+    def rules_about(self, tool: ToolSpec, *, is_own: bool) -> Iterator[CallRule]:
+        """The rules of calls of that tool, whatever their conditions."""
         for each in self.permissions.approval_rules:
-            if any(
+            about = (
                 self._is_about(written, tool, is_own=is_own, with_toolset=True)
                 for written in each.tools
-            ) and (each.when is None or self._holds(each.when, arguments, otherwise=True)):
+            )
+            if any(about):
                 yield each
 
     def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
@@ -310,6 +318,12 @@ class Rights(Struct, frozen=True):
             for each in self._said
             for rule in each.rules_of(tool, arguments, is_own=each is own)
         )
+
+    def reviewers(self, tool: ToolSpec) -> Mapping[str, Reviewer]:
+        """The recipes that may look at calls of that tool, by name."""
+        own = self._said[-1]
+        rules = (rule for each in self._said for rule in each.rules_about(tool, is_own=each is own))
+        return {each.reviewer.name: each.reviewer for each in rules if each.reviewer is not None}
 
     @property
     def remind_every_s(self) -> float | None:

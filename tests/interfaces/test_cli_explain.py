@@ -458,6 +458,45 @@ def test_in_a_graph_a_failure_repeats_the_way_to_it(cli: Cli, write: Write) -> N
     assert bounds(cli) == [("a", 3, 3), ("b", 3, 3), ("c", 1, 1)]
 
 
+REVIEWER = (
+    "id: limits\ninputs: {arguments: {type: object, untrusted: true}}\nlimits: {max_tokens: 300}\n"
+    "steps:\n  - {id: look, goal: 'Fine? {{ inputs.arguments }}', "
+    "output: {verdict: [reject, pass]}}\noutput: '{{ look }}'\n"
+)
+
+
+def test_recipes_that_review_calls_count_as_often_as_calls_may_be_made(
+    cli: Cli, write: Write
+) -> None:
+    """A-169: a review has 5 model calls where its recipe says nothing else; each call has one."""
+    write("own.py", OWN)
+    write("limits.yaml", REVIEWER)
+    head = (
+        "id: r\npermissions:\n  allow_write: true\n"
+        "  requires_approval: [{tool: send, reviewer: limits.yaml}]\n"
+    )
+    call = "tool: send, params: {to: a, text: b}"
+    offered = "goal: Go, tools: [send], limits: {max_tool_calls_per_step: 3}"
+    for steps, calls in (
+        (f"  - {{id: one, {call}}}\n", 5),
+        (f"  - {{id: each, {call}, loop: [1, 2, 3]}}\n", 15),
+        (f"  - {{id: go, {offered}}}\n", 10 + 3 * 5),
+        ("  - {id: look, tool: look, params: {}}\n", 0),
+    ):
+        write("r.yaml", f"{head}steps:\n{steps}  - {{id: last, {call}, when: 'false'}}\n")
+        found = cast("Any", cli("explain", "r.yaml", "--extensions", "own.py", "--json").json)
+        assert found["model_calls"]["at_most"] == calls + 5
+    nested = f"{head}steps:\n  - {{id: deep, recipe: inner.yaml}}\n"
+    write(
+        "inner.yaml",
+        f"id: inner\npermissions: {{allow_write: true}}\nsteps:\n  - {{id: one, {call}}}\n",
+    )
+    write("r.yaml", nested)
+    found = cast("Any", cli("explain", "r.yaml", "--extensions", "own.py", "--json").json)
+    assert found["model_calls"] == {"at_most": 5, "unbounded_because": []}
+    assert found["models"] == [{"name": None, "steps": ["deep/one/look"], "fills_in": {}}]
+
+
 def test_a_limit_on_steps_bounds_the_run(cli: Cli, write: Write) -> None:
     """Of two steps the dearest come: 10 calls and 4 of one item."""
     write(
