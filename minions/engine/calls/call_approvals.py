@@ -244,7 +244,7 @@ async def _record_classes(view: StepView, asked: DecisionWaiting) -> None:
             continue
         now = view.context.scope.services.clock.now()
         tally = tally_of(known.rules, replay.votes.get(key, ()), f"{known.digest}", now)
-        if isinstance(tally.decision, Approve):
+        if isinstance(tally.decision, Approve) and tally.decision.like is not None:
             await _record(view, key, known, tally.decision, votes=tally.counted)
 
 
