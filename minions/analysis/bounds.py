@@ -75,7 +75,7 @@ class Reviews:
     place: Place
     """That of the recipe."""
     bound: RecipeBound
-    """Of one review."""
+    """The bounds of one review."""
     times: Bound
     """How many there are in one run of the step's recipe."""
     at_once: int

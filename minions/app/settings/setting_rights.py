@@ -253,6 +253,11 @@ def _signs(place: _Place, value: object) -> Iterator[str]:
     yield f"signs posts to {where} with {_source(str(value))}"
 
 
+def _signs_heads(place: _Place, value: object) -> Iterator[str]:
+    where = place.table.get("anchor_url", "anchor_url")
+    yield f"signs posts to {where} with {_source(str(value))}"
+
+
 def _worker_token(_place: _Place, value: object) -> Iterator[str]:
     yield f"sends {_source(str(value))} to the workers of the journal's database"
 
@@ -421,6 +426,9 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
     },
     JournalSettings: {
         "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
+        "signing_key_file": _plain("signs heads of sessions with the key of {value}"),
+        "anchor_url": _plain("sends the names of sessions and their signed heads to {value}"),
+        "anchor_secret": _signs_heads,
         "retain": _plain("removes sessions {value} after the end of their last run"),
     },
     ProviderSettings: {

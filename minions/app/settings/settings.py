@@ -177,6 +177,13 @@ class JournalSettings:
     """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
     retain: Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")] | None = None
     """How long sessions stay after the end of their last run; None: until somebody removes them."""
+    signing_key_file: str | None = None
+    """File with the key that signs the head of a session at the end of each run: an absolute path;
+    None: nothing is signed."""
+    anchor_url: str | None = None
+    """Address to which each signed head is posted; None: it is kept beside the journal alone."""
+    anchor_secret: str | None = field(default=None, repr=False)
+    """Secret that signs these posts, by reference; None: they are not signed."""
 
     @property
     def retain_s(self) -> float | None:
@@ -227,7 +234,8 @@ class Settings:
         factory=JournalSettings,
         metadata=_described(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
-            "encrypt it, and `retain`, how long sessions stay."
+            "encrypt it, `retain`, how long sessions stay, `signing_key_file`, the key that signs "
+            "the head of a session when a run ends, and `anchor_url`, which is told of it."
         ),
     )
     redaction: RedactionSettings = field(

@@ -290,6 +290,19 @@ def make_runtime(
         services = attrs.evolve(services, project=project)
     if not is_given or services.operator is None:
         services = attrs.evolve(services, operator=settings.operator_rules(environ))
+    if settings.journal.signing_key_file is not None or settings.journal.anchor_url is not None:
+        from minions.app.wiring.signed_heads import make_heads
+
+        heads = make_heads(
+            settings,
+            services.journal,
+            state,
+            clock=services.clock,
+            sleep=services.sleep,
+            log=services.log,
+            secrets=services.secrets,
+        )
+        services = attrs.evolve(services, heads=services.heads or heads)
     if settings.redaction.kinds:
         services = attrs.evolve(services, redact=settings.redaction.kinds)
     if (retain_s := settings.journal.retain_s) is not None:

@@ -21,6 +21,7 @@ from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
+from minions.contracts.journal.chain import HeadKeeper
 from minions.contracts.journal.facts import PinnedExample
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
@@ -309,6 +310,8 @@ class Services:
     secrets: SecretSource = environment_and_files
     operator: OperatorRules | None = None
     """What counts of calls with strangers' words beside what recipes say; None: nothing does."""
+    heads: HeadKeeper | None = None
+    """Is told of the end of each execution, to keep heads of sessions elsewhere; None: nobody."""
     redact: tuple[str, ...] = ()
     """Kinds of personal data that are replaced in every prompt, beside those of the recipe."""
     retain_s: float | None = None
