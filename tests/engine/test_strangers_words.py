@@ -43,6 +43,8 @@ from minions.engine.sessions.archive import (
     read_archive,
     store_archive,
 )
+from minions.engine.sessions.runner import ChatAgent, StepRunner
+from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, OperatorRules, Permissions, UntrustedRule
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
@@ -1060,3 +1062,31 @@ def _is_cacheable(step: Document) -> bool:
     """Whether the step asks a model that is offered nothing that writes."""
     offered = step.get("tools", [])
     return "goal" in step and isinstance(offered, list) and "send" not in offered
+
+
+async def test_what_an_earlier_turn_read_is_in_the_next_one_and_in_a_fork() -> None:
+    """A-168: of an agent whose turns share a conversation."""
+    person = Person()
+    services = evolve(deterministic_services(), decider=person)
+    repository = StepRepository(services)
+
+    def answer(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].role == "tool":
+            return "done"
+        return tool_request("mail" if prompt.messages[-1].content == "read" else "send")
+
+    agent = ChatAgent(model=ScriptedModel(answer), tools=[reader(), sender()])
+    runner = StepRunner(agent, repository=repository)
+
+    async def turn(session: str, text: str) -> list[tuple[str, ...]]:
+        async for _ in runner.run_stream(session, text):
+            pass
+        asked = whose(person)
+        person.asked.clear()
+        return asked
+
+    assert await turn("new", "send") == []
+    assert await turn("s", "read") == []
+    fork = await repository.fork("s", 4)
+    for session in ("s", fork.id):
+        assert await turn(session, "send") == [("earlier turns of the session",)]

@@ -195,10 +195,7 @@ class StrangersWords:
         return tuple(each for each in words if self.private.get(each) != own)
 
     def _is_shared_in(self, steps: frozenset[Source]) -> bool:
-        return any(
-            at in steps and isinstance(step, StepSpec) and step.shares_conversation
-            for at, step in enumerate(self._steps)
-        )
+        return any(at in steps and step.shares_conversation for at, step in enumerate(self._steps))
 
     def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
         """Follow the words from where they arrive to where they were read."""
