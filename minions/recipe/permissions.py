@@ -285,6 +285,8 @@ class Rights(Struct, frozen=True):
         """What becomes of a call with an effect whose arguments may hold strangers' words: the
         strictest that a recipe here says; a person is asked where none says anything.
         """
+        if len(self._said) == 1:
+            return self._said[0].permissions.untrusted or _ASK
         said = [each.permissions.untrusted for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 

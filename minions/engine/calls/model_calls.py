@@ -166,8 +166,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await record_call(self.view, done, 0.0, remember=False)
             return done
-        if context.words is not None:
-            await self._ask_for_private_data(context.words, model)
+        words = context.words
+        if words is not None and (words.private or self.view.live_conversation is not None):
+            await self._ask_for_private_data(words, model)
         context.progress.check_time()
         budget = context.progress.budget
         is_cached = call.prompt.options.cache
