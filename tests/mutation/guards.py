@@ -208,7 +208,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/compile/opening_rights.py": Guard(
         tests=("engine/test_offered_options.py", "server/test_opening_rights.py")
     ),
-    "recipe/permissions.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
+    "recipe/permissions.py": Guard(
+        tests=("recipe/test_rights.py", "engine/test_private_models.py", *_RIGHTS)
+    ),
     "engine/context/agent_context.py": Guard(tests=_CONTEXT),
     "engine/context/run_progress.py": Guard(tests=_CONTEXT),
     "engine/context/scope.py": Guard(tests=_CONTEXT),
@@ -381,6 +383,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"_insert_if_owned", "append_entries", "_append_at_once", "insert_entry"}),
     ),
     "contracts/journal/chain.py": Guard(tests=("conformance/test_journal_chains.py",)),
+    "app/wiring/signed_heads.py": Guard(tests=("interfaces/test_cli_signed_heads.py",)),
     "adapters/head_signing.py": Guard(tests=("interfaces/test_cli_signed_sessions.py",)),
     "data/patterns.py": Guard(
         tests=("contracts/test_schemas.py", "engine/test_slow_patterns.py"),
@@ -489,6 +492,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=(
             "interfaces/test_unexecuted_runs.py",
             "server/test_recovery_rules.py",
+            "server/test_server_deciders.py",
             "interfaces/test_worker_runs.py",
         )
     ),
