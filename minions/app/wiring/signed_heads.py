@@ -156,7 +156,7 @@ def with_signature(
     whose = fingerprint_of(signed.public_key)
     if public_key not in (None, signed.public_key):
         return _faulty(report, at, f"another key has signed its head: {whose}"), None
-    if not 1 <= at <= len(report.values) or report.values[at - 1] != signed.head:
+    if list(report.values[at - 1 : at]) != [signed.head]:
         words = f"it is not what was signed at {when}: entries were removed or written again"
         return _faulty(report, at, words), None
     return report, whose
