@@ -133,7 +133,7 @@ class _OwnRights(Struct, frozen=True):
         return self.permissions.untrusted
 
     def has_policy(self, tool: ToolSpec) -> bool:
-        """Whether there is a policy of that tool of another recipe."""
+        """Whether a policy of somebody else is about a recipe's tool."""
         said = self.permissions.policies
         return any(self._is_about(written, tool, is_own=False) for written in said)
 
@@ -347,8 +347,10 @@ class Rights(Struct, frozen=True):
 
     def untrusted_model(self, config: ModelConfig) -> UntrustedRule:
         """As `untrusted`, of a call of another party's model with private data in its prompt: what
-        a recipe names in `private_models` it allows.
+        a recipe names in `private_models` it allows, unless a stranger brought it.
         """
+        if any(each.permissions.is_strangers for each in self._said):
+            return stricter(self.untrusted, _ASK)
         said = [
             UntrustedRule.ALLOW
             if config.is_among(each.permissions.private_models)

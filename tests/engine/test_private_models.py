@@ -216,6 +216,21 @@ async def test_the_approval_is_recorded_and_asked_for_once_in_an_execution_of_a_
     ]
 
 
+async def test_what_a_stranger_brought_lets_no_further_model_read_private_data() -> None:
+    """A-167: as a recipe out of a session file, whose permissions do not count."""
+    for is_strangers, asked in ((False, 0), (True, 1)):
+        recipe = recipe_from_document(
+            whole(READ, TELL, permissions={"private_models": ["other"]}), catalog()
+        )
+        rights = evolve(recipe.permissions, is_strangers=is_strangers)
+        person = Person()
+        ended = await executor(deterministic_services(), person).execute(
+            evolve(recipe, permissions=rights)
+        )
+        assert ended.status is RunStatus.COMPLETED
+        assert [tool for tool, _, _ in person.asked].count("model call") == asked
+
+
 async def test_under_full_strictness_the_operator_alone_says_which_models_read_private_data() -> (
     None
 ):
