@@ -18,6 +18,7 @@ from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect, Reads, Toolbox
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
@@ -205,6 +206,9 @@ async def test_the_approval_is_recorded_and_asked_for_once_in_an_execution_of_a_
     first = await runs.execute(recipe_from_document(document, catalog()))
     assert first.status is RunStatus.NEEDS_DECISION
     assert "words in it may be of: files__read (step read)" in str(first.error)
+    for word in ('approve::{"model": "run/m"}', 'approve-like::{"same": ["model"]}'):
+        with pytest.raises(UsageError, match="decides nothing here"):
+            await runs.resume(first.run_id, decisions={"tell": word})
     second = await runs.resume(first.run_id, decisions={"tell": "approve"})
     assert (second.status, len(later.asked)) == (RunStatus.COMPLETED, 1)
     facts = [each.fact for each in await services.journal.entries(first.session_id)]

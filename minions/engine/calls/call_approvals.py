@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from minions.data.errors import FailureInfo, StepFailedError
 from minions.data.json_values import dumps
 from minions.data.texts import write_duration
 from minions.engine.calls.pending_decisions import (
+    MODEL_CALL,
     asked_at,
     consent_digest,
     decision_command,
@@ -99,11 +100,6 @@ async def needed_approval(
     return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
 
 
-_MODEL_CALL: Final = "model call"
-"""What stands for the tool where an approval is about the prompts of a model; no tool is so
-called."""
-
-
 async def approve_private_data(
     view: StepView, model: str, private: Sequence[str], rule: UntrustedRule
 ) -> None:
@@ -116,7 +112,7 @@ async def approve_private_data(
         StepFailedError: They are refused, rejected, or the decision is pending (`needs-decision`).
     """
     number = hashlib.blake2b(model.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    request = ToolCallRequest(id=number, name=_MODEL_CALL, arguments=dumps({"model": model}))
+    request = ToolCallRequest(id=number, name=MODEL_CALL, arguments=dumps({"model": model}))
     what = f"The prompt of step '{view.address}' may hold {', '.join(private)}, and the model "
     if rule is UntrustedRule.REFUSE:
         message = f"{what}'{model}' is of another party than the run's. Such calls are refused."
