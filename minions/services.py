@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         RolledBackFile,
     )
     from minions.contracts.flow import FlowControl, Priority
+    from minions.contracts.journal.chain import HeadKeeper
     from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
     from minions.contracts.metrics import JointMetrics, Metrics
     from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from minions.engine.services.memory_journal import MemoryJournal
     from minions.engine.services.services import NullLog
     from minions.engine.services.shared_budgets import SharedBudgets
+    from minions.recipe.model import OperatorRules
 
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "FileTarget",
     "FlowConfig",
     "FlowControl",
+    "HeadKeeper",
     "Ids",
     "InstructorParser",
     "IrreversibleCall",
@@ -90,6 +93,7 @@ __all__ = [
     "OnThreshold",
     "OpenTelemetryMetrics",
     "OpenTelemetryTracer",
+    "OperatorRules",
     "OutputParser",
     "PostgresJournal",
     "Priority",
@@ -143,6 +147,7 @@ _HOMES: Final = {
         "LeaseHeldError",
     ),
     "minions.contracts.flow": ("FlowControl", "Priority"),
+    "minions.contracts.journal.chain": ("HeadKeeper",),
     "minions.contracts.journal.journal": (
         "EntryDraft",
         "Journal",
@@ -163,6 +168,7 @@ _HOMES: Final = {
     "minions.engine.services.flow.flow_control": ("FlowConfig", "SharedFlowControl"),
     "minions.engine.services.memory_journal": ("MemoryJournal",),
     "minions.engine.services.shared_budgets": ("SharedBudgets",),
+    "minions.recipe.model": ("OperatorRules",),
     "minions.engine.services.services": (
         "NullLog",
         "SystemClock",

@@ -42,6 +42,15 @@ def sign(data: bytes, key_file: Path) -> tuple[str, str]:
     return key.public_key().public_bytes_raw().hex(), key.sign(data).hex()
 
 
+def public_key_of(key_file: Path) -> str:
+    """The public key of a private one, in hex.
+
+    Raises:
+        UsageError, EnvironmentRefusedError: As of `sign`.
+    """
+    return sign(b"", key_file)[0]
+
+
 def is_signed(data: bytes, public_key: str, signature: str) -> bool:
     """Whether the signature is one of the data by that key; both in hex.
 

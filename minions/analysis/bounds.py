@@ -10,6 +10,7 @@ times: those of overlapping back edges add up, those of nested recipes multiply.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -23,7 +24,7 @@ from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
@@ -68,6 +69,20 @@ _NOTHING: Final = Bound()
 
 
 @frozen(kw_only=True)
+class Reviews:
+    """The reviews of a step's calls by one recipe."""
+
+    place: Place
+    """That of the recipe."""
+    bound: RecipeBound
+    """The bounds of one review."""
+    times: Bound
+    """How many there are in one run of the step's recipe."""
+    at_once: int
+    """How many there may be at the same time in one iteration."""
+
+
+@frozen(kw_only=True)
 class StepBound:
     """The bounds of one step in one run of its recipe: all its items,
     attempts and visits together.
@@ -84,6 +99,10 @@ class StepBound:
     """Iterations at each visit."""
     inner: RecipeBound | None = None
     """The bounds of one run of the nested recipe; None: it is not a recipe step."""
+    reviews: tuple[Reviews, ...] = ()
+    """What recipes spend that review its calls, which `model_calls` counts, too."""
+    own_calls: Bound = field(default=Bound())
+    """Its model calls without those of reviews."""
 
 
 @frozen(kw_only=True)
@@ -265,32 +284,64 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
         most = limits.max_model_calls_per_step + _answers_at_limit(step)
         model_calls = Bound(known=most if place.asks(step) else 0)
         tool_calls = _tool_calls(step, limits)
-    if (reviewer := _reviewer(place, step)) is not None:
-        reason = f"the reviewer '{reviewer}' asks models for calls of '{path}'"
-        model_calls = model_calls.plus(Bound(unbounded=(reason,)))
     routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)
     count = Bound(known=visits)
+    own_calls = model_calls.times(iterations).plus(routing).times(count)
+    reviews = tuple(_reviews(place, step, limits, iterations.times(count)))
+    reviewed = (each.bound.model_calls.times(each.times) for each in reviews)
     return StepBound(
         id=step.id,
-        model_calls=model_calls.times(iterations).plus(routing).times(count),
+        model_calls=functools.reduce(Bound.plus, reviewed, own_calls),
         tool_calls=tool_calls.times(iterations).plus(_decision(place, step)).times(count),
         visits=visits,
         iterations=iterations,
         inner=inner,
+        reviews=reviews,
+        own_calls=own_calls,
     )
 
 
-def _reviewer(place: Place, step: AnyStep) -> str | None:
-    """The id of a recipe with models that reviews calls of the step; None: none does."""
-    rules = place.recipe.permissions.approval_rules
-    called = place.called(step) if rules else ()
-    for each in rules:
-        if each.reviewer is None or not set(each.tools) & set(called):
-            continue
-        inner = each.reviewer.recipe
-        if any(place.asks(step) for step in inner.steps):
-            return inner.id
-    return None
+def _reviews(place: Place, step: AnyStep, limits: Limits, iterations: Bound) -> Iterator[Reviews]:
+    """The reviews of the step's calls, by each recipe that reviews one: each call once, however
+    often it is tried.
+
+    Args:
+        iterations: Those of the step in one run of its recipe.
+    """
+    made, found = dict[str, int](), dict[str, Reviewer]()
+    own = step.called_tools if isinstance(step, StepSpec) else ()
+    by_model = min(
+        limits.max_model_calls_per_step * limits.max_tool_calls_per_answer,
+        limits.max_tool_calls_per_step,
+    )
+    offered = set[str]()
+    for name in place.called(step):
+        for reviewed_by, reviewer in place.rights.reviewers(place.tools[name]).items():
+            found[reviewed_by] = reviewer
+            if name in own or not _offers(step, name):
+                made[reviewed_by] = made.get(reviewed_by, 0) + 1
+            elif reviewed_by not in offered:
+                offered.add(reviewed_by)
+                made[reviewed_by] = made.get(reviewed_by, 0) + by_model
+    for name, reviewer in found.items():
+        recipe = reviewer.bounded
+        inside = Place(
+            recipe=recipe,
+            tools_of=place.tools_of,
+            kinds=place.kinds,
+            path=f"{place.path}{step.id}/",
+            base_model=place.base_model.overlaid(recipe.model),
+            retry=recipe.retry.over(place.retry_of(step)),
+            rights=place.rights.within(recipe),
+        )
+        at_once = min(made[name], limits.max_tool_calls_per_answer)
+        times = Bound(known=made[name]).times(iterations)
+        bound = recipe_bound(inside)
+        yield Reviews(place=inside, bound=bound, times=times, at_once=at_once)
+
+
+def _offers(step: AnyStep, tool: str) -> bool:
+    return tool in (step.offered_tools if isinstance(step, StepSpec) else step.available_tools)
 
 
 def _tool_calls(step: AnyStep, limits: Limits) -> Bound:

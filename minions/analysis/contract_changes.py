@@ -212,6 +212,10 @@ def _rules_of_calls(was: Permissions, now: Permissions) -> Iterator[ContractChan
         message = f"is '{rules[1]}', and was '{rules[0]}'"
         if rules[0] != rules[1]:
             yield _change(level, "permissions.untrusted", message)
+    for name in was.private_models:
+        if name not in now.private_models:
+            message = f"private data reach '{name}' after a person approved it: who runs it waits"
+            yield _change(ChangeLevel.MAJOR, "permissions.private_models", message)
     for name in now.requires_approval:
         if name not in was.requires_approval:
             message = f"each call of '{name}' waits for a person: who runs it unattended stops"

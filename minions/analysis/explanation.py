@@ -18,6 +18,7 @@ from minions.analysis.bounds import (
     KnowModel,
     Place,
     RecipeBound,
+    Reviews,
     Spending,
     StepBound,
     StepKinds,
@@ -33,7 +34,14 @@ from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.kinds.plan_kind import PlanSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, CallRule, ExecutionMode, StepSpec
+from minions.recipe.model import (
+    AgentRecipe,
+    CallRule,
+    ExecutionMode,
+    OperatorRules,
+    StepSpec,
+    UntrustedRule,
+)
 from minions.recipe.model_config import ModelConfig
 
 
@@ -88,6 +96,8 @@ class RightsUse:
     `tool: 2 of ann or bob within 2 h, then rejected`."""
     policies: tuple[str, ...] = ()
     """Calls that are made although strangers' words may be in them, as `tool when condition`."""
+    private_models: tuple[str, ...] = ()
+    """Models beside the run's own in whose prompts private data may be."""
     opens_config: tuple[str, ...] = ()
     """What may be written although it configures tools outside, as `toolset or step: pattern`."""
     opens_secrets: tuple[str, ...] = ()
@@ -133,6 +143,16 @@ class ClassUse:
 
 
 @frozen(kw_only=True)
+class OperatorUse:
+    """What the operator says of calls with strangers' words in the recipe."""
+
+    untrusted: UntrustedRule | None
+    """What becomes of them; None: recipes decide."""
+    policies: tuple[str, ...]
+    """Calls of its tools that the operator lets through, as `tool when condition`."""
+
+
+@frozen(kw_only=True)
 class Explanation:
     """The result of analysing one recipe."""
 
@@ -148,6 +168,8 @@ class Explanation:
     models: tuple[ModelUse, ...]
     questions: tuple[Question, ...]
     classes: tuple[ClassUse, ...]
+    operator: OperatorUse | None
+    """What the operator says of calls with strangers' words, beside the recipe; None: nothing."""
     flows: tuple[Flow, ...]
     """Paths on which untrusted text can reach a tool with an effect, without an approval."""
     endorsed: tuple[str, ...]
@@ -190,6 +212,7 @@ def explain(
     *,
     tools_within: Callable[[AgentRecipe], Mapping[str, ToolSpec]] | None = None,
     kinds: StepKinds | None = None,
+    operator: OperatorRules | None = None,
 ) -> Explanation:
     """Analyse a recipe whose steps are specs.
 
@@ -198,6 +221,7 @@ def explain(
         know: Looks up context length and price of a model.
         tools_within: Looks up the tools of a nested recipe; None: the same tools.
         kinds: Registered `Step` classes; a class that is not among them is assumed to be code.
+        operator: What counts of calls with strangers' words beside what recipes say; None: nothing.
     """
     within = tools_within or (lambda _: tools)
     place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
@@ -213,10 +237,13 @@ def explain(
         tools=tuple(_tools(places)),
         rights=_rights(place),
         recipes=tuple(_rights(each) for each in places[1:]),
-        models=tuple(_models(places)),
+        models=tuple(_models([*places, *_reviewing_places(bound)])),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
-        flows=find_flows(recipe, lambda one: tools if one is recipe else within(one)),
+        operator=_operator(places, operator) if operator and operator.judges_calls else None,
+        flows=find_flows(
+            recipe, lambda one: tools if one is recipe else within(one), operator=operator
+        ),
         endorsed=tuple(
             f"{_path(each, step)}: {', '.join(step.endorse)}"
             for each, step in _steps(places)
@@ -318,6 +345,17 @@ def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
         )
 
 
+def _operator(places: Sequence[Place], rules: OperatorRules) -> OperatorUse:
+    used = {
+        name: place.tools[name] for place, step in _steps(places) for name in place.called(step)
+    }
+    conditions = ((name, rules.policies.get(x.origin or name)) for name, x in used.items())
+    return OperatorUse(
+        untrusted=rules.untrusted,
+        policies=tuple(f"{name} when {each}" for name, each in conditions if each is not None),
+    )
+
+
 def _rights(place: Place) -> RightsUse:
     named = dict.fromkeys(name for step in place.recipe.steps for name in place.called(step))
     tools, rights = [place.tools[name] for name in named], place.rights
@@ -347,6 +385,7 @@ def _rights(place: Place) -> RightsUse:
             f"{name} when {condition}"
             for name, condition in place.recipe.permissions.policies.items()
         ),
+        private_models=place.recipe.permissions.private_models,
         opens_config=tuple(_explain_openings(place.recipe, "allow_config")),
         opens_secrets=tuple(_explain_openings(place.recipe, "allow_secrets")),
     )
@@ -403,6 +442,14 @@ def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
             steps=tuple(path for path, filled in asking if filled is None),
             fills_in={path: filled for path, filled in asking if filled is not None},
         )
+
+
+def _reviewing_places(bound: RecipeBound) -> Iterator[Place]:
+    """The places of recipes that review calls, wherever these are made."""
+    for step in bound.steps:
+        yield from (each.place for each in step.reviews)
+        if step.inner is not None:
+            yield from _reviewing_places(step.inner)
 
 
 def _model_of(place: Place, step: AnyStep) -> ModelConfig:
@@ -472,7 +519,9 @@ def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | 
         yield _asking_recipe(inside, own.inner, own, width)
         if not place.asks_where_to_go(step):
             return
-    calls = own.model_calls if inside is None else _routing_calls(own)
+    for each in own.reviews:
+        yield _reviewing_recipe(each, width)
+    calls = own.own_calls if inside is None else _routing_calls(own)
     is_code = place.asks(step) and place.is_code(step)
     yield Asking(
         config=_model_of(place, step),
@@ -480,6 +529,22 @@ def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | 
         unbounded=calls.unbounded,
         at_once=None if is_code else width,
         attempts=place.retry_of(step).max_attempts,
+    )
+
+
+def _reviewing_recipe(reviews: Reviews, width: int) -> AskingRecipe:
+    """The model calls of the reviews of a step's calls.
+
+    Args:
+        width: Iterations of the step at the same time.
+    """
+    times = reviews.times
+    return AskingRecipe(
+        parts=tuple(_parts(reviews.place, reviews.bound)),
+        limits=reviews.place.limits,
+        times=None if times.unbounded else times.known,
+        unbounded=times.unbounded,
+        at_once=reviews.at_once * width,
     )
 
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
-from minions.contracts.decisions import Approve, Decision, Reject
+from minions.contracts.decisions import ApprovalClass, Approve, Decision, Reject
 
 ROLE: Final = "role:"
 """What stands before the name of a role among deciders."""
@@ -207,9 +207,7 @@ def tally_of(
     if edits:
         edited = None if None in edits else next(each for each in sorted(map(str, edits)))
         by = tuple(x for x in made if isinstance(x.decision, Approve) and x.edited == edited)
-        approval = Approve(digest, edited)
-        if len(by) == 1 and isinstance(by[0].decision, Approve):
-            approval = by[0].decision  # which other calls it covers is one person's word
+        approval = Approve(digest, edited, like=_common_class(present, by))
         return Tally(
             standing=Standing.APPROVED, decision=approval, rules=tuple(present), counted=by
         )
@@ -240,9 +238,28 @@ def _approved(asked: AskedRule, votes: Iterable[Vote]) -> set[str | None]:
     return {edited for edited, count in by.items() if count >= asked.present.quorum}
 
 
+def _common_class(rules: Iterable[AskedRule], votes: Iterable[Vote]) -> ApprovalClass | None:
+    """Which other calls are approved: what all who approve this one say alike; None: no others, nor
+    where the first who are asked let their time go by, since they are asked of other calls again.
+    """
+    said = {each.decision.like for each in votes if isinstance(each.decision, Approve)}
+    is_first = all(each.stage == 0 for each in rules)
+    return said.pop() if is_first and len(said) == 1 else None
+
+
 def _reasons(votes: Iterable[Vote]) -> str | None:
     said = [each.decision.reason for each in votes if isinstance(each.decision, Reject)]
     return "; ".join(dict.fromkeys(each for each in said if each)) or None
+
+
+def _approver_words(vote: Vote) -> str:
+    like = vote.decision.like if isinstance(vote.decision, Approve) else None
+    name = vote.maker.name or "?"
+    if like is None:
+        return name
+    equal = [f"equal {each}" for each in like.same]
+    conditions = " and ".join([*equal, *([like.when] if like.when is not None else [])])
+    return f"{name}, also all calls with {conditions}"
 
 
 def rule_words(rules: Sequence[AskedRule], votes: Sequence[Vote] = ()) -> str:
@@ -256,6 +273,6 @@ def rule_words(rules: Sequence[AskedRule], votes: Sequence[Vote] = ()) -> str:
         if asked.is_open:
             continue
         own = [each for each in _counted(asked, votes) if isinstance(each.decision, Approve)]
-        names = f" ({', '.join(each.maker.name or '?' for each in own)})" if own else ""
+        names = f" ({', '.join(map(_approver_words, own))})" if own else ""
         parts.append(f"{len(own)} of {stage.quorum} approvals{names}, of {whose}")
     return "; ".join(dict.fromkeys(parts))

@@ -53,6 +53,19 @@ def _has_good_port(url: str) -> bool:
     return True
 
 
+def is_loopback_url(base_url: str) -> bool:
+    """Whether the URL's host is this machine: a name of it, 127.0.0.0/8, also mapped, or ::1."""
+    import ipaddress  # here: most commands need it not
+
+    host = (urlsplit(base_url).hostname or "").rstrip(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 class ModelApi(StrEnum):
     """The form in which a server takes requests and answers."""
 

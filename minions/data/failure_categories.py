@@ -68,7 +68,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
-        untrusted-examples untrusted-policy private-flow
+        untrusted-examples untrusted-policy private-flow private-data
         write-not-allowed not-a-decider
         approval-denied untrusted-words question-declined needs-decision
         decision-needed in-doubt

@@ -13,7 +13,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
 if TYPE_CHECKING:
-    from minions.recipe.model import AgentRecipe
+    from minions.recipe.model import AgentRecipe, OperatorRules
     from minions.recipe.model_config import ModelConfig
 
 
@@ -100,6 +100,8 @@ class Catalog:
     recipes say themselves, by questions, `endorse` and `reads`, makes no text harmless.
     """
 
+    operator: OperatorRules | None = None
+    """What the operator says of calls with strangers' words; None: nothing."""
     roles: frozenset[str] = frozenset()
     """Roles that whoever decides about calls may have; empty: they are not known."""
 

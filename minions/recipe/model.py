@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 from attrs.validators import ge
 
@@ -80,6 +80,18 @@ class Reviewer:
     """The recipe's name or path, as written."""
     recipe: AgentRecipe
 
+    @property
+    def bounded(self) -> AgentRecipe:
+        """The recipe with the limits of one review, where it says nothing else."""
+        return evolve(self.recipe, limits={**_REVIEW_LIMITS, **self.recipe.limits})
+
+
+_REVIEW_LIMITS: Final[Mapping[str, JsonValue]] = {
+    "max_model_calls": 5,
+    "max_tokens": 20_000,
+    "timeout_s": 120,
+}
+
 
 @frozen(kw_only=True)
 class CallRule:
@@ -122,6 +134,8 @@ class Permissions:
     untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: the recipe does not say."""
+    private_models: tuple[str, ...] = ()
+    """Models, `provider` or `provider/name`, beside the run's own that private data may reach."""
 
     @approval_rules.validator
     def _check_rules(self, _attribute: object, rules: tuple[CallRule, ...]) -> None:
@@ -135,6 +149,30 @@ class Permissions:
     """Whether a stranger granted them, as in a run that was imported: then each call that reads or
     changes anything outside of the run needs approval. No recipe can say so.
     """
+
+
+@frozen(kw_only=True)
+class OperatorRules:
+    """What an operator says of calls with strangers' words in all recipes; the stricter of this and
+    of what a recipe says counts.
+    """
+
+    untrusted: UntrustedRule | None = None
+    """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
+    words; None: recipes decide."""
+    policies: Mapping[str, str] = field(factory=dict)
+    """By a tool's own name, `toolset__tool`: a condition over `args`. Of a call of which it is not
+    true a person is asked, where `untrusted` says nothing; one of which it is true is made, unless
+    a recipe objects."""
+    private_models: frozenset[str] = frozenset()
+    """Models, `provider` or `provider/name`, that private data may reach in every recipe."""
+    templates: Templates = field(factory=Templates, eq=False, repr=False)
+    """Compiles the conditions, once for all runs."""
+
+    @property
+    def judges_calls(self) -> bool:
+        """Whether anything is said of calls with strangers' words."""
+        return self.untrusted is not None or bool(self.policies)
 
 
 @frozen(kw_only=True)

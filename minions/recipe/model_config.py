@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from minions.contracts.calls import ModelOptions
 from minions.contracts.instructions import OutputMode
+from minions.contracts.model_endpoints import is_loopback_url
 from minions.data.json_values import JsonValue
 
 LOCAL_MODEL: Final = "local"
@@ -57,6 +58,30 @@ class ModelConfig:
             found += [tier, *(tier.fallbacks or ())]
         return tuple(found)
 
+    @property
+    def provider(self) -> str | None:
+        """The provider; None: the configured model answers, or one that is registered here."""
+        provider, slash, _ = (self.name or "").partition("/")
+        return provider if slash else None
+
+    @property
+    def party(self) -> tuple[str | None, str | None]:
+        """Who reads its prompts: the provider, and the address if another one is named."""
+        return self.provider, self.base_url
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its prompts stay with the operator: on this machine, or with the configured model
+        or code of theirs.
+        """
+        if self.base_url is not None:
+            return is_loopback_url(self.base_url)
+        return self.provider is None or self.provider in _HERE
+
+    def is_among(self, named: Collection[str]) -> bool:
+        """Whether it is one of these models, each `provider` or `provider/name`."""
+        return self.provider is not None and (self.provider in named or self.name in named)
+
     def overlaid(self, own: ModelConfig) -> ModelConfig:
         """These settings overridden by `own`. If `own` names another model, `own` alone counts."""
         if own.name is not None and own.name != self.name:
@@ -85,4 +110,6 @@ class ModelConfig:
         )
 
 
+_HERE: Final = frozenset({"local", "scripted"})
+"""Providers whose models have no server."""
 _MODEL_SETTINGS: Final = tuple(each.name for each in attrs.fields(ModelConfig))

@@ -18,7 +18,17 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import Templates
-from minions.recipe.model import AgentRecipe, CallRule, Permissions, ToolsetUse, UntrustedRule
+from minions.recipe.model import (
+    AgentRecipe,
+    CallRule,
+    OperatorRules,
+    Permissions,
+    Reviewer,
+    StepSpec,
+    ToolsetUse,
+    UntrustedRule,
+)
+from minions.recipe.model_config import ModelConfig
 
 ALLOW_WRITE: Final = "allow_write"
 
@@ -33,6 +43,8 @@ class _OwnRights(Struct, frozen=True):
     """Compiles its conditions."""
     inputs: Mapping[str, JsonValue] = {}
     """What conditions read as `inputs`."""
+    is_operators: bool = False
+    """Whether the operator states them, above all recipes."""
 
     @classmethod
     def by(cls, permissions: Permissions, uses: Iterable[ToolsetUse]) -> _OwnRights:
@@ -46,6 +58,12 @@ class _OwnRights(Struct, frozen=True):
         if not (recipe.permissions.approval_when or recipe.permissions.policies):
             return own
         return structs.replace(own, templates=recipe.templates, inputs=inputs or {})
+
+    @classmethod
+    def of_operator(cls, rules: OperatorRules) -> _OwnRights:
+        """What the operator says: of strangers' words alone, all else recipes decide."""
+        said = Permissions(allow_write=True, policies=rules.policies, untrusted=rules.untrusted)
+        return cls(said, {}, rules.templates, is_operators=True)
 
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
         """The permission that the tool lacks in this recipe; None: it may be called."""
@@ -86,11 +104,18 @@ class _OwnRights(Struct, frozen=True):
 
     def rules_of(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> Iterator[CallRule]:
         """Who may approve this call, as far as the recipe says so."""
+        for each in self.rules_about(tool, is_own=is_own):
+            if each.when is None or self._holds(each.when, arguments, otherwise=True):
+                yield each
+
+    def rules_about(self, tool: ToolSpec, *, is_own: bool) -> Iterator[CallRule]:
+        """The rules of calls of that tool, whatever their conditions."""
         for each in self.permissions.approval_rules:
-            if any(
+            about = (
                 self._is_about(written, tool, is_own=is_own, with_toolset=True)
                 for written in each.tools
-            ) and (each.when is None or self._holds(each.when, arguments, otherwise=True)):
+            )
+            if any(about):
                 yield each
 
     def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
@@ -100,10 +125,17 @@ class _OwnRights(Struct, frozen=True):
             arguments: As JSON text.
         """
         for written, condition in self.permissions.policies.items():
-            is_meant = self._is_about(written, tool, is_own=is_own)
-            if is_meant and self._holds(condition, arguments, otherwise=False):
-                return UntrustedRule.ALLOW
+            if self._is_about(written, tool, is_own=is_own):
+                if self._holds(condition, arguments, otherwise=False):
+                    return UntrustedRule.ALLOW
+                if self.is_operators:
+                    return self.permissions.untrusted or _ASK
         return self.permissions.untrusted
+
+    def has_policy(self, tool: ToolSpec) -> bool:
+        """Whether a policy of somebody else is about a recipe's tool."""
+        said = self.permissions.policies
+        return any(self._is_about(written, tool, is_own=False) for written in said)
 
     def _holds(self, condition: str, arguments: str, *, otherwise: bool) -> bool:
         """Whether a condition over a call is true.
@@ -125,8 +157,10 @@ class _OwnRights(Struct, frozen=True):
         self, written: str, tool: ToolSpec, *, is_own: bool, with_toolset: bool = False
     ) -> bool:
         """Whether a restriction under that name applies to the tool, by its
-        present or its original name.
+        present or its original name; of an operator by this one alone, since recipes choose others.
         """
+        if self.is_operators:
+            return written == (tool.origin or tool.name)
         origin = self._origin(written)
         if is_own and origin is not None:
             called, meant = {tool.name}, {written}
@@ -187,16 +221,25 @@ class Rights(Struct, frozen=True):
     """The rights of a recipe at its place in a run."""
 
     _said: tuple[_OwnRights, ...]
-    """What the recipes state: the outer ones first, then this one."""
+    """What is stated: by the operator, if anything is, the outer recipes, then by this one."""
 
     @classmethod
-    def of(cls, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
+    def of(
+        cls,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue] | None = None,
+        operator: OperatorRules | None = None,
+    ) -> Rights:
         """The rights of the outermost recipe.
 
         Args:
             inputs: Those of a run, which its conditions read; None: none is meant.
+            operator: What counts beside what recipes say; None: nothing does.
         """
-        return cls((_OwnRights.of(recipe, inputs),))
+        own = _OwnRights.of(recipe, inputs)
+        if operator is None or not operator.judges_calls:
+            return cls((own,))
+        return cls((_OwnRights.of_operator(operator), own))
 
     def within(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue] | None = None) -> Rights:
         """The rights of a recipe that is a step of this one.
@@ -242,8 +285,17 @@ class Rights(Struct, frozen=True):
         """What becomes of a call with an effect whose arguments may hold strangers' words: the
         strictest that a recipe here says; a person is asked where none says anything.
         """
+        if len(self._said) == 1:
+            return self._said[0].permissions.untrusted or _ASK
         said = [each.permissions.untrusted for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
+
+    def untrusted_of(self, tool: ToolSpec) -> UntrustedRule:
+        """As `untrusted`, of calls of one tool of which no policy is true."""
+        first = self._said[0]
+        if first.is_operators and first.has_policy(tool):
+            return stricter(self.untrusted, first.permissions.untrusted or _ASK)
+        return self.untrusted
 
     @property
     def approval_timeout_s(self) -> float | None:
@@ -269,6 +321,12 @@ class Rights(Struct, frozen=True):
             for rule in each.rules_of(tool, arguments, is_own=each is own)
         )
 
+    def reviewers(self, tool: ToolSpec) -> Mapping[str, Reviewer]:
+        """The recipes that may look at calls of that tool, by name."""
+        own = self._said[-1]
+        rules = (rule for each in self._said for rule in each.rules_about(tool, is_own=each is own))
+        return {each.reviewer.name: each.reviewer for each in rules if each.reviewer is not None}
+
     @property
     def remind_every_s(self) -> float | None:
         """Seconds after which hooks are reminded of what waits: the fewest that a recipe here
@@ -285,6 +343,20 @@ class Rights(Struct, frozen=True):
         """
         own = self._said[-1]
         said = [each.untrusted(tool, arguments, is_own=each is own) for each in self._said]
+        return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
+
+    def untrusted_model(self, config: ModelConfig) -> UntrustedRule:
+        """As `untrusted`, of a call of another party's model with private data in its prompt: what
+        a recipe names in `private_models` it allows, unless a stranger brought it.
+        """
+        if any(each.permissions.is_strangers for each in self._said):
+            return stricter(self.untrusted, _ASK)
+        said = [
+            UntrustedRule.ALLOW
+            if config.is_among(each.permissions.private_models)
+            else each.permissions.untrusted
+            for each in self._said
+        ]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
     def needs_approval(self, tool: ToolSpec, arguments: str | None = None) -> bool:
@@ -306,6 +378,57 @@ def _with_timeout(rule: ApprovalRule, timeout_s: float | None) -> ApprovalRule:
         for each in rule.stages
     )
     return structs.replace(rule, stages=stages)
+
+
+# --- the models that private data may reach ------------------------------------------------------
+
+
+class PrivateReaders(Struct, frozen=True):
+    """The models that read private data without being another party: that of the run, what the
+    operator names, and what stays on this machine.
+    """
+
+    operator: frozenset[str]
+    run: ModelConfig | None
+    """The run's model; None: no recipe chooses a party, as where nothing that one says counts."""
+
+    @classmethod
+    def of(
+        cls, recipe: AgentRecipe, operator: OperatorRules | None = None, *, in_full: bool = False
+    ) -> PrivateReaders:
+        """Those of runs of the recipe. The model of a run is what the recipe names for all of its
+        steps, else that of the first step that asks one.
+
+        Args:
+            in_full: Whether nothing that a recipe says makes a model one that may read them.
+        """
+        named = operator.private_models if operator is not None else frozenset[str]()
+        return cls(named, None if in_full else next(_models_of(recipe), ModelConfig()))
+
+    def rule(self, config: ModelConfig, rights: Rights) -> UntrustedRule:
+        """What becomes of a call of that model with private data in its prompt.
+
+        Args:
+            rights: Those of the recipe whose step calls it.
+        """
+        if config.is_here or (self.run is not None and config.party == self.run.party):
+            return UntrustedRule.ALLOW
+        if config.base_url is None and config.is_among(self.operator):
+            return UntrustedRule.ALLOW
+        return rights.untrusted_model(config) if self.run is not None else _ASK
+
+
+def _models_of(recipe: AgentRecipe) -> Iterator[ModelConfig]:
+    """The model of a recipe, then those of its steps, from the first one on."""
+    if recipe.model.name is not None:
+        yield recipe.model
+    for step in (each for each in recipe.steps if isinstance(each, StepSpec)):
+        if step.own_model is not None and step.own_model.name is not None:
+            yield step.own_model
+        elif step.asks_model:
+            yield recipe.model
+        if step.inner is not None:
+            yield from _models_of(step.inner)
 
 
 # --- the specs of the tools that a recipe can call -----------------------------------------------

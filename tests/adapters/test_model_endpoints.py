@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.http.request_rules import is_loopback_url, origin_of, server_address
+from minions.adapters.http.request_rules import origin_of, server_address
 from minions.adapters.models.endpoints import (
     Endpoint,
     OperatorModels,
@@ -20,7 +20,12 @@ from minions.adapters.models.endpoints import (
 )
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import EndpointLimits, ModelApi, check_base_url
+from minions.contracts.model_endpoints import (
+    EndpointLimits,
+    ModelApi,
+    check_base_url,
+    is_loopback_url,
+)
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.recipe.model_config import ModelConfig
 

@@ -125,6 +125,10 @@ async def test_an_honest_journal_verifies(journal: Journal) -> None:
     assert (report.entries, report.uncovered, report.fault) == (6, 0, None)
     assert report.head == report.values[-1]
     assert await journal.chained_sessions() == ["ses_1"]
+    end = await journal.chain_end("ses_1")
+    assert end is not None
+    assert (end.position, end.value.hex()) == (6, report.head)
+    assert await journal.chain_end("ses_2") is None
 
 
 async def test_all_journals_give_the_same_values(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from minions.contracts.approvals import (
@@ -173,11 +174,19 @@ def test_the_same_arguments_are_approved_by_as_many_as_are_needed() -> None:
     assert [each.maker.name for each in found.counted] == ["ann", "cat"]
 
 
-def test_which_calls_are_alike_is_the_word_of_one_person() -> None:
+def test_which_calls_are_alike_all_who_approve_have_to_say() -> None:
     like = Approve("d", like=ApprovalClass(same=("to",)))
+    other = Approve("d", like=ApprovalClass(same=("text",)))
     assert tally([asked("ann")], [vote("ann", like)]).decision == like
-    both = tally([asked("ann", "bob", quorum=2)], [vote("ann", like), vote("bob", like)])
-    assert both.decision == Approve("d")
+    for second, decision in ((like, like), (other, Approve("d")), (Approve("d"), Approve("d"))):
+        votes = [vote("ann", like), vote("bob", second)]
+        assert tally([asked("ann", "bob", quorum=2)], votes).decision == decision
+    both = [vote("ann", like), vote("bob", like)]
+    later = asked("bob", expires_s=None)
+    later = structs.replace(later, rule=structs.replace(later.rule, stages=later.rule.stages * 2))
+    for stage, decision in ((0, like), (1, Approve("d"))):
+        rules = [asked("ann"), structs.replace(later, stage=stage)]
+        assert tally(rules, both).decision == decision
     with_rejection = asked("ann", "bob", rejections=2)
     said = [vote("bob", Reject("d")), vote("ann", like)]
     assert tally([with_rejection], said).decision == like

@@ -73,7 +73,10 @@ class World:
         self.tool = sender()
 
     async def run(
-        self, recipe: AgentRecipe, decisions: Mapping[str, str] | None = None
+        self,
+        recipe: AgentRecipe,
+        decisions: Mapping[str, str] | None = None,
+        by: DecisionMaker | None = None,
     ) -> AgentResult[object]:
         services = evolve(
             deterministic_services(self.journal, self.clock), decider=Policy(Verdict.LATER)
@@ -81,7 +84,7 @@ class World:
         works = executor_of(ScriptedModel(()), tools=[self.tool], services=services)
         if decisions is None:
             return await works.execute(recipe)
-        return await works.resume("run_1", recipe=recipe, decisions=decisions, decided_by=ANN)
+        return await works.resume("run_1", recipe=recipe, decisions=decisions, decided_by=by or ANN)
 
     @property
     def sent(self) -> list[JsonValue]:
@@ -215,12 +218,54 @@ async def test_what_was_approved_under_other_rules_covers_nothing(world: World) 
     assert world.sent == []
 
 
-async def test_several_deciders_approve_single_calls(world: World) -> None:
-    rule = ApprovalRule(stages=(ApprovalStage(deciders=("ann", "bob"), quorum=2),))
-    recipe = mails(ITEMS, rule)
+BOB = DecisionMaker(name="bob", way="cli")
+TWO = ApprovalRule(stages=(ApprovalStage(deciders=("ann", "bob"), quorum=2, expires_s=60),))
+
+
+@pytest.mark.parametrize(
+    ("others", "sent"),
+    [
+        (like("to"), ["one", "two", "four"]),
+        (like("text"), ["one"]),
+        (like("to", count=1), ["one"]),
+        ("approve", ["one"]),
+    ],
+)
+async def test_calls_are_approved_together_if_all_who_decide_say_the_same(
+    world: World, others: str, sent: list[str]
+) -> None:
+    """A-169: else the one that was shown, whose words say what the first one approved."""
+    recipe = mails(ITEMS, TWO)
     await world.run(recipe)
-    with pytest.raises(UsageError, match="others have to approve it"):
-        await world.run(recipe, {"mail[0]": like("to")})
+    first = await world.run(recipe, {"mail[0]": like("to")})
+    assert "1 of 2 approvals (ann, also all calls with equal to), of ann or bob" in str(first.error)
+    assert world.sent == []
+    await world.run(recipe, {"mail[0]": others}, by=BOB)
+    assert world.sent == sent
+
+
+async def test_rules_of_two_recipes_are_fulfilled_by_one_class(world: World) -> None:
+    one, other = (ApprovalRule(stages=(ApprovalStage(deciders=(x,)),)) for x in ("ann", "bob"))
+    recipe = mails(ITEMS, one, other)
+    await world.run(recipe)
+    await world.run(recipe, {"mail[0]": like("to")})
+    assert world.sent == []
+    await world.run(recipe, {"mail[0]": like("to")}, by=BOB)
+    assert world.sent == ["one", "two", "four"]
+
+
+async def test_who_is_asked_later_approves_no_calls_together(world: World) -> None:
+    """A-169: nor does a class count that was said before, when the first let their time go by."""
+    later = ApprovalStage(deciders=("ann", "bob"), quorum=2)
+    first = ApprovalStage(deciders=("ann", "bob", "eve"), quorum=3, expires_s=60)
+    recipe = mails(ITEMS, ApprovalRule(stages=(first, later)))
+    await world.run(recipe)
+    for by in (ANN, BOB):
+        await world.run(recipe, {"mail[0]": like("to")}, by=by)
+    world.clock.advance(61)
+    result = await world.run(recipe, {})
+    assert (result.status, world.sent) == (RunStatus.NEEDS_DECISION, ["one"])
+    assert await world.covered() == [None]
 
 
 async def test_a_class_covers_calls_for_the_same_deciders(world: World) -> None:
@@ -332,17 +377,16 @@ def test_a_count_that_was_not_used_is_given_back() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        (asked_rule("ann"), asked_rule("bob")),
-        (asked_rule("ann", "bob", quorum=2),),
         (asked_rule("ann", stage=1, stages=2),),
+        (asked_rule("bob"), asked_rule("ann", stage=1, stages=2)),
     ],
 )
-def test_calls_that_others_approve_too_are_approved_one_by_one(
+def test_after_others_were_asked_calls_are_approved_one_by_one(
     rules: tuple[AskedRule, ...],
 ) -> None:
     like = ApprovalClass(same=("to",), expires_s=1)
     assert checked_class(like, waiting(rules=(asked_rule("ann"),))) == like
-    with pytest.raises(UsageError, match="others have to approve it"):
+    with pytest.raises(UsageError, match="those who were asked first decide"):
         checked_class(like, waiting(rules=rules))
 
 

@@ -29,7 +29,7 @@ from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.facts import ToolCallStarted
+from minions.contracts.journal.facts import DecisionRecorded, ToolCallStarted
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Reads
 from minions.data.errors import RecipeError
@@ -37,8 +37,16 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
+from minions.engine.sessions.archive import (
+    archive_lines,
+    load_archive,
+    read_archive,
+    store_archive,
+)
+from minions.engine.sessions.runner import ChatAgent, StepRunner
+from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, Permissions, UntrustedRule
+from minions.recipe.model import AgentRecipe, OperatorRules, Permissions, UntrustedRule
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
@@ -398,17 +406,80 @@ async def test_what_an_operator_says_of_strangers_words_no_recipe_lifts(
     }
     work: list[Document] = [{"id": "deep", "recipe": "inner"}] if is_nested else steps
     for rule, asked in ((UntrustedRule.ALLOW, 0), (UntrustedRule.ASK, 1)):
-        services = evolve(deterministic_services(), untrusted=rule)
+        services = evolve(deterministic_services(), operator=OperatorRules(untrusted=rule))
         ended, person = await ran(
             work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
         )
         assert (ended.result.status, len(person.asked)) == (RunStatus.COMPLETED, asked)
-    services = evolve(deterministic_services(), untrusted=UntrustedRule.REFUSE)
+    services = evolve(
+        deterministic_services(), operator=OperatorRules(untrusted=UntrustedRule.REFUSE)
+    )
     ended, person = await ran(
         work, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
     )
     assert (ended.result.status, person.asked) == (RunStatus.FAILED, [])
     assert "untrusted" in str(ended.result.error)
+
+
+@pytest.mark.parametrize(
+    ("rule", "to", "said", "asked"),
+    [
+        (None, "bob", {}, False),
+        (None, "eve", {}, True),
+        (None, "eve", {"untrusted": "allow"}, True),
+        (None, "bob", {"untrusted": "ask"}, True),
+        (None, "eve", {"policies": {"send": "true"}}, True),
+        (UntrustedRule.ASK, "bob", {}, False),
+        (UntrustedRule.ASK, "eve", {"untrusted": "allow"}, True),
+        (UntrustedRule.REFUSE, "bob", {}, False),
+        (UntrustedRule.REFUSE, "eve", {"untrusted": "allow"}, None),
+    ],
+)
+async def test_of_a_policy_of_the_operator_and_of_the_recipe_the_stricter_counts(
+    rule: UntrustedRule | None, to: str, said: Document, asked: bool | None
+) -> None:
+    """A-167: a call of which the operator's is not true is not made unasked, whatever a recipe
+    says; None: it is refused.
+    """
+    rules = OperatorRules(untrusted=rule, policies={"send": "{{ args.to == 'bob' }}"})
+    services = evolve(deterministic_services(), operator=rules)
+    step: Document = {"id": "out", "tool": "send", "params": {"text": "{{ read }}", "to": to}}
+    inner: Document = {
+        "id": "inner",
+        "tools": ["mail", "send"],
+        "permissions": {**WRITES, **said},
+        "steps": [READ, step],
+    }
+    deep: Document = {"id": "deep", "recipe": "inner"}
+    for steps in ([READ, step], [deep]):
+        ended, person = await ran(
+            steps, recipes={"inner": inner}, services=services, permissions={**WRITES, **said}
+        )
+        assert ended.result.status is (RunStatus.FAILED if asked is None else RunStatus.COMPLETED)
+        assert bool(person.asked) is (asked is True)
+
+
+async def test_a_policy_of_the_operator_is_about_a_tool_by_its_own_name() -> None:
+    """A recipe chooses the prefix under which it opens a toolset."""
+    sends = evolve(sender(), spec=evolve(sender().spec, name="mail__send", origin="evil__send"))
+    for named, asked in (("mail__send", True), ("evil__send", False)):
+        rules = OperatorRules(policies={named: "args.text"})
+        services = evolve(deterministic_services(), operator=rules)
+        step: Document = {"id": "out", "tool": "mail__send", "params": {"text": "{{ read }}"}}
+        _, person = await ran([READ, step], tools=[reader(), sends], services=services)
+        assert bool(person.asked) is asked
+
+
+def test_the_check_says_what_the_operator_lets_become_of_such_a_call() -> None:
+    """A-168: what a run does is named before it."""
+    tools = {each.spec.name: each.spec for each in (reader(), sender())}
+    rules = OperatorRules(policies={"send": "args.text == 'x'"})
+    allowing: Document = {**WRITES, "untrusted": "allow"}
+    whole = {"id": "r", "tools": [*tools], "permissions": allowing, "steps": [READ, SEND]}
+    for operator, words in ((None, "without an approval"), (rules, "waits for an approval")):
+        catalog = Catalog(tools=tools, operator=operator)
+        (fault,) = check_recipe_text(json.dumps(whole), "r.yaml", catalog).faults
+        assert words in fault.message
 
 
 @pytest.mark.parametrize(
@@ -864,3 +935,158 @@ def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_
             assert not asked
 
     asyncio.run(both())
+
+
+# --- the same words after a death, an import, and out of caches ---------------------------------
+
+
+class Bench:
+    """One recipe, run in several processes on one journal or another."""
+
+    def __init__(self, steps: Sequence[Document], *, go: bool, is_cached: bool = False) -> None:
+        self.keeper = Keeper()
+        note = fake_tool("note", effect=Effect.PURE)
+        self.tools = [
+            reader(text="a mail with alpha"),
+            sender(Effect.IDEMPOTENT),
+            evolve(note, spec=evolve(note.spec, reads=Reads.TRUSTED)),
+            reader("own__file", Reads.PRIVATE, "own alpha"),
+            reader("page", text="plain"),
+        ]
+        document: Document = {"steps": list(steps), "inputs": GIVEN}
+        if is_cached:
+            document["model"] = {"name": "scripted/echo", "cache": True}
+        names: list[JsonValue] = [tool.spec.name for tool in self.tools]
+        self.document: Document = {"id": "r", "tools": names, "permissions": WRITES, **document}
+        self.recipe = read(document, self.tools, {"deep": DEEP})
+        self.given: Document = {"note": "note alpha", "calm": "plain", "go": go}
+        self.cache = MemoryStepCache()
+
+    def process(self, journal: MemoryJournal) -> AgentExecutor:
+        services = evolve(deterministic_services(journal), decider=self.keeper, cache=self.cache)
+        return executor_of(ScriptedModel(echo), tools=self.tools, services=services)
+
+    def is_named(self) -> bool:
+        """Whether the check names that somebody may be asked."""
+        specs = {tool.spec.name: tool.spec for tool in self.tools}
+        catalog = Catalog(tools=specs, find_recipe=among({"deep": DEEP}))
+        checked = check_recipe_text(json.dumps(self.document), "r.yaml", catalog)
+        return bool({each.code for each in checked.faults} & {"untrusted-flow", "private-flow"})
+
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """Whose words each call was said to hold since the last time, by its key; those that are
+        asked about for another reason are left out.
+        """
+        found = {_AGAIN.sub("", key): each for key, each in self.keeper.asked.items() if each}
+        self.keeper.asked.clear()
+        return found
+
+
+_AGAIN = re.compile(r"@[0-9]+")
+"""What marks an execution that was begun again."""
+
+
+@settings(max_examples=60)
+@given(recipes(), st.booleans(), st.integers(2, 60), st.booleans())
+def test_words_are_those_of_the_plain_run_wherever_it_died_and_is_resumed(
+    steps: list[Document], go: bool, dies_at: int, is_imported: bool
+) -> None:
+    """A-168: in another process, or out of a session file, whose approvals do not count."""
+
+    async def compare() -> None:
+        bench = Bench(steps, go=go)
+        plain_run = await bench.process(MemoryJournal(FakeClock())).execute(
+            bench.recipe, bench.given
+        )
+        plain = bench.words()
+        journal = MortalJournal(FakeClock())
+        journal.dies_at = dies_at
+        try:
+            await bench.process(journal).execute(bench.recipe, bench.given)
+            return
+        except (KilledError, BaseExceptionGroup):
+            journal.revive()
+        entries = await journal.entries()
+        place: MemoryJournal = journal
+        if is_imported:
+            place = MemoryJournal(FakeClock())
+            archive = await load_archive(journal, entries[0].session_id)
+            await store_archive(
+                place, read_archive([line.encode() for line in archive_lines(archive)])
+            )
+            bench.words()
+        bench.cache = MemoryStepCache()
+        resumed = await bench.process(place).resume(entries[0].run_id)
+        assert resumed.status is plain_run.status
+        known = bench.words()
+        assert known.items() <= plain.items()
+        decided = {
+            _AGAIN.sub("", entry.key.removesuffix("/approval"))
+            for each in {journal, place}
+            for entry in await each.entries(kinds={"decision"})
+            if isinstance(entry.fact, DecisionRecorded)
+        }
+        assert plain.keys() <= decided
+
+    asyncio.run(compare())
+
+
+@settings(max_examples=60)
+@given(recipes(), st.booleans(), st.sampled_from(["answers", "outputs"]))
+def test_what_comes_out_of_a_cache_holds_the_words_that_it_was_made_of(
+    steps: list[Document], go: bool, what: str
+) -> None:
+    """A-168: of a cached answer the same, of a cached output at the least what it can hold."""
+    cached = {each["id"] for each in steps if what == "outputs" and _is_cacheable(each)}
+    steps = [{**each, "cache": True} if each["id"] in cached else each for each in steps]
+
+    async def compare() -> None:
+        bench = Bench(steps, go=go, is_cached=what == "answers")
+        runs = []
+        for _ in range(2):
+            journal = MemoryJournal(FakeClock())
+            await bench.process(journal).execute(bench.recipe, bench.given)
+            runs.append(bench.words())
+        first, second = runs
+        if what == "answers":
+            assert second == first
+        else:
+            made = {key for key in first if key.split("/")[0] not in cached}
+            assert made <= second.keys()
+            assert not second or bench.is_named()
+
+    asyncio.run(compare())
+
+
+def _is_cacheable(step: Document) -> bool:
+    """Whether the step asks a model that is offered nothing that writes."""
+    offered = step.get("tools", [])
+    return "goal" in step and isinstance(offered, list) and "send" not in offered
+
+
+async def test_what_an_earlier_turn_read_is_in_the_next_one_and_in_a_fork() -> None:
+    """A-168: of an agent whose turns share a conversation."""
+    person = Person()
+    services = evolve(deterministic_services(), decider=person)
+    repository = StepRepository(services)
+
+    def answer(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].role == "tool":
+            return "done"
+        return tool_request("mail" if prompt.messages[-1].content == "read" else "send")
+
+    agent = ChatAgent(model=ScriptedModel(answer), tools=[reader(), sender()])
+    runner = StepRunner(agent, repository=repository)
+
+    async def turn(session: str, text: str) -> list[tuple[str, ...]]:
+        async for _ in runner.run_stream(session, text):
+            pass
+        asked = whose(person)
+        person.asked.clear()
+        return asked
+
+    assert await turn("new", "send") == []
+    assert await turn("s", "read") == []
+    fork = await repository.fork("s", 4)
+    for session in ("s", fork.id):
+        assert await turn(session, "send") == [("earlier turns of the session",)]

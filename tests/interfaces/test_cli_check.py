@@ -182,6 +182,11 @@ RIGHTS = "id: r\npermissions: {%s}\ntools: [files]\nsteps: [{id: a, goal: Go}]\n
             ("major", "permissions.requires_approval"),
         ),
         (
+            "allow_write: true, private_models: [openai]",
+            "allow_write: true",
+            ("major", "permissions.private_models"),
+        ),
+        (
             "allow_write: true, policies: {files__write: args.path == 'a'}",
             "allow_write: true, policies: {files__write: args.path == 'b'}",
             ("major", "permissions.policies"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from command_line import Cli, Write
 from minions.data.json_values import JsonValue
@@ -455,6 +458,45 @@ def test_in_a_graph_a_failure_repeats_the_way_to_it(cli: Cli, write: Write) -> N
     assert bounds(cli) == [("a", 3, 3), ("b", 3, 3), ("c", 1, 1)]
 
 
+REVIEWER = (
+    "id: limits\ninputs: {arguments: {type: object, untrusted: true}}\nlimits: {max_tokens: 300}\n"
+    "steps:\n  - {id: look, goal: 'Fine? {{ inputs.arguments }}', "
+    "output: {verdict: [reject, pass]}}\noutput: '{{ look }}'\n"
+)
+
+
+def test_recipes_that_review_calls_count_as_often_as_calls_may_be_made(
+    cli: Cli, write: Write
+) -> None:
+    """A-169: a review has 5 model calls where its recipe says nothing else; each call has one."""
+    write("own.py", OWN)
+    write("limits.yaml", REVIEWER)
+    head = (
+        "id: r\npermissions:\n  allow_write: true\n"
+        "  requires_approval: [{tool: send, reviewer: limits.yaml}]\n"
+    )
+    call = "tool: send, params: {to: a, text: b}"
+    offered = "goal: Go, tools: [send], limits: {max_tool_calls_per_step: 3}"
+    for steps, calls in (
+        (f"  - {{id: one, {call}}}\n", 5),
+        (f"  - {{id: each, {call}, loop: [1, 2, 3]}}\n", 15),
+        (f"  - {{id: go, {offered}}}\n", 10 + 3 * 5),
+        ("  - {id: look, tool: look, params: {}}\n", 0),
+    ):
+        write("r.yaml", f"{head}steps:\n{steps}  - {{id: last, {call}, when: 'false'}}\n")
+        found = cast("Any", cli("explain", "r.yaml", "--extensions", "own.py", "--json").json)
+        assert found["model_calls"]["at_most"] == calls + 5
+    nested = f"{head}steps:\n  - {{id: deep, recipe: inner.yaml}}\n"
+    write(
+        "inner.yaml",
+        f"id: inner\npermissions: {{allow_write: true}}\nsteps:\n  - {{id: one, {call}}}\n",
+    )
+    write("r.yaml", nested)
+    found = cast("Any", cli("explain", "r.yaml", "--extensions", "own.py", "--json").json)
+    assert found["model_calls"] == {"at_most": 5, "unbounded_because": []}
+    assert found["models"] == [{"name": None, "steps": ["deep/one/look"], "fills_in": {}}]
+
+
 def test_a_limit_on_steps_bounds_the_run(cli: Cli, write: Write) -> None:
     """Of two steps the dearest come: 10 calls and 4 of one item."""
     write(
@@ -588,6 +630,42 @@ def test_what_a_recipe_opens_by_name_is_one_of_its_rights(cli: Cli, write: Write
         "more: setup.py",
     ]
     assert rights["opens_secrets"] == ["work: .env.test"]
+
+
+def test_what_the_operator_says_of_strangers_words_is_told(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A-167: only what is about a tool of the recipe, by whatever name it opens it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "minions").mkdir()
+    (tmp_path / "minions" / "minions.toml").write_text(
+        "untrusted = 'refuse'\n[policies]\n"
+        "http__post = \"args.json.to == 'ann'\"\nhttp__delete = 'false'\n",
+        "utf-8",
+    )
+    write(
+        "post.yaml",
+        "inputs: {mail: {type: string, untrusted: true}}\n"
+        "tools: [{http: {allow: [h.example], as: web}}]\n"
+        "permissions: {allow_write: true, untrusted: allow}\n"
+        "steps:\n"
+        "  - id: post\n"
+        "    tool: web__post\n"
+        '    params: {url: "https://h.example/", json: {text: "{{ inputs.mail }}"}}\n',
+    )
+    told = cli("explain", "post.yaml")
+    said = " ".join(told.out.split())
+    assert told.err == ""
+    assert (
+        "operator: calls with strangers' words in them: refuse; made without asking, if the recipe "
+        "agrees: web__post when args.json.to == 'ann' untrusted text: reaches web__post, where "
+        "each such call is refused"
+    ) in said
+    found = cast("Any", cli("explain", "post.yaml", "--json").json)
+    assert found["operator"] == {
+        "untrusted": "refuse",
+        "policies": ["web__post when args.json.to == 'ann'"],
+    }
 
 
 def test_no_value_of_a_run_decides_what_is_opened(cli: Cli, write: Write) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from command_line import Write
 from minions.adapters.models import endpoints
@@ -51,6 +52,7 @@ approve = "deny"
 dry_run = true
 strict = true
 untrusted = "ask"
+private_models = ["mine"]
 json = true
 events = false
 debug = true
@@ -134,6 +136,7 @@ READ = Settings(
     dry_run=True,
     strict=True,
     untrusted=UntrustedRule.ASK,
+    private_models=("mine",),
     json=True,
     debug=True,
     trusted_hosts=("h",),
@@ -211,10 +214,46 @@ def refused(folder: Path, text: str) -> UsageError:
 # --- what is read ---------------------------------------------------------------------------------
 
 
-def test_a_file_may_set_every_key(here: Path) -> None:
+OF_USERS = """
+[policies]
+http__post = "{{ args.json.to == 'ann' }}"
+"""
+
+
+def test_a_file_may_set_every_key(here: Path, write: Write) -> None:
     assert origin_of(here, WHOLE).settings == READ
-    not_there = [key for key in setting_types() if f"\n{key} =" not in WHOLE]
-    assert [key for key in not_there if f"[{key}" not in WHOLE] == []
+    write("user.toml", OF_USERS)
+    read = origin_of(here, WHOLE, user_file=here / "user.toml").settings
+    assert read == evolve(READ, policies={"http__post": "{{ args.json.to == 'ann' }}"})
+    both = WHOLE + OF_USERS
+    not_there = [key for key in setting_types() if f"\n{key} =" not in both]
+    assert [key for key in not_there if f"[{key}" not in both] == []
+
+
+def test_a_project_makes_no_policy_of_an_operator(here: Path) -> None:
+    """A policy lets calls through, in whatever recipe."""
+    error = refused(here, OF_USERS)
+    assert "'policies' counts in your own file alone, " in error.message
+    assert error.error_code == "bad-configuration"
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("args.to in", "'send' is 'args.to in', which is no condition: "),
+        ("to {{ args.to }}", "which is no condition: a condition is one expression"),
+        ("args.to in inputs.team", "'send' reads 'inputs'; a condition of an operator reads the "),
+    ],
+)
+def test_a_policy_that_is_no_condition_over_a_call_is_refused_at_the_start(
+    here: Path, write: Write, condition: str, words: str
+) -> None:
+    own = here / "user.toml"
+    write("user.toml", f'[policies]\nsend = "{condition}"\n')
+    with pytest.raises(UsageError) as caught:
+        origin_of(here, user_file=own)
+    assert f"{own}: [policies]: " in caught.value.message
+    assert words in caught.value.message
 
 
 def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> None:

@@ -208,7 +208,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/compile/opening_rights.py": Guard(
         tests=("engine/test_offered_options.py", "server/test_opening_rights.py")
     ),
-    "recipe/permissions.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
+    "recipe/permissions.py": Guard(
+        tests=("recipe/test_rights.py", "engine/test_private_models.py", *_RIGHTS)
+    ),
     "engine/context/agent_context.py": Guard(tests=_CONTEXT),
     "engine/context/run_progress.py": Guard(tests=_CONTEXT),
     "engine/context/scope.py": Guard(tests=_CONTEXT),
@@ -381,6 +383,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"_insert_if_owned", "append_entries", "_append_at_once", "insert_entry"}),
     ),
     "contracts/journal/chain.py": Guard(tests=("conformance/test_journal_chains.py",)),
+    "app/wiring/signed_heads.py": Guard(tests=("interfaces/test_cli_signed_heads.py",)),
     "adapters/head_signing.py": Guard(tests=("interfaces/test_cli_signed_sessions.py",)),
     "data/patterns.py": Guard(
         tests=("contracts/test_schemas.py", "engine/test_slow_patterns.py"),
@@ -441,11 +444,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     # --- keys, headers, and who comes in ---
     "adapters/models/endpoints.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "contracts/model_endpoints.py": Guard(
+        tests=("adapters/test_model_endpoints.py",), places=frozenset({"is_loopback_url"})
+    ),
     "adapters/http/request_rules.py": Guard(
         tests=("adapters/test_model_endpoints.py",),
         places=frozenset(
             {
-                *("is_loopback_url", "server_address", "origin_of", "ollama_url", "_OWN_HEADERS"),
+                *("server_address", "origin_of", "ollama_url", "_OWN_HEADERS"),
                 *("check_key", "check_header", "check_header_name"),
             }
         ),
@@ -486,6 +492,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=(
             "interfaces/test_unexecuted_runs.py",
             "server/test_recovery_rules.py",
+            "server/test_server_deciders.py",
             "interfaces/test_worker_runs.py",
         )
     ),
@@ -608,8 +615,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "app/runs/unexecuted_runs.py",
-        "RunPages.queued",
-        "found += (row for row in rows if row.mark == QUEUE)",
+        "RunPages.read_next",
+        "found += (row for row in rows if row.mark == self._mark)",
         "found += (row for row in rows if (True))",
         "A short cut: the record of the run is asked for its queue, too.",
     ),

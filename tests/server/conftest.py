@@ -16,10 +16,11 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.app.settings.settings import Settings
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal.journal import Journal
-from minions.contracts.runtime import SystemClock
+from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.server_options import ServerOptions
@@ -56,10 +57,13 @@ async def make_app(recipes: Path, door: Door) -> AsyncIterator[MakeApp]:
         settings: Settings | None = None,
         tools: Iterable[Tool] = (),
         on_waiting: OnWaiting | None = None,
+        clock: Clock | None = None,
         **options: object,
     ) -> App:
         chosen = ServerOptions(token=TOKEN, grace_s=1.0)
         services = Services()
+        if clock is not None:
+            services = evolve(services, clock=clock, journal=MemoryJournal(clock))
         if isinstance(journal, Path):
             journal = SqliteJournal(journal, SystemClock())
         if journal is not None:

@@ -73,7 +73,7 @@ class AppState:
 
     def recovery(self) -> Recovery:
         runtime = SimpleNamespace(
-            services=SimpleNamespace(journal=self.journal),
+            services=SimpleNamespace(journal=self.journal, clock=self.journal.clock),
             recorded=self._recorded,
             resumed=self._resumed,
             has_ended=self.told_ended.append,

@@ -11,6 +11,7 @@ from asgi_client import TOKEN, Client
 from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.http.tokens import CallerToken, read_token_file
 from minions.interfaces.server.decision_views import made_already
+from minions.testing.virtual_time import FakeClock
 from served import MakeApp
 
 RECIPE = """
@@ -81,6 +82,32 @@ async def test_two_of_those_who_are_asked_decide_and_a_user_counts_once(client: 
     assert (await decide(client, "ann", view)).status == 202
     run = await client.ended(view["run_id"])
     assert (run["status"], run["output"]) == ("completed", "sign: a cheque")
+
+
+ESCALATES = RECIPE.replace("expires: 2h", "expires: 2h, then: {ask: [cfo], expires: 1h}")
+
+
+async def test_when_the_time_is_over_the_server_asks_others_and_then_rejects(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    """A-169: of a run that it executed itself, without a request; no worker is there."""
+    (recipes / "pays.yaml").write_text(ESCALATES, "utf-8")
+    clock = FakeClock()
+    client = Client(make_app(tokens=TOKENS, clock=clock))
+    view = await waiting(client)
+    look = client.app.recovery.look
+    for seconds, deciders in ((7_199, ["ann", "role:finance"]), (1, ["cfo"]), (3_599, ["cfo"])):
+        clock.advance(seconds)
+        await look()
+        run = await client.ended(view["run_id"])
+        (view,) = (await client.get("/approvals")).json["approvals"]
+        assert (run["status"], view["deciders"]) == ("needs_decision", deciders)
+    clock.advance(1)
+    await look()
+    run = await client.ended(view["run_id"])
+    assert (run["status"], run["error"]["code"]) == ("failed", "approval-denied")
+    assert "nobody decided within 1h" in run["error"]["message"]
+    assert (await client.get("/approvals")).json["approvals"] == []
 
 
 async def test_a_vote_is_no_decision_that_others_are_told_of(client: Client) -> None:

@@ -18,15 +18,6 @@ from msgspec import Struct
 from minions.data.errors import EnvironmentRefusedError, ToolError
 
 
-def is_loopback_url(base_url: str) -> bool:
-    """Whether the URL's host is this machine."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return is_loopback(ipaddress.ip_address(host))
-    except ValueError:
-        return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
-
-
 def server_address(base_url: str) -> tuple[str, str, int]:
     """Scheme, host and port, for comparison."""
     parts = urlsplit(base_url)

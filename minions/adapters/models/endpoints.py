@@ -18,13 +18,17 @@ from minions.adapters.http.request_rules import (
     check_header,
     check_header_name,
     check_key,
-    is_loopback_url,
     ollama_url,
     server_address,
 )
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import EndpointLimits, ModelApi, check_base_url
+from minions.contracts.model_endpoints import (
+    EndpointLimits,
+    ModelApi,
+    check_base_url,
+    is_loopback_url,
+)
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 
 

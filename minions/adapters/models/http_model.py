@@ -30,7 +30,7 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.adapters.http.request_rules import check_key, is_loopback_url, origin_of
+from minions.adapters.http.request_rules import check_key, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
@@ -55,6 +55,7 @@ from minions.contracts.model_endpoints import (
     ModelEndpoint,
     RateLimits,
     check_base_url,
+    is_loopback_url,
 )
 from minions.data.errors import UsageError
 

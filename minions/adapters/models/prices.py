@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from minions.adapters.daemon_thread import IMPORTING
-from minions.adapters.http.request_rules import is_loopback_url
 from minions.contracts.messages import TokenUsage
+from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.runtime import PriceBook
 
 if TYPE_CHECKING:

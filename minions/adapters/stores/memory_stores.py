@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -18,6 +19,14 @@ from minions.data.json_values import JsonValue
 
 RESERVED: Final = "minions:"
 """The first part of the keys of Minions itself; tools neither see nor set them."""
+SIGNED_HEADS: Final = f"{RESERVED}head:"
+"""The first part of the keys of signed heads of sessions, which are not encrypted."""
+
+
+def head_key(session_id: str) -> str:
+    """The key of the signed head of a session; it says nothing of the session's name."""
+    digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{SIGNED_HEADS}{digest}"
 
 
 def behind(start: str) -> str:

@@ -285,6 +285,12 @@ CHAINED_SESSIONS: Final = (
 )
 
 
+CHAIN_END: Final = (
+    "SELECT epoch, position, chain FROM minions.entries WHERE session_id = %s "
+    "ORDER BY position DESC LIMIT 1"
+)
+
+
 async def read_chain(db: Connection, session_id: str) -> StoredChain:
     """What is stored of a session, for `Journal.verify`."""
     rows = await (await db.execute(_CHAINED, [session_id], binary=True)).fetchall()

@@ -27,6 +27,7 @@ from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_entries import (
     APPENDS,
+    CHAIN_END,
     CHAINED_SESSIONS,
     LISTED_OF,
     Append,
@@ -60,7 +61,7 @@ from minions.adapters.stores.stored_rows import (
     opened_session,
     search_key,
 )
-from minions.contracts.journal.chain import GENESIS, StoredChain
+from minions.contracts.journal.chain import GENESIS, ChainHead, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import (
@@ -342,6 +343,16 @@ class PostgresJournal(RowLookups):
     async def stored_chain(self, session_id: str) -> StoredChain:
         """Read in one statement."""
         return await self._link.run(lambda attempt: read_chain(attempt.connection, session_id))
+
+    async def chain_end(self, session_id: str) -> ChainHead | None:
+        """Found by the key of entries."""
+
+        async def read(attempt: Attempt) -> ChainHead | None:
+            cursor = await attempt.connection.execute(CHAIN_END, [session_id], binary=True)
+            found = await cursor.fetchone()
+            return None if found is None else ChainHead(found[0], found[1], found[2] or b"")
+
+        return await self._link.run(read)
 
     async def chained_sessions(self) -> Sequence[str]:
         """Also those of which only the end of the chain is left."""

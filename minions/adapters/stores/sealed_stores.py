@@ -9,15 +9,15 @@ from typing import Final
 from attrs import evolve
 
 from minions.adapters.stores.body_cipher import BodyCipher, is_sealed
-from minions.adapters.stores.memory_stores import RESERVED, StateStore, as_json
+from minions.adapters.stores.memory_stores import RESERVED, SIGNED_HEADS, StateStore, as_json
 from minions.contracts.steps import CachedStep, StepCache
 
-_FIGURES: Final = f"{RESERVED}budget:"
+_FIGURES: Final = (f"{RESERVED}budget:", SIGNED_HEADS)
 """Values under keys that begin so are amounts, which are not encrypted."""
 
 
 class SealedState(StateStore):
-    """Encrypts values; keys stay readable, and so do the amounts of budgets."""
+    """Encrypts values; keys stay readable, and so do the amounts of budgets and signed heads."""
 
     def __init__(self, inner: StateStore, cipher: BodyCipher) -> None:
         """No I/O here.

@@ -416,6 +416,10 @@ _CHAINED: Final = f"{_SELECT} WHERE e.session_id = ? ORDER BY e.position".replac
     "e.at FROM", "e.at, e.chain FROM"
 )
 
+CHAIN_END: Final = (
+    "SELECT epoch, position, chain FROM entries WHERE session_id = ? ORDER BY position DESC LIMIT 1"
+)
+
 CHAINED_SESSIONS: Final = (
     "SELECT DISTINCT session_id FROM entries UNION SELECT session_id FROM leases "
     "WHERE last_position > 0 ORDER BY session_id"

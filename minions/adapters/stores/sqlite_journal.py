@@ -21,6 +21,7 @@ from minions.adapters.stores.body_cipher import BodyCipher, entry_names, suppres
 from minions.adapters.stores.row_queries import Part, RowLookups
 from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_entries import (
+    CHAIN_END,
     CHAINED_SESSIONS,
     LISTED_OF,
     EntriesQuery,
@@ -66,7 +67,7 @@ from minions.adapters.stores.stored_rows import (
     opened_session,
     search_key,
 )
-from minions.contracts.journal.chain import GENESIS, StoredChain
+from minions.contracts.journal.chain import GENESIS, ChainHead, StoredChain
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import (
@@ -402,6 +403,11 @@ class SqliteJournal(RowLookups):
     async def stored_chain(self, session_id: str) -> StoredChain:
         """Read in a thread, in one state of the file."""
         return await self._file.beside(lambda db: read_chain(db, session_id))
+
+    async def chain_end(self, session_id: str) -> ChainHead | None:
+        """Found by the key of entries."""
+        found = await self._file.beside(lambda db: db.execute(CHAIN_END, (session_id,)).fetchone())
+        return None if found is None else ChainHead(found[0], found[1], found[2] or b"")
 
     async def chained_sessions(self) -> Sequence[str]:
         """Also those of which only the end of the chain is left."""

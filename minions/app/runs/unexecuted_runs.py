@@ -7,14 +7,17 @@ Whether somebody executes a run is what `read_leases` says, as for lists and pag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Final
+
+from attrs import evolve, frozen
 
 from minions.app.runs.run_policy import QUEUE
 from minions.contracts.executions import RunState
-from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.facts import RunBeginning, RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.runtime import IsWorkerGone
+from minions.contracts.runtime import Clock, IsWorkerGone
 from minions.data.errors import JournalError, MinionsError
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_states import executed_runs, read_leases
@@ -83,9 +86,14 @@ class RunPages:
     An index finds those of one state in order.
     """
 
-    def __init__(self, journal: Journal, state: RunState) -> None:
-        """Nothing is read yet."""
+    def __init__(self, journal: Journal, state: RunState, mark: str = QUEUE) -> None:
+        """Nothing is read yet.
+
+        Args:
+            mark: How their last execution started, as in `RunRow`.
+        """
         self._journal = journal
+        self._mark = mark
         self._wanted = RunFilter(statuses={state})
         self._last: RunRow | None = None
         """The row behind which the next pass continues; None: from the first one."""
@@ -95,8 +103,8 @@ class RunPages:
         """Whether the last pass came to the end of the rows."""
         return self._last is None
 
-    async def queued(self) -> list[RunRow]:
-        """The rows of the next pass that are of queued runs, the newest first.
+    async def read_next(self) -> list[RunRow]:
+        """The rows of the next pass that are of runs with the mark, the newest first.
 
         Raises:
             JournalError: It cannot be read.
@@ -105,10 +113,76 @@ class RunPages:
         for _ in range(_PAGES):
             rows = await self._journal.runs(self._wanted, limit=_PAGE, after=self._last)
             self._last = rows[-1] if len(rows) == _PAGE else None
-            found += (row for row in rows if row.mark == QUEUE)
+            found += (row for row in rows if row.mark == self._mark)
             if self._last is None:
                 break
         return found
+
+
+@frozen(kw_only=True)
+class _Wait:
+    """What was read of one waiting run."""
+
+    ended_at: datetime | None
+    """The end that was read: a later one is another wait."""
+    due: datetime | None
+    """When it can be resumed; None: only a decision helps."""
+
+
+_AGAIN_S: Final = 60.0
+"""Seconds until a run is tried again that could not be resumed."""
+
+
+class DueRuns:
+    """Waiting runs that can be resumed at a known time without a decision. Each end of a run is
+    read once by a process.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, mark: str) -> None:
+        """Nothing is read yet.
+
+        Args:
+            mark: How their last execution started, as in `RunRow`.
+        """
+        self._journal = journal
+        self._clock = clock
+        self._pages = RunPages(journal, RunState.NEEDS_DECISION, mark)
+        self._waits: dict[str, _Wait] = {}
+        self._seen: set[str] = set()
+        """Of the present pass over all rows."""
+
+    async def find(self) -> list[str]:
+        """The ids of those whose time has come.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        found = [row.run_id for row in await self._pages.read_next() if await self._is_due(row)]
+        if self._pages.is_at_start:
+            self._waits = {run_id: self._waits[run_id] for run_id in self._seen}
+            self._seen = set()
+        return found
+
+    def put_off(self, run_id: str) -> None:
+        """Try a run again in a minute that could not be resumed."""
+        later = self._clock.now() + timedelta(seconds=_AGAIN_S)
+        self._waits[run_id] = evolve(self._waits[run_id], due=later)
+
+    async def _is_due(self, row: RunRow) -> bool:
+        self._seen.add(row.run_id)
+        known = self._waits.get(row.run_id)
+        if known is None or known.ended_at != row.ended_at:
+            known = self._waits[row.run_id] = await self._read(row)
+        return known.due is not None and known.due <= self._clock.now()
+
+    async def _read(self, row: RunRow) -> _Wait:
+        newest = await self._journal.entries(
+            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        resumes_at = fact.resumes_at if isinstance(fact, RunFinished) else None
+        due = None if resumes_at is None else datetime.fromisoformat(resumes_at)
+        return _Wait(ended_at=row.ended_at, due=due)
 
 
 def idle_executions(entries: Sequence[JournalEntry]) -> int:

@@ -253,6 +253,11 @@ def _signs(place: _Place, value: object) -> Iterator[str]:
     yield f"signs posts to {where} with {_source(str(value))}"
 
 
+def _signs_heads(place: _Place, value: object) -> Iterator[str]:
+    where = place.table.get("anchor_url", "anchor_url")
+    yield f"signs posts to {where} with {_source(str(value))}"
+
+
 def _worker_token(_place: _Place, value: object) -> Iterator[str]:
     yield f"sends {_source(str(value))} to the workers of the journal's database"
 
@@ -387,6 +392,8 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "dry_run": _flag("only shows what a run would do", "runs what is asked for"),
         "strict": _strict,
         "untrusted": _plain("calls with strangers' words in them: {value}, whatever recipes say"),
+        "private_models": _each("sends private data to {value} without asking"),
+        "policies": _plain("lets calls with strangers' words in them through: {value}"),
         "json": _flag("prints JSON", "prints text"),
         "events": _flag("prints events", "prints no events"),
         "debug": _flag("shows logs and tracebacks", "shows no logs"),
@@ -419,6 +426,9 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
     },
     JournalSettings: {
         "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
+        "signing_key_file": _plain("signs heads of sessions with the key of {value}"),
+        "anchor_url": _plain("sends the names of sessions and their signed heads to {value}"),
+        "anchor_secret": _signs_heads,
         "retain": _plain("removes sessions {value} after the end of their last run"),
     },
     ProviderSettings: {

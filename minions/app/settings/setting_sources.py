@@ -156,7 +156,23 @@ class ProjectFile(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: Has every fault of these keys.
         """
-        return _values(self.path, {key: self.keys[key] for key in self.keys if key in counting})
+        counted = {key: self.keys[key] for key in self.keys if key in counting}
+        if not _OF_USERS.isdisjoint(counted):
+            raise bad_configuration(str(self.path), _misplaced_faults(counted))
+        return _values(self.path, counted)
+
+
+_OF_USERS: Final = frozenset({"policies"})
+"""Keys that count in the user's own file alone: they let calls through in whatever folder."""
+
+
+def _misplaced_faults(counted: Collection[str]) -> Iterator[SettingFault]:
+    for key in sorted(_OF_USERS.intersection(counted)):
+        text = (
+            f"'{key}' counts in your own file alone, {user_settings_file()}; what a project's "
+            "recipes let through they say in their `permissions`"
+        )
+        yield SettingFault(table=(), order=0, text=text)
 
 
 def _from_file(path: Path) -> Mapping[str, object]:
@@ -190,6 +206,7 @@ def _decode_settings(path: Path, content: Mapping[str, object]) -> Settings:
         *price_name_faults(content),
         *provider_faults(content),
         *mcp_faults(content),
+        *policy_faults(content),
     ]
     try:
         decoded = decode(as_object(content), Settings)
@@ -500,6 +517,29 @@ def _login_faults(place: KeyPath, table: Mapping[object, object]) -> Iterator[Se
     if "private_key" in table and "client_secret" in table:
         text = "it has one of 'client_secret' and 'private_key'"
         yield SettingFault(table=place, order=3, text=text)
+
+
+def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
+    """Faults of conditions over calls, which read the arguments alone."""
+    from minions.recipe.expressions.template import compile_condition
+    from minions.recipe.expressions.values import TemplateError
+
+    policies = content.get("policies")
+    for tool, condition in policies.items() if isinstance(policies, Mapping) else ():
+        if not isinstance(condition, str):
+            continue  # the codec reports it
+        try:
+            read = compile_condition(condition).references
+        except TemplateError as error:
+            text = f"'{tool}' is {condition!r:.200}, which is no condition: {error.message}"
+            yield SettingFault(table=("policies",), order=2, text=text)
+            continue
+        for other in sorted({str(each.path[0]) for each in read} - {"args"}):
+            text = (
+                f"'{tool}' reads '{other:.60}'; a condition of an operator reads the arguments of "
+                "the call, `args.NAME`"
+            )
+            yield SettingFault(table=("policies",), order=2, text=text)
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:

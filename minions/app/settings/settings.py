@@ -19,12 +19,12 @@ from minions.adapters.stores.memory_stores import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.context import Limits, snake_case
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.model_endpoints import ModelApi, is_loopback_url
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
-from minions.recipe.model import AgentRecipe, UntrustedRule
+from minions.recipe.model import AgentRecipe, OperatorRules, UntrustedRule
 
 
 def _is_price(value: float) -> bool:
@@ -177,6 +177,13 @@ class JournalSettings:
     """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
     retain: Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")] | None = None
     """How long sessions stay after the end of their last run; None: until somebody removes them."""
+    signing_key_file: str | None = None
+    """File with the key that signs the head of a session at the end of each run: an absolute path;
+    None: nothing is signed."""
+    anchor_url: str | None = None
+    """Address to which each signed head is posted; None: it is kept beside the journal alone."""
+    anchor_secret: str | None = field(default=None, repr=False)
+    """Secret that signs these posts, by reference; None: they are not signed."""
 
     @property
     def retain_s(self) -> float | None:
@@ -229,7 +236,8 @@ class Settings:
         factory=JournalSettings,
         metadata=_describe_key(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
-            "encrypt it, and `retain`, how long sessions stay."
+            "encrypt it, `retain`, how long sessions stay, `signing_key_file`, the key that signs "
+            "the head of a session when a run ends, and `anchor_url`, which is told of it."
         ),
     )
     redaction: RedactionSettings = field(
@@ -305,6 +313,22 @@ class Settings:
             "What becomes of a call that writes, sends or spends, and whose arguments may hold "
             "strangers' words: `ask` or `refuse`, whatever recipes allow and their policies let "
             "through; the stricter of this and the recipe's own counts."
+        ),
+    )
+    policies: Mapping[str, str] = field(
+        factory=dict,
+        metadata=_describe_key(
+            "By tool, `toolset__tool`: a condition over `args`. A call of which it is true is made "
+            "also where strangers' words may be in its arguments, if the recipe does not object; "
+            "any other one is not made unasked, whatever recipes say. In your own file alone.",
+            "a table of conditions",
+        ),
+    )
+    private_models: tuple[str, ...] = field(
+        default=(),
+        metadata=_describe_key(
+            "Models, `provider` or `provider/name`, in whose prompts private data may be without "
+            "asking, beside those of `model`, of the run, and of this machine."
         ),
     )
     json: bool = field(default=False, metadata=_describe_key("Print one JSON object at the end."))
@@ -424,6 +448,27 @@ class Settings:
             "Recipe id to the scripted model that answers when none is configured."
         ),
     )
+
+    def operator_rules(self, environ: Mapping[str, str]) -> OperatorRules:
+        """What counts of strangers' words and of private data beside what recipes say.
+
+        Private data may reach the provider of the configured model, and servers of this machine.
+
+        Args:
+            environ: The environment, which may name another server of Ollama.
+        """
+        named = {*self.private_models}
+        provider, slash, _ = (self.model or "").partition("/")
+        if slash:
+            named.add(provider)
+        if not environ.get("OLLAMA_HOST") and "ollama" not in self.providers:
+            named.add("ollama")
+        for name, server in self.providers.items():
+            if server.base_url is not None and is_loopback_url(server.base_url):
+                named.add(name)
+        return OperatorRules(
+            untrusted=self.untrusted, policies=self.policies, private_models=frozenset(named)
+        )
 
 
 # --- texts without what looks like a key, for pages and logs -------------------------------------

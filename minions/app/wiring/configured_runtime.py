@@ -109,7 +109,7 @@ class Runtime:
     in each; and whether what recipes say themselves makes it harmless.
     """
     recipes: CompiledRecipes = Factory(
-        lambda self: _recipes(self.extensions, is_strict=self.is_strict), takes_self=True
+        lambda self: self._compiled(self.extensions), takes_self=True
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
@@ -171,7 +171,12 @@ class Runtime:
         """
         changes: _Changes = {}
         if extensions is not None:
-            changes = _of_extensions(extensions, is_strict=self.is_strict)
+            # Recipes that were compiled with other extensions may differ.
+            changes = {
+                "extensions": extensions,
+                "recipes": self._compiled(extensions),
+                "preparation": Preparation(extensions),
+            }
         if services:
             changes["services"] = attrs.evolve(self.services, **services)
         if models is not None:
@@ -179,6 +184,10 @@ class Runtime:
         if tool_calls is not None:
             changes["tool_calls"] = tool_calls
         return attrs.evolve(self, **changes)
+
+    def _compiled(self, extensions: Extensions) -> CompiledRecipes:
+        catalog, operator = extensions.catalog(), self.services.operator
+        return CompiledRecipes(attrs.evolve(catalog, strict=self.is_strict, operator=operator))
 
     async def aclose(self) -> None:
         """Close the parts that were opened for it."""
@@ -209,19 +218,6 @@ class _Changes(TypedDict, total=False):
     tool_calls: ToolCallExecutorFactory
     recipes: CompiledRecipes
     preparation: Preparation
-
-
-def _recipes(extensions: Extensions, *, is_strict: bool | Strictness) -> CompiledRecipes:
-    return CompiledRecipes(attrs.evolve(extensions.catalog(), strict=is_strict))
-
-
-def _of_extensions(extensions: Extensions, *, is_strict: bool | Strictness) -> _Changes:
-    """The parts that depend on extensions: recipes compiled with other extensions may differ."""
-    return {
-        "extensions": extensions,
-        "recipes": _recipes(extensions, is_strict=is_strict),
-        "preparation": Preparation(extensions),
-    }
 
 
 def _always(models: ModelSource | ChatModel) -> ModelsOfRecipe:
@@ -292,8 +288,21 @@ def make_runtime(
     services = _with_telemetry(services, telemetry)
     if project is not None:
         services = attrs.evolve(services, project=project)
-    if settings.untrusted is not None:
-        services = attrs.evolve(services, untrusted=settings.untrusted)
+    if not is_given or services.operator is None:
+        services = attrs.evolve(services, operator=settings.operator_rules(environ))
+    if settings.journal.signing_key_file is not None or settings.journal.anchor_url is not None:
+        from minions.app.wiring.signed_heads import make_heads
+
+        heads = make_heads(
+            settings,
+            services.journal,
+            state,
+            clock=services.clock,
+            sleep=services.sleep,
+            log=services.log,
+            secrets=services.secrets,
+        )
+        services = attrs.evolve(services, heads=services.heads or heads)
     if settings.redaction.kinds:
         services = attrs.evolve(services, redact=settings.redaction.kinds)
     if (retain_s := settings.journal.retain_s) is not None:

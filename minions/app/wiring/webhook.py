@@ -22,14 +22,13 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.adapters.http.request_rules import is_loopback_url
 from minions.app.settings.settings import Settings
-from minions.contracts.model_endpoints import check_base_url
+from minions.contracts.model_endpoints import check_base_url, is_loopback_url
 from minions.contracts.runtime import Clock, Log, Sleep
 from minions.contracts.secrets import SecretRef, SecretSource
 from minions.contracts.waiting import RunWait
 from minions.data.errors import UsageError
-from minions.data.json_values import dumps
+from minions.data.json_values import JsonValue, dumps
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds before each further attempt; after the last the document is given up."""
@@ -65,6 +64,10 @@ class Webhook:
             if pause_s is None or is_last:
                 return
             await self.sleep(pause_s)
+
+    async def post_once(self, message_id: str, document: Mapping[str, JsonValue]) -> str | None:
+        """Why the document was not taken, in one attempt; None: it was."""
+        return await self._problem(message_id, dumps(document).encode("utf-8", "backslashreplace"))
 
     async def _problem(self, message_id: str, body: bytes) -> str | None:
         """Why one attempt failed; None: the document was taken."""
@@ -146,17 +149,12 @@ def waiting_webhook(
     if settings.on_waiting_url is None:
         return None
     url = check_base_url(settings.on_waiting_url, "the setting on_waiting_url")
-    return Webhook(
-        url=url,
-        secret=_secret(settings, secrets),
-        clock=clock,
-        sleep=sleep,
-        log=log,
-        proxy=_proxy_to(url),
-    )
+    secret = secret_of("on_waiting_secret", settings.on_waiting_secret, secrets)
+    return Webhook(url=url, secret=secret, clock=clock, sleep=sleep, log=log, proxy=proxy_to(url))
 
 
-def _proxy_to(url: str) -> str | None:
+def proxy_to(url: str) -> str | None:
+    """The proxy of posts to that address; None: there is none."""
     if is_loopback_url(url):  # a proxy cannot reach this machine's own servers
         return None
     from urllib.request import getproxies
@@ -164,11 +162,19 @@ def _proxy_to(url: str) -> str | None:
     return proxy_for(url, getproxies())
 
 
-def _secret(settings: Settings, secrets: SecretSource) -> str | None:
-    if settings.on_waiting_secret is None:
+def secret_of(key: str, said: str | None, secrets: SecretSource) -> str | None:
+    """The secret that a setting refers to; None: it says none.
+
+    Args:
+        key: The setting, for the message of an error.
+    Raises:
+        UsageError: It is no reference.
+        EnvironmentRefusedError: The secret cannot be read.
+    """
+    if said is None:
         return None
     try:
-        reference = SecretRef.parse(settings.on_waiting_secret)
+        reference = SecretRef.parse(said)
     except UsageError as error:
-        raise UsageError(f"on_waiting_secret: {error.message}", code="bad-configuration") from error
+        raise UsageError(f"{key}: {error.message}", code="bad-configuration") from error
     return secrets(reference)

@@ -6,7 +6,9 @@ Here are the form of a row that is hashed, and what a verification finds. Stores
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from attrs import evolve, frozen
@@ -14,7 +16,7 @@ from msgspec import Struct
 from msgspec.json import Encoder
 from msgspec.structs import replace
 
-from minions.data.json_values import parse_json
+from minions.data.json_values import JsonValue, dumps, parse_json
 
 GENESIS: Final = bytes(32)
 """What stands for the value before the first one."""
@@ -76,7 +78,8 @@ class ChainFault:
 
     position: int
     what: str
-    """`changed`, `removed`, `inserted`, `swapped`, `cut` (at the end) or `damaged`."""
+    """`changed`, `removed`, `inserted`, `swapped`, `cut` (at the end), `damaged`, or `signature`:
+    it is not what was signed."""
     words: str
 
 
@@ -94,6 +97,49 @@ class ChainReport:
     """Those of all entries."""
     fault: ChainFault | None = None
     """None: each entry that has a value is the one that was written."""
+
+
+@frozen(kw_only=True)
+class SignedHead:
+    """The head of a session's chain when a run ended, signed by the operator."""
+
+    session_id: str
+    entries: int
+    """The position of the entry whose value is signed: it covers all up to it."""
+    head: str
+    """The value, in hex."""
+    at: datetime
+    public_key: str = ""
+    """Of Ed25519, in hex."""
+    signature: str = ""
+    """Over `to_bytes`, in hex."""
+
+    def to_bytes(self) -> bytes:
+        """What is signed."""
+        parts: list[JsonValue] = [self.session_id, self.entries, self.head, self.at.isoformat()]
+        return b"minions session head\n" + dumps(parts).encode("utf-8", "surrogatepass")
+
+    def to_document(self) -> dict[str, JsonValue]:
+        """The document that a webhook posts."""
+        return {
+            "type": "session.head",
+            "timestamp": self.at.isoformat(),
+            "data": {
+                "session_id": self.session_id,
+                "entries": self.entries,
+                "head": self.head,
+                "public_key": self.public_key,
+                "signature": self.signature,
+            },
+        }
+
+
+class HeadKeeper(ABC):
+    """Is told of the end of each execution of a run, to keep the head of its session elsewhere."""
+
+    @abstractmethod
+    async def run_ended(self, session_id: str, run_id: str) -> None:
+        """The end is recorded, and nobody else writes to the session meanwhile. Raises nothing."""
 
 
 def link(before: bytes, row: tuple[str | int | None, ...]) -> bytes:

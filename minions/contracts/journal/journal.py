@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from minions.contracts.journal.chain import (
     ChainedRow,
+    ChainHead,
     ChainReport,
     StoredChain,
     chained,
@@ -396,6 +397,19 @@ class Journal(ABC):
         """
         found = await self.entries(session_id, with_damaged=True)
         return StoredChain(chained(row_of(entry) for entry in found))
+
+    async def chain_end(self, session_id: str) -> ChainHead | None:
+        """The last entry of a session with its chain value; None: it has no entry.
+
+        This one reads the session; a journal that finds the entry at once overrides it.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        rows = (await self.stored_chain(session_id)).rows
+        if not rows:
+            return None
+        return ChainHead(rows[-1].epoch, rows[-1].position, rows[-1].chain or b"")
 
     async def chained_sessions(self) -> Sequence[str]:
         """The ids of all sessions of which anything is stored.

@@ -130,9 +130,9 @@ TOKEN: Final = "token"  # noqa: S105  # a name of one
 """The key of a note that says with which token of the server the run was started, by its name."""
 _STARTERS: Final = "started_by"
 _IMPORTED: Final = "imported"
-_SERVER: Final = "server"
+SERVER: Final = "server"
 _QUEUE: Final = "queue"
-MARKS: Final = (_QUEUE, _SERVER, _IMPORTED)
+MARKS: Final = (_QUEUE, SERVER, _IMPORTED)
 """Keys that say who executes a run next: the row of the run bears the first one that is set."""
 
 
@@ -190,7 +190,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
         return cls(
             is_imported=bool(note.get(_IMPORTED)),
             is_strangers=bool(note.get("strangers_recipe")),
-            is_of_server=bool(note.get(_SERVER)),
+            is_of_server=bool(note.get(SERVER)),
             queue=QueuePlace.of_note(note.get(_QUEUE)),
             child=ChildLink.of_note(note),
             waits=ChildWait.of_note(note),
@@ -228,7 +228,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             "decision_reasons": dict(self.reasons) or None,
             _IMPORTED: self.is_imported or None,
             "strangers_recipe": self.is_strangers or None,
-            _SERVER: self.is_of_server or None,
+            SERVER: self.is_of_server or None,
             _QUEUE: None if self.queue is None else self.queue.to_note(),
         }
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from minions.contracts.approvals import AskedRule, Tally, Vote, rule_words, tally_of
-from minions.contracts.calls import ToolCall, ToolFailure
+from minions.contracts.calls import CallOrigin, ToolCall, ToolFailure
 from minions.contracts.decisions import (
     ApprovalRequest,
     Approve,
@@ -23,9 +24,12 @@ from minions.contracts.journal.facts import (
     DecisionWaiting,
     RecordedReview,
 )
-from minions.data.errors import StepFailedError
+from minions.contracts.messages import ToolCallRequest
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import dumps
 from minions.data.texts import write_duration
 from minions.engine.calls.pending_decisions import (
+    MODEL_CALL,
     asked_at,
     consent_digest,
     decision_command,
@@ -42,7 +46,7 @@ from minions.engine.history.approval_classes import recorded_class
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.replay import definitions_of, is_same_question
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.model import CallRule
+from minions.recipe.model import CallRule, UntrustedRule
 
 if TYPE_CHECKING:
     from minions.engine.services.services import Services
@@ -94,6 +98,28 @@ async def needed_approval(
     if is_approved:
         return None
     return _denied(call, "the decider of this run rejects it (set by --approve)", words_of)
+
+
+async def approve_private_data(
+    view: StepView, model: str, private: Sequence[str], rule: UntrustedRule
+) -> None:
+    """Return if private data may be in prompts of that model, which is of another party.
+
+    Args:
+        private: Which data, as a person reads it.
+        rule: What becomes of such calls.
+    Raises:
+        StepFailedError: They are refused, rejected, or the decision is pending (`needs-decision`).
+    """
+    number = hashlib.blake2b(model.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    request = ToolCallRequest(id=number, name=MODEL_CALL, arguments=dumps({"model": model}))
+    what = f"The prompt of step '{view.address}' may hold {', '.join(private)}, and the model "
+    if rule is UntrustedRule.REFUSE:
+        message = f"{what}'{model}' is of another party than the run's. Such calls are refused."
+        raise StepFailedError(FailureInfo(code="private-data", message=message))
+    call = ToolCall(key=f"{view.key}/{number}", request=request, origin=CallOrigin.STEP)
+    if (rejected := await needed_approval(view, call, private)) is not None:
+        raise StepFailedError(rejected.info())
 
 
 def _asking_about(
@@ -214,7 +240,7 @@ async def _record_classes(view: StepView, asked: DecisionWaiting) -> None:
             continue
         now = view.context.scope.services.clock.now()
         tally = tally_of(known.rules, replay.votes.get(key, ()), f"{known.digest}", now)
-        if isinstance(tally.decision, Approve):
+        if isinstance(tally.decision, Approve) and tally.decision.like is not None:
             await _record(view, key, known, tally.decision, votes=tally.counted)
 
 

@@ -57,7 +57,7 @@ from minions.engine.calls.call_records import (
     record_call,
     with_attachments,
 )
-from minions.engine.calls.model_executors import model_of, recall
+from minions.engine.calls.model_executors import ModelCallExecutors, model_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.agent_context import AgentContext
@@ -79,8 +79,10 @@ from minions.engine.services.retry import (
 )
 from minions.engine.services.services import Services
 from minions.engine.services.spending import CallEstimate, Spending
+from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
+    from minions.engine.context.strangers_words import StrangersWords
     from minions.engine.services.run_pause import RunPause
 
 
@@ -164,6 +166,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await record_call(self.view, done, 0.0, remember=False)
             return done
+        words = context.words
+        if words is not None and (words.private or self.view.live_conversation is not None):
+            await self._ask_for_private_data(words, model)
         context.progress.check_time()
         budget = context.progress.budget
         is_cached = call.prompt.options.cache
@@ -190,6 +195,33 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         done = await self._within_budget(call, model, remember=remember)
         await self._tell_overrun()
         return done
+
+    async def _ask_for_private_data(self, words: StrangersWords, model: ChatModel | None) -> None:
+        """Ask a person, once in an execution of a step, whether private data may be in prompts of
+        a model of another party; returns where it may.
+
+        Raises:
+            StepFailedError: The decision is pending (`needs-decision`), or it may not be.
+        """
+        factory, view = self.factory, self.view
+        rule = factory.private if isinstance(factory, ModelCallExecutors) else UntrustedRule.ALLOW
+        if model is None or rule is UntrustedRule.ALLOW or model.name in view.private_models:
+            return
+        live = view.live_conversation
+        has_history = live is not None and live.has_earlier_turns
+        reaching = words.reaching(view.own_id, has_history=has_history)
+        private = words.all_private_among(reaching)
+        if not private:
+            return
+        from minions.engine.calls.call_approvals import approve_private_data
+
+        try:
+            await approve_private_data(view, model.name, private, rule)
+        except StepFailedError as failed:
+            if failed.failure.code == NEEDS_DECISION:
+                self.trace.wait(failed.failure)
+            raise
+        view.private_models.add(model.name)
 
     async def _within_budget(
         self, call: ModelCall, model: ChatModel | None, *, remember: bool

@@ -27,6 +27,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import MessageRole, user
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.services.retry import checked_result
+from minions.recipe.model import UntrustedRule
 
 
 class ModelCallExecutors:
@@ -40,6 +41,7 @@ class ModelCallExecutors:
         tiers: Sequence[ModelCallExecutors] = (),
         is_fallback: bool = False,
         cooldown_s: float | None = None,
+        private: UntrustedRule = UntrustedRule.ALLOW,
     ) -> None:
         """Take the model, or a way to it that is asked at the first call.
 
@@ -50,12 +52,14 @@ class ModelCallExecutors:
             is_fallback: Whether it takes the place of the one before it, where that one's server
                 fails, and is no larger model.
             cooldown_s: Seconds for which it is not asked after its server failed; None: as usual.
+            private: What becomes of its calls with private data in their prompts.
         """
         self._source = model
         self.options = options
         self.tiers = tuple(tiers)
         self.is_fallback = is_fallback
         self.cooldown_s = cooldown_s
+        self.private = private
         self._executor: DefaultModelCallExecutor | None = None
 
     @property

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from minions.engine.history.recorder import Recorder
     from minions.engine.services.shared_budgets import SharedBudgets
 
+MODEL_CALL: Final = "model call"
+"""What stands for the tool where an approval is about the prompts of a model; no tool is so
+called."""
 _MOST_SHOWN: Final = 200
 """Characters of arguments in a line of text."""
 
@@ -108,6 +111,11 @@ class PendingDecision:
     def can_reject(self) -> bool:
         """Whether `reject` decides it: a call that needs approval, or a tool's question."""
         return self.what == "approval" or self.can_decline
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether it is about the prompts of a model, where no arguments can be edited."""
+        return self.tool == MODEL_CALL
 
     @property
     def rules(self) -> tuple[AskedRule, ...]:

@@ -145,6 +145,8 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     if isinstance(about, OpenCall):
         return _settled(word, decision)
     match decision, about.what:
+        case Approve(None, edited, like), "approval" if about.is_of_model and (edited or like):
+            pass  # it has no arguments to edit, nor is it like another one
         case Approve(None, str(edited), None), "approval" if is_budget_key(about.key):
             return Approve(about.digest, _raised(edited, about))
         case Approve(None, None, ApprovalClass() as like), "approval" if not is_budget_key(

@@ -8,8 +8,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from attrs import evolve
-
 from minions.contracts.calls import ToolCall
 from minions.contracts.journal.facts import RecordedReview
 from minions.data.codec import encode
@@ -19,12 +17,6 @@ from minions.engine.context.step_view import StepView
 from minions.engine.services.event_loop import leading_error
 from minions.recipe.model import AgentRecipe, Reviewer
 
-_LIMITS: Final[Mapping[str, JsonValue]] = {
-    "max_model_calls": 5,
-    "max_tokens": 20_000,
-    "timeout_s": 120,
-}
-"""The budget of one review, where its recipe says nothing else."""
 _LONGEST_REASON: Final = 2_000
 
 
@@ -37,7 +29,7 @@ async def review_call(
     Raises:
         JournalError: A fact of it could not be stored: the run must stop.
     """
-    recipe = evolve(reviewer.recipe, limits={**_LIMITS, **reviewer.recipe.limits})
+    recipe = reviewer.bounded
     runner = view.context.recipe_runner
     if runner is None:
         return _failed(recipe.id, "only an AgentExecutor runs recipes")

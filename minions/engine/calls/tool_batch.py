@@ -332,15 +332,15 @@ class ToolBatch:
         """
         rights, outer = self.view.context.scope.rights, words.rule
         live, own_id = self.view.live_conversation, ""
-        has_history = live is not None and bool(live.history)
+        has_history = live is not None and live.has_earlier_turns
         for call in calls:
             tool = self.view.tools.find(call.request.name)
             takes_effect = tool is not None and rights.takes_effect(tool.spec)
             if tool is not None and (takes_effect or tool.spec.is_asking_others):
-                if not own_id:
-                    own_id = self.view.own_id
-                    if rights.untrusted is outer is UntrustedRule.ALLOW:
-                        return
+                allowed = UntrustedRule.ALLOW
+                if outer is allowed and rights.untrusted_of(tool.spec) is allowed:
+                    continue
+                own_id = own_id or self.view.own_id
                 found = words.reaching(own_id, call.request.name, has_history=has_history)
                 if takes_effect and tool.spec.is_local:
                     found = words.foreign_among(found, tool.spec)

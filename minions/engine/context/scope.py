@@ -115,7 +115,7 @@ class RunScope:
                 if recipe.inputs
                 else NO_SECRETS
             ),
-            rights=Rights.of(recipe, inputs),
+            rights=Rights.of(recipe, inputs, services.operator),
             opening=opening,
             base_model=recipe.model,
             retry=recipe.retry,

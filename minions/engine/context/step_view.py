@@ -116,6 +116,8 @@ class StepView(RunContext):
         self.metadata = metadata
         self.tools = tools
         self._border_seed: str | None = None
+        self.private_models: set[str] = set()
+        """Names of models of other parties that a person let read private data here."""
         self.has_older_borders = False
         """Whether prompts are as earlier versions wrote them: to find what they recorded."""
         self._is_silent = False

@@ -185,16 +185,17 @@ class StrangersWords:
         own = toolset_of(tool)
         return tuple(each for each in words if self.private.get(each, own) != own)
 
+    def all_private_among(self, words: WordsOf) -> WordsOf:
+        """Those of the words that tell private data."""
+        return tuple(each for each in words if each in self.private)
+
     def foreign_among(self, words: WordsOf, tool: ToolSpec) -> WordsOf:
         """Those of the words that are not of the tool's own toolset."""
         own = toolset_of(tool)
         return tuple(each for each in words if self.private.get(each) != own)
 
     def _is_shared_in(self, steps: frozenset[Source]) -> bool:
-        return any(
-            at in steps and isinstance(step, StepSpec) and step.shares_conversation
-            for at, step in enumerate(self._steps)
-        )
+        return any(at in steps and step.shares_conversation for at, step in enumerate(self._steps))
 
     def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
         """Follow the words from where they arrive to where they were read."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from minions.contracts.approvals import ApprovalRule, AskedRule
+from minions.contracts.approvals import ApprovalRule
 from minions.contracts.decisions import ApprovalClass
 from minions.contracts.journal.facts import DecisionFact, DecisionRecorded, RecordedClass
 from minions.contracts.tools import ToolSpec
@@ -36,7 +36,7 @@ def checked_class(like: ApprovalClass, about: DecisionFact) -> ApprovalClass:
 
     Raises:
         UsageError: `bad-class`; a place is not among the arguments, the condition is none or is not
-            true of the call, nothing is said, or several persons have to approve.
+            true of the call, nothing is said, or those who were asked first let their time go by.
     """
     args = _object(f"{about.arguments}")
     places = tuple(dict.fromkeys(each.removeprefix(_BEFORE) for each in like.same))
@@ -52,15 +52,9 @@ def checked_class(like: ApprovalClass, about: DecisionFact) -> ApprovalClass:
         raise _bad("the number of later calls is at least 1")
     if like.expires_s is not None and like.expires_s <= 0:
         raise _bad("the time is above 0 seconds")
-    rules = about.rules or ()
-    if len(rules) > 1 or any(_needs_several(each) for each in rules):
-        raise _bad("only this call can be approved, as others have to approve it, too")
+    if any(each.stage > 0 for each in about.rules or ()):
+        raise _bad("only this call can be approved: of others those who were asked first decide")
     return replace(like, same=places)
-
-
-def _needs_several(asked: AskedRule) -> bool:
-    """Whether one person of those who are asked first does not approve calls alone."""
-    return asked.present.quorum > 1 or asked.stage > 0
 
 
 def _bad(problem: str) -> UsageError:
@@ -82,7 +76,11 @@ def class_words(like: ApprovalClass, about: DecisionFact) -> str:
         words += f", {like.count} at the most"
     if like.expires_s is not None:
         words += f", for {write_duration(like.expires_s)}"
-    return f"{words}, until the run ends"
+    words += ", until the run ends"
+    rules = about.rules or ()
+    if len(rules) > 1 or any(each.present.quorum > 1 for each in rules):
+        words += ", if all who approve this one say the same"
+    return words
 
 
 def _show_argument(args: Mapping[str, JsonValue], place: str) -> str:

@@ -122,6 +122,8 @@ class LiveConversation:
         """
         self.summary = summary
         self.history: tuple[Message, ...] = tuple(step.message for step in steps)
+        self.has_earlier_turns = bool(steps)
+        """Whether the session has messages of other runs."""
         self.pending = pending
         self.message = message
         self.is_turn = is_turn

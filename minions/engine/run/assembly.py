@@ -153,7 +153,6 @@ class RunWiring:
                 recipe.steps or built.graph.steps,
                 built.word_paths,
                 context.run_values.gives,
-                rule=scope.services.untrusted,
                 private={f"input {name}": "" for name, spec in inputs if spec.is_private},
             )
             if chosen is not None and chosen.item is not None:

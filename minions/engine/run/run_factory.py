@@ -432,9 +432,7 @@ def _words_within(
         given=given,
         everywhere=everywhere,
         private=private,
-        rule=stricter(
-            rule, outer.words.rule if outer.words is not None else outer.scope.services.untrusted
-        ),
+        rule=rule if outer.words is None else stricter(rule, outer.words.rule),
     )
 
 

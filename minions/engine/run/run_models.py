@@ -8,6 +8,7 @@ from typing import Final
 
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
+from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.steps import Step
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue
@@ -16,7 +17,9 @@ from minions.engine.compile.build import BuiltRecipe, asking_within
 from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
+from minions.recipe.model import UntrustedRule
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.permissions import PrivateReaders
 
 _MOST_OPTIONS: Final = 256
 """Configurations whose options are remembered."""
@@ -99,7 +102,10 @@ class RunModels:
             tiers = list(self._others(config))
             # A model that a command has chosen answers in place of all.
             others = [each for each in tiers if each.model is not model]
-            factory = ModelCallExecutors(model, tiers=others, cooldown_s=config.cooldown_s)
+            private = self._private_rule(config, model)
+            factory = ModelCallExecutors(
+                model, tiers=others, cooldown_s=config.cooldown_s, private=private
+            )
             self._factories[config] = factory
         return factory
 
@@ -112,9 +118,21 @@ class RunModels:
             for fallback in tier.fallbacks or ():
                 yield self._other(fallback, is_fallback=True)
 
+    def _private_rule(self, config: ModelConfig, model: ChatModel) -> UntrustedRule:
+        """What becomes of calls of that model with private data in their prompts."""
+        if self._context.words is None or model.name.partition("/")[0] != config.provider:
+            return UntrustedRule.ALLOW  # none is known, or a command chose the model
+        if model.base_url is not None and is_loopback_url(model.base_url):
+            return UntrustedRule.ALLOW
+        scope = self._context.scope
+        readers = PrivateReaders.of(scope.recipes[0], scope.services.operator)
+        return readers.rule(config, scope.rights)
+
     def _other(self, config: ModelConfig, *, is_fallback: bool = False) -> ModelCallExecutors:
+        model = self._source(config)
         return ModelCallExecutors(
-            self._source(config),
+            model,
+            private=self._private_rule(config, model),
             options=self._options_of(config),
             is_fallback=is_fallback,
             cooldown_s=config.cooldown_s,

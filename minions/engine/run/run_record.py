@@ -222,6 +222,9 @@ class RunRecord:
             remind_every_s=_remind_every_s(pending) if is_waiting else None,
         )
         await self._recorder.record("run", finished)
+        if (heads := scope.services.heads) is not None:
+            await scope.recorder.flush()
+            await heads.run_ended(scope.session_id, scope.run_id)
         if scope.services.has_log:
             scope.log.info("run_finished", status=end.status.value)
 

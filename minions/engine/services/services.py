@@ -21,6 +21,7 @@ from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
+from minions.contracts.journal.chain import HeadKeeper
 from minions.contracts.journal.facts import PinnedExample
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
@@ -45,7 +46,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import DaemonPool, LoopTimer
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.secret_sources import environment_and_files
-from minions.recipe.model import UntrustedRule
+from minions.recipe.model import OperatorRules
 
 if TYPE_CHECKING:
     from minions.contracts.journal.child_run_links import ChildRunQueue
@@ -307,10 +308,10 @@ class Services:
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
-    untrusted: UntrustedRule = UntrustedRule.ALLOW
-    """What becomes, at the least, of a call with an effect whose arguments may hold strangers'
-    words, whatever recipes say.
-    """
+    operator: OperatorRules | None = None
+    """What counts of calls with strangers' words beside what recipes say; None: nothing does."""
+    heads: HeadKeeper | None = None
+    """Is told of the end of each execution, to keep heads of sessions elsewhere; None: nobody."""
     redact: tuple[str, ...] = ()
     """Kinds of personal data that are replaced in every prompt, beside those of the recipe."""
     retain_s: float | None = None

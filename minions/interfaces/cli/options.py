@@ -420,6 +420,7 @@ class CommandContext:
                 catalog,
                 strict=self.settings.strict,
                 redactors=redactors,
+                operator=self.settings.operator_rules(self.environ),
                 roles=frozenset(self.settings.approval_roles),
             )
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
@@ -429,6 +430,7 @@ class CommandContext:
             recipes=built_in_recipes(),
             redactors=frozenset(kinds),
             strict=self.settings.strict,
+            operator=self.settings.operator_rules(self.environ),
             roles=frozenset(self.settings.approval_roles),
         )
 

@@ -311,7 +311,7 @@ class Reconciliation:
         Raises:
             JournalError, EnvironmentRefusedError: Journal or engine cannot be reached.
         """
-        found = [await pages.queued() for pages in self._pages]
+        found = [await pages.read_next() for pages in self._pages]
         return sum([await self.submit_missing(rows[::-1]) for rows in found])  # the oldest first
 
     async def submit_missing(self, rows: Sequence[RunRow]) -> int:

@@ -35,8 +35,10 @@ from minions.recipe.checks.text_edges import (
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.terms import Term
-from minions.recipe.model import AgentRecipe, StepSpec, UntrustedRule
-from minions.recipe.permissions import Rights, tool_specs
+from minions.recipe.kinds.tool_kind import ToolSpecStep
+from minions.recipe.model import AgentRecipe, OperatorRules, StepSpec, UntrustedRule
+from minions.recipe.model_config import ModelConfig
+from minions.recipe.permissions import PrivateReaders, Rights, tool_specs
 from minions.recipe.text.sections import Report
 
 ToolsOf: TypeAlias = Callable[[AgentRecipe], Mapping[str, ToolSpec]]
@@ -140,7 +142,11 @@ class _Found(Struct, frozen=True):
 
 
 def find_flows(
-    recipe: AgentRecipe, tools_of: ToolsOf, *, in_full: bool = False
+    recipe: AgentRecipe,
+    tools_of: ToolsOf,
+    *,
+    in_full: bool = False,
+    operator: OperatorRules | None = None,
 ) -> tuple[Flow, ...]:
     """The flows of a recipe and of its nested recipes, in the order of the steps.
 
@@ -148,15 +154,17 @@ def find_flows(
 
     Args:
         in_full: Whether what a recipe says makes no text harmless, as in `Follow.ALL`.
+        operator: What counts beside what recipes say; None: nothing does.
     """
     follow = _followed(in_full=in_full)
     inputs = _declared_inputs(recipe)
-    rights = Rights.of(recipe)
+    rights = Rights.of(recipe, operator=operator)
     found = _Walk(recipe, tools_of, rights, inputs, follow).found().flows
     if not _reads_private(recipe, tools_of):
         return found
     inputs = _declared_inputs(recipe, of_private=True)
-    private = _Walk(recipe, tools_of, rights, inputs, Follow.ALL, of_private=True)
+    readers = PrivateReaders.of(recipe, operator, in_full=in_full)
+    private = _Walk(recipe, tools_of, rights, inputs, Follow.ALL, readers=readers)
     return (*found, *private.found().flows)
 
 
@@ -209,7 +217,8 @@ class WordPaths(Struct, frozen=True):
         if not _reads_private(recipe, tools_of):
             return ways
         own = _declared_inputs(recipe, of_private=True)
-        walk = _Walk(recipe, tools_of, rights, own, Follow.ALL, of_private=True)
+        readers = PrivateReaders.of(recipe)
+        walk = _Walk(recipe, tools_of, rights, own, Follow.ALL, readers=readers)
         return structs.replace(ways, private=walk.reached())
 
     @classmethod
@@ -235,18 +244,22 @@ class _Walk:
         inputs: frozenset[str],
         follow: Follow,
         *,
-        of_private: bool = False,
+        readers: PrivateReaders | None = None,
+        outer_model: ModelConfig | None = None,
     ) -> None:
         """Nothing is followed yet.
 
         Args:
             inputs: The untrusted ones; `CONTROL` where such text decides whether the recipe runs.
-            of_private: Follow private data to tools that give their arguments to others, instead of
-                untrusted text to tools with an effect.
+            readers: Follow private data to tools that give their arguments to others, and to models
+                other than these, instead of untrusted text to tools with an effect; None: do not.
+            outer_model: The model of the recipe around it; None: there is none.
         """
         self._recipe = recipe
         self._follow = follow
-        self._of_private = of_private
+        self._readers = readers
+        self._of_private = readers is not None
+        self._model = outer_model.overlaid(recipe.model) if outer_model else recipe.model
         self._tools_of = tools_of
         self._rights = rights
         self._inputs = inputs
@@ -373,6 +386,36 @@ class _Walk:
             named = (step.decision_tool.tool,)
             arrived = self._arrived[at].get(DECISION) or self._arrived[at].get(CONTROL)
             yield from self._find_reached(at, step, named, arrived)
+        if self._readers is not None:
+            yield from self._model_flows(at, step, self._readers)
+
+    def _model_flows(
+        self, at: int, step: StepSpec | Step[object], readers: PrivateReaders
+    ) -> Iterator[Flow]:
+        """The flows of private data into prompts of models of other parties."""
+        trace = self._entering(at) or self._arrived[at].get(DECISION)
+        config = self._asked_model(step) if trace is not None else None
+        named: set[str] = set()
+        for each in (config, *config.others) if config is not None else ():
+            rule = readers.rule(each, self._rights)
+            if rule is not UntrustedRule.ALLOW and each.name not in named:
+                named.add(each.name or "")
+                end = _Trace.to(FlowNode(step.id, f"{_MODEL}{each.name}"), trace)
+                private = tuple(node.what for node in end.private)
+                yield Flow(
+                    path=end.path(), private=private, toolset=_MODEL, is_private=True, rule=rule
+                )
+
+    def _asked_model(self, step: StepSpec | Step[object]) -> ModelConfig | None:
+        """The model that the step asks; None: it asks none."""
+        if not isinstance(step, StepSpec):
+            return self._model
+        if step.asks_model or (isinstance(step, ToolSpecStep) and step.fill):
+            own = step.own_model
+            return self._model if own is None else self._model.overlaid(own)
+        route = step.route
+        is_chosen = route is not None and not self._recipe.templates.compile(route).is_whole
+        return self._model if is_chosen else None
 
     def _find_reached(
         self, at: int, step: StepSpec, names: Sequence[str], trace: _Trace | None
@@ -431,7 +474,13 @@ class _Walk:
         if key not in self._nested:
             rights = self._rights.within(inner)
             walk = _Walk(
-                inner, self._tools_of, rights, inputs, self._follow, of_private=self._of_private
+                inner,
+                self._tools_of,
+                rights,
+                inputs,
+                self._follow,
+                readers=self._readers,
+                outer_model=self._model,
             )
             self._nested[key] = walk.found()
         return self._nested[key]
@@ -475,6 +524,7 @@ def _is_question(step: StepSpec) -> bool:
 
 
 _WHETHER: Final = "whether it runs"
+_MODEL: Final = "model "
 
 
 def _input_node(name: str, *, is_private: bool) -> FlowNode:
@@ -520,7 +570,7 @@ def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode], rights: Rig
         within: Further places whose data is within reach at its end.
     """
     private = _private_within((*trace.private, *within), toolset_of(tool))
-    rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted
+    rule = UntrustedRule.ALLOW if trace.start[0].is_undeclared else rights.untrusted_of(tool)
     return Flow(path=trace.path(), private=tuple(private), toolset=toolset_of(tool), rule=rule)
 
 
@@ -649,7 +699,8 @@ def check_untrusted_flows(
     ids = [step.id for step in recipe.steps]
     steps = dict(zip(ids, draft.steps, strict=True))
     by_step: dict[tuple[str, bool], list[Flow]] = {}
-    for flow in find_flows(recipe, tools_of, in_full=catalog.is_strict_in_full):
+    in_full, operator = catalog.is_strict_in_full, catalog.operator
+    for flow in find_flows(recipe, tools_of, in_full=in_full, operator=operator):
         by_step.setdefault((flow.path[-1].step, flow.is_private), []).append(flow)
     # A stored run's recipe, which is plain data, has to stay runnable.
     is_error = (recipe.strict or bool(catalog.strict)) and draft.is_text
@@ -773,11 +824,16 @@ def _report(
     private = _private_names(flows)
     within = f"; it could send what {', '.join(private)} holds" if private else ""
     what = f"untrusted text can reach '{first.tool}'"
-    if first.is_private:
+    is_model = first.toolset == _MODEL
+    if is_model:
+        what = f"private data can reach the {first.tool}, which is another party than the run's"
+    elif first.is_private:
         what = f"private data can reach '{first.tool}', which gives its arguments to others"
     place = step.section.place_of(step.kind or "id")
     is_plan = first.tool == step.kind
     asking = "" if is_plan else f"set permissions: {{requires_approval: [{first.tool}]}}, "
+    if is_model:
+        asking = "name it under permissions: {private_models: […]}, "
     report(
         place.fault(
             "private-flow" if first.is_private else "untrusted-flow",

@@ -389,6 +389,13 @@ PERMISSIONS: Final = Table(
             types=("string",),
             choices=("ask", "allow", "refuse"),
         ),
+        Key(
+            name="private_models",
+            description="Models, `provider` or `provider/name`, beside the run's own in whose "
+            "prompts private data may be without asking.",
+            types=("array",),
+            shape=TEXTS,
+        ),
     ),
 )
 

@@ -528,6 +528,9 @@ def read_permissions(
         approval_rules=approvals.rules,
         policies=policies.policies(section.mapping("policies")),
         untrusted=UntrustedRule(rule) if rule in set(UntrustedRule) else None,
+        private_models=tuple(
+            each.text for each in read_texts(section.items("private_models"), "a model", report)
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from minions.analysis.explanation import (
     Explanation,
     InputUse,
     ModelUse,
+    OperatorUse,
     Question,
     RightsUse,
     ToolUse,
@@ -72,6 +73,7 @@ def explain_command(options: ExtensionOptions, recipe: str) -> int:
         knowledge_of_models(context.settings, context.environ),
         tools_within=lambda inner: tool_specs(inner, catalog),
         kinds=extensions.steps if extensions is not None else {},
+        operator=context.settings.operator_rules(context.environ),
     )
     prompts = _prompts(loaded, extensions or context.extensions())
     if context.settings.json:
@@ -130,6 +132,8 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     yield from _if_any("code (runs in a sandbox)", found.code)
     yield from _section("models", [_model_words(one) for one in found.models])
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
+    if found.operator is not None:
+        yield f"operator: {_operator_words(found.operator)}"
     yield from _if_any("untrusted text", [_flow_words(one) for one in found.flows])
     yield from _if_any("endorsed", list(found.endorsed))
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
@@ -186,11 +190,20 @@ def _permission_words(rights: RightsUse) -> str:
         ("needs approval of", rights.approval_when),
         ("decided by", rights.approval_rules),
         ("strangers' words may be in", rights.policies),
+        ("private data may reach models", rights.private_models),
         ("may write what configures tools", rights.opens_config),
         ("may use secrets", rights.opens_secrets),
     ):
         if names:
             words.append(f"{word}: {', '.join(names)}")
+    return "; ".join(words)
+
+
+def _operator_words(said: OperatorUse) -> str:
+    rule = said.untrusted.value if said.untrusted is not None else "as recipes say"
+    words = [f"calls with strangers' words in them: {rule}"]
+    if said.policies:
+        words.append(f"made without asking, if the recipe agrees: {', '.join(said.policies)}")
     return "; ".join(words)
 
 
@@ -311,6 +324,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
             }
             for flow in found.flows
         ],
+        **_operator_to_json(found.operator),
         "endorsed": list(found.endorsed),
         "code": list(found.code),
         "models": [
@@ -329,11 +343,19 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
     }
 
 
+def _operator_to_json(said: OperatorUse | None) -> dict[str, JsonValue]:
+    if said is None:
+        return {}
+    rule = said.untrusted.value if said.untrusted is not None else None
+    return {"operator": {"untrusted": rule, "policies": list(said.policies)}}
+
+
 def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
     opened = {
         "approval_when": rights.approval_when,
         "approval_rules": rights.approval_rules,
         "policies": rights.policies,
+        "private_models": rights.private_models,
         "opens_config": rights.opens_config,
         "opens_secrets": rights.opens_secrets,
     }

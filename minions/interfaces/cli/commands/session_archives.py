@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 import click
 from attrs import evolve, frozen
 
+from minions.adapters.stores.memory_stores import head_key
 from minions.contracts.journal.chain import ChainFault, ChainReport
 from minions.data.bounded_files import open_regular
 from minions.data.codec import encode
@@ -281,8 +282,11 @@ async def _import(context: CommandContext, archive: Archive) -> tuple[str, ...]:
 @click.command("verify")
 @click.argument("names", metavar="[ID]…", nargs=-1)
 @click.option("--head", metavar="HEX", help="A chain value that the one session must contain.")
+@click.option("--public-key", metavar="FILE", help="The key that must have signed the last head.")
 @takes_options(DatabaseOption)
-def verify(options: DatabaseOption, names: Sequence[str], head: str | None) -> int:
+def verify(
+    options: DatabaseOption, names: Sequence[str], head: str | None, public_key: str | None
+) -> int:
     """Check that no row of sessions was changed, removed or inserted since it was stored.
 
     ID is a session's or a run's, or a unique start of one; without any, all sessions are checked.
@@ -295,15 +299,16 @@ def verify(options: DatabaseOption, names: Sequence[str], head: str | None) -> i
             "--head goes with one ID, and is the 64 hexadecimal digits that `minions sessions "
             "verify ID` printed."
         )
-    reports = asyncio.run(_verify(context, names))
-    if head is not None:
-        reports = [_with_head(each, head) for each in reports]
+    demanded = _demanded_key(context, public_key)
+    checked = asyncio.run(_verify(context, names, demanded, is_required=public_key is not None))
+    signers = [whose for _, whose in checked]
+    reports = [each if head is None else _with_head(each, head) for each, _ in checked]
     if context.settings.json:
-        shown = [_report_as_json(each) for each in reports]
+        shown = [_report_as_json(*each) for each in zip(reports, signers, strict=True)]
         say(json_text({"ok": not any(each.fault for each in reports), "sessions": shown}))
     else:
-        for each in reports:
-            for line in _report_lines(each):
+        for each, whose in zip(reports, signers, strict=True):
+            for line in _report_lines(each, whose):
                 say(line)
         if not reports:
             tell("There are no sessions.")
@@ -313,16 +318,51 @@ def verify(options: DatabaseOption, names: Sequence[str], head: str | None) -> i
 _HEAD: Final = re.compile(r"[0-9a-f]{64}")
 
 
-async def _verify(context: CommandContext, names: Sequence[str]) -> list[ChainReport]:
+def _demanded_key(context: CommandContext, file: str | None) -> str | None:
+    """The key that must have signed what is signed: that of the file, else of the setting; None:
+    any one.
+    """
+    own = context.settings.journal.signing_key_file
+    if file is None and own is None:
+        return None
+    from minions.adapters.head_signing import public_key_of, read_public_key
+    from minions.app.wiring.signed_heads import signing_key_file
+
+    if file is not None:
+        return read_public_key(Path(file))
+    return public_key_of(signing_key_file(f"{own}"))
+
+
+async def _verify(
+    context: CommandContext, names: Sequence[str], public_key: str | None, *, is_required: bool
+) -> list[tuple[ChainReport, str | None]]:
+    """What each session is like, and the fingerprint of the key that signed its last head.
+
+    Args:
+        is_required: Whether a session of which no head is signed is faulty.
+    """
+    from minions.app.wiring.databases import state_beside
+
     journal = context.known_journal()
+    state = state_beside(journal)
     try:
         known = await journal.chained_sessions()
         with naming_the_journal(context):
             ids = [
                 name if name in known else await find_session(journal, name) for name in names
             ] or known
-        return [await journal.verify(session_id) for session_id in dict.fromkeys(ids)]
+        found: list[tuple[ChainReport, str | None]] = []
+        for session_id in dict.fromkeys(ids):
+            report, whose = await journal.verify(session_id), None
+            text = await state.get(head_key(session_id))
+            if text is not None or is_required:
+                from minions.app.wiring.signed_heads import with_signature
+
+                report, whose = with_signature(report, text, public_key)
+            found.append((report, whose))
+        return found
     finally:
+        await state.aclose()
         await journal.aclose()
 
 
@@ -334,22 +374,25 @@ def _with_head(report: ChainReport, head: str) -> ChainReport:
     return evolve(report, fault=fault)
 
 
-def _report_as_json(report: ChainReport) -> JsonValue:
+def _report_as_json(report: ChainReport, whose: str | None) -> JsonValue:
     return {
         "session_id": report.session_id,
         "ok": report.fault is None,
         "entries": report.entries,
         "uncovered": report.uncovered,
         "head": report.head,
+        "signed_by": whose,
         "fault": encode(report.fault),
     }
 
 
-def _report_lines(report: ChainReport) -> Sequence[str]:
+def _report_lines(report: ChainReport, whose: str | None) -> Sequence[str]:
     name, count = one_line(report.session_id), counted(report.entries, "row")
     if (fault := report.fault) is not None:
         return [f"{name}: {fault.what} · row {fault.position}: {one_line(fault.words)}"]
     lines = [f"{name}: ok · {count} · {report.head or 'no chain'}"]
+    if whose is not None:
+        lines.append(f"  signed by the key {whose}")
     if report.uncovered:
         older = counted(report.uncovered, "older row")
         lines.append(f"  not covered: {older}, of a version without chains")

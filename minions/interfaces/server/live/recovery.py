@@ -1,4 +1,4 @@
-"""Resumes runs that a server began and whose worker has died."""
+"""Resumes runs that a server began: whose worker has died, and whose time to wait is over."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import asyncio
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.unexecuted_runs import (
     MOST_IDLE_EXECUTIONS,
+    DueRuns,
     UnexecutedRuns,
     idle_executions,
     may_pass,
 )
+from minions.contracts.executions import RunState
+from minions.contracts.journal.start_note import SERVER
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     LeaseHeldError,
@@ -44,6 +47,8 @@ class Recovery:
         self._log = log
         self._every_s = every_s
         self._unexecuted = UnexecutedRuns(runtime.services.journal, runtime.is_worker_gone)
+        self._due = DueRuns(runtime.services.journal, runtime.services.clock, SERVER)
+        """Runs of a server that wait, as for an approval that expires."""
         self._left: set[tuple[str, int]] = set()
         """Run id and lease epoch of runs for which nothing more is to be done here."""
         self._is_lost = False
@@ -70,6 +75,7 @@ class Recovery:
             self._runtime.has_ended(worker_id)
         try:
             abandoned = await self._unexecuted.abandoned()
+            due = await self._due.find()
         except MinionsError as error:
             if not self._is_lost:
                 self._log.warning("journal_lost", reason=error.message)
@@ -85,6 +91,11 @@ class Recovery:
                 continue
             if await self._resume(lease.run_id):
                 self._left.add(place)
+        for run_id in due:
+            if self._run_manager.find(run_id) is None and not await self._resume(
+                run_id, is_due=True
+            ):
+                self._due.put_off(run_id)
 
     async def resume_all(self) -> None:
         """Resume every run without an end that nobody executes, the oldest first."""
@@ -96,12 +107,12 @@ class Recovery:
         for run in runs:
             await self._resume(run.run_id, is_own=True)
 
-    async def _resume(self, run_id: str, *, is_own: bool = False) -> bool:
+    async def _resume(self, run_id: str, *, is_own: bool = False, is_due: bool = False) -> bool:
         """Try to resume a run; whether nothing more is to be done for it here."""
         runtime = self._runtime
         try:
             recorded = await runtime.recorded(run_id)
-            if not self._is_wanted(recorded, is_own=is_own):
+            if not self._is_wanted(recorded, is_own=is_own, is_due=is_due):
                 return True
             await self._run_manager.begin(await runtime.resumed(recorded))
         except NotFoundError as error:
@@ -127,13 +138,16 @@ class Recovery:
             self._logged.add((run_id, reason))
             self._log.warning(event, run_id=run_id, reason=reason)
 
-    def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
-        if recorded.has_ended or recorded.noted.is_imported:
+    def _is_wanted(self, recorded: RecordedRun, *, is_own: bool, is_due: bool) -> bool:
+        is_waiting = is_due and recorded.summary.status == RunState.NEEDS_DECISION
+        if (recorded.has_ended and not is_waiting) or recorded.noted.is_imported:
             return False
         if RunPolicy.recorded(recorded.note).queue is not None:
             return False  # it belongs to the workers of that queue
         if not (is_own or recorded.noted.is_of_server):
             return False
+        if is_waiting:
+            return True
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             self._log_once(
                 "run_left",
