@@ -136,6 +136,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     may_pause: bool = False
     """Whether the run may pause for the model's server, where its services say so: no other model
     can be asked."""
+    ends_with_text: bool = False
+    """Whether only the engine's own chain judges an answer without tool calls: nothing acts upon it
+    before the end of the step, or the next call."""
 
     async def carry_out(
         self, call: ModelCall, *, remember: bool = True, is_last: bool = False
@@ -341,8 +344,19 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if pause is not None and self._has_to_pause(pause, done, attempted.attempts):
             await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
+        response = done.response
         await record_call(
-            self.view, done, duration_ms, remember=remember, waited_s=attempts.waited_s
+            self.view,
+            done,
+            duration_ms,
+            remember=remember,
+            waited_s=attempts.waited_s,
+            may_wait=(
+                self.ends_with_text
+                and response is not None
+                and not response.tool_calls
+                and not prompt.options.cache
+            ),
         )
         count_tokens(self.view, model, done.usage)
         if remember:

@@ -359,6 +359,7 @@ class ModelAnswers:
             keeps_cut_lists=self.output is not None,
             refuses=self.step.at_limit != "answer",
             may_pause=not self.tiers.has_other(has_images=has_images),
+            ends_with_text=self.output is None and self.step.completion_chain is None,
         )
         is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
