@@ -57,6 +57,14 @@ class StepRows:
         return given(fact.output) if isinstance(fact, StepOutcome) else None
 
     @property
+    def bound(self) -> StepFinished | None:
+        """The fact of the end of a step that bound values without an executor; None: another end."""
+        fact = self.ended.fact if self.ended is not None else None
+        if type(fact) is not StepFinished or fact.pinned_from is not None:
+            return None
+        return fact if self.started is None and fact.duration_ms is None else None
+
+    @property
     def cache_key(self) -> str | None:
         """The key under which its output is cached; None: it is not cached."""
         fact = self.ended.fact if self.ended is not None else None

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from msgspec import UNSET
+
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
@@ -27,7 +29,7 @@ from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
 from minions.engine.services.event_loop import beside, breathe
-from minions.engine.step.executor import StepExecutor
+from minions.engine.step.executor import StepExecutor, would_repeat
 from minions.engine.step.work import record_unexecuted
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.values import Meter, Reference
@@ -113,14 +115,21 @@ class RunSteps:
         if control.when is not None and not await self._holds(step):
             is_unread = context.step_manager.has_failed(step.id)
             return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
-        if context.scope.replay is not None:
-            recorded = self._recorded_end(step)
-            if recorded is not None and recorded.is_withdrawn:
-                return await self._tell_withdrawn(step, recorded)
-            if recorded is not None and (control.has_iterations or not recorded.has_recorded_end):
-                return await self._execute(step, control)  # its parts are told again
-            if recorded is not None and self._may_reuse(step, recorded):
-                return await self._reuse(step, recorded)
+        if context.scope.replay is not None and (rows := self._recorded_end(step)) is not None:
+            bound = rows.bound
+            if type(step) is SetStep and bound is not None and not control.has_iterations:
+                is_unchanged = partial(would_repeat, step, context, rows)
+                if self._may_reuse(step, rows, is_unchanged):
+                    return await self._rebind(step, bound, rows, control)
+            else:
+                recorded = self._recorded_executor(step)
+                if recorded.is_withdrawn:
+                    return await self._tell_withdrawn(step, recorded)
+                if control.has_iterations or not recorded.has_recorded_end:
+                    return await self._execute(step, control)  # its parts are told again
+                knows = recorded.was_cached or not step.is_code or isinstance(step, Replayable)
+                if self._may_reuse(step, rows, recorded.is_unchanged if knows else None):
+                    return await self._reuse(step, recorded)
         if context.progress.open_calls:
             await self.skip(step, self._waiting(step))
             return StepStatus.SKIPPED
@@ -399,18 +408,16 @@ class RunSteps:
 
     # --- what an earlier execution did ------------------------------------------------------------
 
-    def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
-        """The executor of a step that has ended before; None where it is to be run."""
-        rows = self._rows(step)
-        if rows is None or rows.ended is None:
-            return None
+    def _recorded_end(self, step: Step[object]) -> StepRows | None:
+        """The entries of this visit as far as they still count; None: it has not ended before."""
+        replay = self._context.scope.replay
+        rows = None if replay is None else replay.execution(self._base(step))
+        return None if rows is None or rows.ended is None else rows
+
+    def _recorded_executor(self, step: Step[object]) -> StepExecutor[object]:
+        """The executor of a step that has ended before."""
         models = self._models.of_code() if step.is_code else self._models.of(step)
         return self._executor(step, models, self._item)
-
-    def _rows(self, step: Step[object]) -> StepRows | None:
-        """The entries that an earlier execution recorded of this visit and that still count."""
-        replay = self._context.scope.replay
-        return None if replay is None else replay.execution(self._base(step))
 
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
@@ -422,23 +429,25 @@ class RunSteps:
         context = self._context
         return context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
 
-    def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
-        """Whether the recorded end is replayed; a step whose work or inputs changed runs again."""
+    def _may_reuse(
+        self, step: Step[object], rows: StepRows, is_unchanged: Callable[[], bool] | None
+    ) -> bool:
+        """Whether the recorded end is replayed; a step whose work or inputs changed runs again.
+
+        Args:
+            is_unchanged: Whether the step would do again what the rows say; None: it cannot tell.
+        """
         replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
-        knows = executor.was_cached or not step.is_code or isinstance(step, Replayable)
-        is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
+        if is_unchanged is not None:
+            is_same = is_unchanged()
+        else:  # code: nothing before it may have been done again since it began
+            is_same = not self._has_redone and rows.rows[0].position >= self._newest_end
         if not is_same:
             replay.forget(self._base(step))
         return is_same
-
-    def _is_outdated(self, step: Step[object]) -> bool:
-        """Whether something before it was done again since the step began."""
-        rows = self._rows(step)
-        assert rows is not None  # noqa: S101  # asked only of what has a recorded end
-        return self._has_redone or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """As `_may_reuse`, for one iteration."""
@@ -457,6 +466,27 @@ class RunSteps:
         self._context.progress.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
+
+    async def _rebind(
+        self, step: SetStep, bound: StepFinished, rows: StepRows, control: StepControl
+    ) -> StepStatus:
+        """As `_reuse`, of a step that `_bind` ended: it needs none of an executor's parts."""
+        ended = rows.ended
+        assert ended is not None  # noqa: S101  # `bound` is its fact
+        if ended.position > self._newest_end:
+            self._newest_end = ended.position
+        output = None if bound.output is UNSET else bound.output
+        execution = await record_unexecuted(
+            self._context,
+            step,
+            rows.key,
+            bound,
+            output=output,
+            mode=CompletionMode.TEXT,
+            recorded=ended,
+        )
+        self._context.progress.budget.count_step()
+        return await self._told(step, execution, output, control)
 
     async def _holds(self, step: Step[object]) -> bool:
         """Whether `when` is true; a condition that cannot be read fails the step."""
