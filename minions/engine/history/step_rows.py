@@ -58,7 +58,7 @@ class StepRows:
 
     @property
     def bound(self) -> StepFinished | None:
-        """The fact of the end of a step that bound values without an executor; None: another end."""
+        """The fact of the end of a step that bound values, which needs no executor; else None."""
         fact = self.ended.fact if self.ended is not None else None
         if type(fact) is not StepFinished or fact.pinned_from is not None:
             return None
