@@ -16,10 +16,10 @@ from builders import deterministic_services, fake_tool
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.built_in_extensions import built_in_extensions, extended
-from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import (
     ChatModel,
     ModelCall,
+    ModelCallExecutor,
     ModelCallResponse,
     ModelFailure,
     Prompt,

@@ -22,11 +22,11 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
     ModelCall,
+    ModelCallExecutor,
     ModelCallResponse,
     ModelFailure,
     Prompt,

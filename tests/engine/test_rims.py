@@ -11,7 +11,6 @@ from returns.result import Result, Success
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.call_executors import ToolCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -20,6 +19,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
     ToolCall,
+    ToolCallExecutor,
     ToolCallResponse,
     ToolFailure,
 )

@@ -16,7 +16,7 @@ from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import PriceSettings
 from minions.data.errors import UsageError
-from minions.interfaces.cli.console.render import dollars
+from minions.interfaces.cli.console.console import dollars
 
 TRUSTED = FolderTrust(is_given=True)
 

@@ -171,7 +171,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/services/flow/endpoint_limiter.py": Guard(tests=_FLOW),
     "engine/services/flow/flow_control.py": Guard(tests=_FLOW),
     "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
-    "engine/services/flow/waiting_line.py": Guard(tests=_FLOW),
     "contracts/journal/start_note.py": Guard(
         tests=("contracts/test_start_note.py", "server/test_opening_rights.py"),
         places=frozenset({"StartNote", "Offer"}),

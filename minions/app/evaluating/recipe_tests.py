@@ -16,8 +16,15 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.addresses import around
-from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCall,
+    ToolCall,
+    ToolCallExecutor,
+    ToolCallExecutorFactory,
+    ToolCallResponse,
+    ToolFailure,
+)
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import (
     Answer,

@@ -16,7 +16,7 @@ from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import JournalError, NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import BundledRecipes, bundle_of

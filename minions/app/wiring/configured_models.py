@@ -16,7 +16,7 @@ from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.recipe_files import NamedFiles

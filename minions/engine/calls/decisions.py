@@ -15,8 +15,7 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.data.texts import shown_text
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, shown_text
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.keys import is_budget_key
 from minions.engine.history.memory import READ_RESULT

@@ -14,11 +14,11 @@ from attrs import evolve
 from msgspec import Struct
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
     ModelCall,
+    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelFailure,
     Prompt,
@@ -49,7 +49,6 @@ from minions.data.errors import (
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
 from minions.engine.calls.answer_cache import AnswerCache
-from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.call_records import (
     CUT_OFF,
     count_tokens,
@@ -57,7 +56,7 @@ from minions.engine.calls.call_records import (
     record_call,
     with_attachments,
 )
-from minions.engine.calls.model_executors import model_of, recall
+from minions.engine.calls.model_executors import CallAttempts, model_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.agent_context import AgentContext

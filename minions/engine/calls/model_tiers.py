@@ -11,8 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelCapabilities, ModelOptions
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallExecutorFactory,
+    ModelCapabilities,
+    ModelOptions,
+)
 from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock

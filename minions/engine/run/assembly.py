@@ -9,8 +9,12 @@ from typing import Any
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelOptions
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallExecutorFactory,
+    ModelOptions,
+    ToolCallExecutorFactory,
+)
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue, as_object, dumps

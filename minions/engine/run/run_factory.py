@@ -11,8 +11,7 @@ from attrs import evolve
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import checked_user
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.journal.start_note import starters_of
 from minions.contracts.retry import RetryConfig

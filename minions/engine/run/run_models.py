@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
+from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ModelOptions, OutputParser
 from minions.contracts.steps import Step
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue

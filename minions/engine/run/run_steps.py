@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from msgspec import UNSET
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.steps import Step
@@ -17,7 +17,7 @@ from minions.data.errors import FailureInfo, MinionsError
 from minions.data.failure_categories import FailureCategory
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.recipe_step import Replayable, WrittenStep

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from msgspec import Struct
 
 from minions.contracts.border_names import border_words
-from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.calls import ToolCallExecutorFactory
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import RouteFailed, RouteFinished

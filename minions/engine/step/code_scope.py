@@ -8,8 +8,12 @@ from typing import TypeVar, cast
 
 from attrs import evolve
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, PromptLayout
+from minions.contracts.calls import (
+    ModelCallExecutorFactory,
+    ModelOptions,
+    PromptLayout,
+    ToolCallExecutorFactory,
+)
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question

@@ -16,9 +16,9 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.border_names import border_words
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     ModelCall,
+    ModelCallExecutorFactory,
     ModelOptions,
     Prompt,
     PromptLayout,

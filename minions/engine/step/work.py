@@ -13,8 +13,7 @@ from attrs import Factory, evolve, field, frozen
 from msgspec import Struct, UnsetType
 
 from minions.contracts.border_names import border_in, is_border_words, with_border_words
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions
+from minions.contracts.calls import ModelCallExecutorFactory, ModelOptions, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.child_runs import WAITS_FOR_RUNS

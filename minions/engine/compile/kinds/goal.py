@@ -26,26 +26,24 @@ from minions.engine.compile.completion import (
     ToolOutcomeLink,
 )
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
-from minions.engine.compile.marked_texts import (
-    IsUntrusted,
-    MarkedTexts,
-    feedback_data,
-    plain_texts,
-    with_marked_feedback,
-)
 from minions.engine.compile.prompt_sections import (
     PromptPart,
     PromptSection,
 )
 from minions.engine.compile.recipe_step import (
+    IsUntrusted,
+    MarkedTexts,
     WrittenStep,
     as_text,
     bounded,
     example_parts,
+    feedback_data,
     feedback_in,
     feedback_messages,
+    plain_texts,
     step_named,
     with_examples,
+    with_marked_feedback,
 )
 from minions.recipe.expressions.template import (
     Template,

@@ -28,16 +28,23 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.sessions import Session
 from minions.data.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, as_count
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.engine.sessions.context import get_context_summary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_with
-from minions.interfaces.cli.console.console import for_stream, hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import (
+    error_lines,
+    for_stream,
+    hanging,
+    json_text,
+    say,
+    stderr_painter,
+    tell,
+)
 from minions.interfaces.cli.console.live_progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CassetteOptions,

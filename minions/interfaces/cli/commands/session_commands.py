@@ -23,8 +23,7 @@ from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_count, as_object, as_objects
-from minions.data.texts import spoken
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.services import Services
@@ -41,7 +40,15 @@ from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
-from minions.interfaces.cli.console.console import hanging, json_text, log_line, say, tell
+from minions.interfaces.cli.console.console import (
+    faults_lines,
+    hanging,
+    json_text,
+    log_line,
+    painter,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.live_progress import item_lines
 from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
@@ -49,7 +56,6 @@ from minions.interfaces.cli.console.printed_results import (
     recorded_usage_text,
     rung_words,
 )
-from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.options import (
     CommandContext,
     DatabaseOption,
