@@ -1,4 +1,4 @@
-"""Model calls and tool calls: requests, responses, failures, the model that answers, and executors."""
+"""Model calls and tool calls: requests, responses, failures, the model, and executors."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 from attrs import evolve
 from msgspec import Struct, field
 
-from minions.data.errors import Fault
+from minions.data.errors import Fault, UsageError
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.recipe.expressions.values import nearest
 from minions.recipe.text.foreign_words import (
     CHOICE_HINT,
@@ -333,3 +334,15 @@ def read_texts(nodes: tuple[Node, ...], what: str, report: Report) -> tuple[Text
         else:
             report(node.place.fault("wrong-type", f"{what} is text, but this is {type_of(node)}"))
     return tuple(texts)
+
+
+def read_duration(section: Section, key: str, report: Report) -> float | None:
+    """The seconds under a key; None: there are none, or none that can be read."""
+    scalar = section.scalar(key)
+    if scalar is None:
+        return None
+    try:
+        return seconds_of(str(scalar.value))
+    except UsageError as error:
+        report(scalar.place.fault("bad-value", error.message.rstrip(".")))
+        return None
