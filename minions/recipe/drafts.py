@@ -16,7 +16,6 @@ from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.artifacts import artifacts_schema
 from minions.recipe.examples import Example, ExampleSource
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Term
@@ -133,6 +132,8 @@ class StepDraft(Struct, kw_only=True, eq=False):
     @property
     def artifacts(self) -> JsonSchema:
         """JSON Schema of its artifacts; each item of a loop has to give the declared ones."""
+        from minions.recipe.artifacts import artifacts_schema
+
         return artifacts_schema(() if self.has_loop else self.goal.artifacts)
 
     @property

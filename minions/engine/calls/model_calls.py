@@ -48,7 +48,6 @@ from minions.data.errors import (
 )
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
-from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.call_records import (
     CUT_OFF,
     count_tokens,
@@ -259,6 +258,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
+        from minions.engine.calls.answer_cache import AnswerCache
+
         cache = AnswerCache.of(call.prompt, model, self.view)
         response = await cache.find(call.prompt) if cache is not None else None
         if response is None:
@@ -509,8 +510,12 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
-        if (cache := AnswerCache.of(call.prompt, model_of(self.factory), view)) is not None:
-            cache.note_replayed(call.prompt)
+        if call.prompt.options.cache:
+            from minions.engine.calls.answer_cache import AnswerCache
+
+            cache = AnswerCache.of(call.prompt, model_of(self.factory), view)
+            if cache is not None:
+                cache.note_replayed(call.prompt)
         if remember:
             self._remember(done)
         return done

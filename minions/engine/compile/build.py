@@ -121,6 +121,8 @@ class BuiltRecipe:
     hold any."""
     has_conversation: bool = False
     """Whether a step of it shares the conversation of its session."""
+    used: frozenset[str] = frozenset()
+    """Ids of its steps whose class an operator registered."""
     _models: dict[str, tuple[ModelConfig, ModelConfig]] = field(
         factory=dict, init=False, eq=False, repr=False
     )
@@ -272,6 +274,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     # A name that several steps save under may come from any of them: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     controls = {spec.id: _control(spec, recipe.templates) for spec in specs}
+    used = frozenset(spec.id for spec in specs if spec.registered_class is not None)
     untrusted = UntrustedText(recipe, extensions.catalog())
     steps: list[WrittenStep[object]] = []
     compilers: dict[tuple[str, type[StepSpec]], StepCompiler[StepSpec]] = {}
@@ -294,14 +297,16 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
         steps.append(compilers[kind].build(spec, parts))
     if recipe.graph is not None:
         graph_of_ids = DefaultStepGraph(steps, recipe.graph)
-        return BuiltRecipe(graph=graph_of_ids, controls=controls, word_paths=untrusted.paths)
+        return BuiltRecipe(
+            graph=graph_of_ids, controls=controls, word_paths=untrusted.paths, used=used
+        )
     graph = DependencyStepGraph(
         steps,
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
         reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
     )
-    return BuiltRecipe(graph=graph, controls=controls, word_paths=untrusted.paths)
+    return BuiltRecipe(graph=graph, controls=controls, word_paths=untrusted.paths, used=used)
 
 
 def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str, StepControl]:

@@ -33,13 +33,13 @@ from minions.contracts.tools import (
 from minions.data.errors import JournalError, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.context.run_progress import Iteration
-from minions.engine.context.strangers_words import StrangersWords, may_bring_words
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorder import Recorder
 
 if TYPE_CHECKING:
     from minions.contracts.tracing import StepSubject
     from minions.engine.context.agent_context import AgentContext
+    from minions.engine.context.strangers_words import StrangersWords
 
 
 class StepView(RunContext):
@@ -192,6 +192,8 @@ class StepView(RunContext):
             calls: Each tool, with the words in the results of agents that the call ran; None: the
                 tool says what it reads.
         """
+        from minions.engine.context.strangers_words import may_bring_words
+
         own_id, find = "", self.context.tools.find
         for name, brought in calls:
             tool = find(name) if brought is None else None

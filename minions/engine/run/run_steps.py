@@ -21,11 +21,9 @@ from minions.data.texts import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.recipe_step import Replayable, WrittenStep
-from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Feedback, Iteration, LoopItem
-from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
 from minions.engine.services.event_loop import beside, breathe
@@ -37,6 +35,7 @@ from minions.recipe.expressions.values import Meter, Reference
 if TYPE_CHECKING:
     from minions.contracts.tracing import StepSubject
     from minions.engine.history.step_rows import StepRows
+    from minions.engine.run.child_runs import ChildRuns
     from minions.engine.step.cache import StepCaching
     from minions.engine.step.iteration.loop import StepLoop
     from minions.engine.step.iteration.while_loop import StepWhile
@@ -58,7 +57,7 @@ class RunSteps:
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         chosen: ChosenSteps | None = None,
-        children: ChildRuns | None = None,
+        children: Callable[[], ChildRuns] | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -256,7 +255,7 @@ class RunSteps:
             context,
             lambda turn: self._executor(step, models, turn),
             self._may_reuse_item,
-            self._children,
+            self._children(),
         )
         execution = await self._iterated(step, loop)
         return await self._told(step, execution, loop.output_json, control)
@@ -386,9 +385,8 @@ class RunSteps:
         models: ModelCallExecutorFactory,
         item: Iteration | None = None,
     ) -> StepExecutor[object]:
-        if type(step) is UsedStep:
-            values = self._context.values
-            step = step.bound(values if item is None else {**values, "loop": item.loop})
+        if step.id in self._built.used:
+            step = _bound_step(step, self._context, item)
 
         replay, options = self._context.scope.replay, self._models.options(step)
         caching = self._caching(step) if replay is not None or step.caches else None
@@ -579,6 +577,15 @@ class RunSteps:
 _SURPRISES: Final = frozenset({FailureCategory.CONTRACT, FailureCategory.TOOL})
 """What a step failed for that another one may still bring to an end: no limit, no missing right and
 no server that is away."""
+
+
+def _bound_step(step: Step[object], context: AgentContext, item: Iteration | None) -> Step[object]:
+    """The step of a registered class with the arguments of one execution."""
+    from minions.engine.compile.registered_steps import UsedStep  # few recipes have one
+
+    assert isinstance(step, UsedStep)  # noqa: S101  # so it was built
+    values = context.values
+    return step.bound(values if item is None else {**values, "loop": item.loop})
 
 
 def _item_of(chosen: ChosenSteps | None) -> LoopItem | None:

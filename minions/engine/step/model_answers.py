@@ -31,8 +31,13 @@ from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_calls import ModelCalls
-from minions.engine.calls.model_tiers import ModelTiers, OutputModes, Replacement
-from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
+from minions.engine.calls.model_tiers import (
+    ENDLESS_TOKENS,
+    Answer,
+    ModelTiers,
+    OutputModes,
+    Replacement,
+)
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
 from minions.engine.context.step_view import StepView

@@ -32,9 +32,8 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
-from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_executors import model_of
-from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.model_tiers import Answer
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
@@ -43,6 +42,7 @@ from minions.engine.step.model_answers import ModelAnswers, StepConversation
 from minions.engine.step.work import Ending, WorkParts
 
 if TYPE_CHECKING:
+    from minions.engine.calls.output_ladder import OutputLadder
     from minions.engine.calls.tool_batch import ToolBatch
     from minions.engine.step.conversation_window import ConversationWindow
 
@@ -138,6 +138,8 @@ class ModelLoop:
         calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
         if not calls:
             return
+        from minions.engine.calls.answer_cache import AnswerCache
+
         model = model_of(self.model_call_executor_factory)
         cache = AnswerCache.of(calls[0].prompt, model, self.view)
         if cache is not None:
@@ -297,6 +299,8 @@ class ModelLoop:
         return spent + (alike.cost_usd or 0.0) <= most
 
     def _ladder(self, output: OutputInstructions[object]) -> OutputLadder:
+        from minions.engine.calls.output_ladder import OutputLadder
+
         return OutputLadder(
             instructions=output,
             parser=self.view.context.scope.services.parser,
