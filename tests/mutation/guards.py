@@ -413,7 +413,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/tools/data_toolset.py": Guard(
         tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
     ),
-    "app/settings/folder_trust.py": Guard(
+    "app/settings/user_folders.py": Guard(
         tests=(
             "interfaces/test_folder_trust.py",
             "interfaces/test_rights_shown.py",

@@ -15,7 +15,6 @@ from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.addresses import around
 from minions.contracts.calls import (
     ChatModel,
     ModelCall,
@@ -39,7 +38,7 @@ from minions.contracts.decisions import (
     Verdict,
     said_decision,
 )
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, around
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode

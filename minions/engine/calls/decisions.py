@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from minions.contracts.addresses import is_within
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.executions import is_within
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names

@@ -62,14 +62,15 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
-from minions.engine.services.budget import CallReservation, ThresholdReachedError
-from minions.engine.services.event_loop import beside
-from minions.engine.services.pricing import (
+from minions.engine.services.budget import (
+    CallReservation,
+    ThresholdReachedError,
     context_tokens_of,
     expect_price,
     own_context_tokens,
     with_cost,
 )
+from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import (
     checked_result,
     is_retryable_error,

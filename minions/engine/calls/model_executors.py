@@ -37,7 +37,7 @@ from minions.contracts.retry import CircuitPolicy
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
-from minions.engine.services.pricing import with_cost
+from minions.engine.services.budget import with_cost
 from minions.engine.services.retry import checked_result
 
 if TYPE_CHECKING:

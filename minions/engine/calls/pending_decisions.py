@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from minions.contracts.addresses import address_of, is_within
 from minions.contracts.approvals import AskedRule, Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
@@ -23,6 +22,7 @@ from minions.contracts.decisions import (
     Reject,
     word_of,
 )
+from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,

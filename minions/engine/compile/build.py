@@ -20,13 +20,20 @@ from minions.engine.compile.kinds.compiler import BuildParts, StepCompiler, comp
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
 from minions.recipe.checks.flows import UntrustedText, WordPaths
-from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import Condition, Template, Templates
 from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import (
+    AgentRecipe,
+    LoopSpec,
+    OnError,
+    OnErrorSpec,
+    OnItemError,
+    StepSpec,
+    WhileSpec,
+)
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.nested_recipes import all_steps, bundle_of
 

@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from attrs import evolve, frozen
 from msgspec import Struct
 
-from minions.contracts.border_names import border_in, border_words
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
-from minions.contracts.messages import EXAMPLE, Message, MessageRole, ToolCallRequest, user
+from minions.contracts.messages import (
+    EXAMPLE,
+    Message,
+    MessageRole,
+    ToolCallRequest,
+    border_in,
+    border_words,
+    user,
+)
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import Step
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
-from minions.recipe.control_flow import OnError
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import Reference
-from minions.recipe.model import StepSpec
+from minions.recipe.model import OnError, StepSpec
 
 if TYPE_CHECKING:
     from minions.engine.history.step_rows import StepRows

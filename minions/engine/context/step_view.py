@@ -11,10 +11,10 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
 
-from minions.contracts.addresses import item_address
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
+from minions.contracts.executions import item_address
 from minions.contracts.file_changes import ChangeRecorder, FileChange
 from minions.contracts.journal.facts import FileChangeRecorded
 from minions.contracts.retry import RetryConfig

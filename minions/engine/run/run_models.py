@@ -14,7 +14,7 @@ from minions.engine.calls.model_executors import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
 from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.services.pricing import check_price
+from minions.engine.services.budget import check_price
 from minions.recipe.model_config import ModelConfig
 
 _MOST_OPTIONS: Final = 256

@@ -29,8 +29,8 @@ from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
 from minions.engine.services.event_loop import beside, breathe
 from minions.engine.step.executor import StepExecutor, would_repeat
 from minions.engine.step.work import record_unexecuted
-from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.values import Meter, Reference
+from minions.recipe.model import OnError
 
 if TYPE_CHECKING:
     from minions.contracts.tracing import StepSubject

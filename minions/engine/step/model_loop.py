@@ -37,7 +37,7 @@ from minions.engine.calls.model_tiers import Answer
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
-from minions.engine.services.pricing import with_cost
+from minions.engine.services.budget import with_cost
 from minions.engine.step.model_answers import ModelAnswers, StepConversation
 from minions.engine.step.work import Ending, WorkParts
 

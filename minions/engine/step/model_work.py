@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ModelOptions, PromptLayout
 from minions.contracts.executions import StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import StepFinished, StepStarted
-from minions.contracts.messages import Message, MessageRole
+from minions.contracts.messages import Message, MessageRole, without_border_names
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Required, TypeAlias, TypedDict, Unpack
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct, UnsetType
 
-from minions.contracts.border_names import border_in, is_border_words, with_border_words
 from minions.contracts.calls import ModelCallExecutorFactory, ModelOptions, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
@@ -25,7 +24,16 @@ from minions.contracts.journal.facts import (
     StepSkipped,
 )
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.messages import Conversation, Message, MessageRole, system, tool_result
+from minions.contracts.messages import (
+    Conversation,
+    Message,
+    MessageRole,
+    border_in,
+    is_border_words,
+    system,
+    tool_result,
+    with_border_words,
+)
 from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox

@@ -11,9 +11,9 @@ from typing import Final
 
 import click
 
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings, user_settings_file
 from minions.app.settings.settings import Settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.executions import RunStatus
 from minions.data.errors import (
     EnvironmentRefusedError,

@@ -32,7 +32,7 @@ from minions.data.errors import (
     UsageError,
 )
 from minions.data.json_values import JsonValue
-from minions.data.texts import shell_word, spoken
+from minions.data.texts import shell_word, spoken, with_options
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.views.run_names import shortest_name
 from minions.interfaces.cli.console.console import json_text, say, stderr_painter, tell, wants_color
@@ -44,7 +44,6 @@ from minions.interfaces.cli.console.printed_results import (
     summary_lines,
 )
 from minions.interfaces.cli.options import CommandContext
-from minions.interfaces.pasted_commands import with_options
 from minions.recipe.nested_recipes import reads_starter
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.messages import Message, MessageRole, system
+from minions.contracts.messages import Message, MessageRole, border_words, system
 from minions.contracts.steps import Step
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_text_data, border_of, within

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
-from minions.contracts.messages import Message, MessageRole, user
+from minions.contracts.messages import Message, MessageRole, border_words, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (

@@ -16,10 +16,10 @@ from typing import cast
 import click
 from attrs import evolve, frozen
 
-from minions.app.settings.folder_trust import FolderTrust, UnreadKeys
 from minions.app.settings.setting_rights import Right, rights_of, server_rights
 from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import McpSettings
+from minions.app.settings.user_folders import FolderTrust, UnreadKeys
 from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_servers import (
     LOCK_NAME,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 from attrs import evolve, frozen
 
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_rights import server_rights
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.wiring.configured_servers import (
     Lock,
     OwnServer,
