@@ -28,10 +28,10 @@ from minions.recipe.model import (
     MessageSpec,
     Permissions,
     RecipeTest,
+    ScheduleSpec,
     ToolsetUse,
 )
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.schedules import ScheduleSpec
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section
 

@@ -1,6 +1,7 @@
 """The recipe as immutable values: the single source of the loader, the editor schema and the docs.
 
-Also how a step is repeated and what is next; `model_config` has the settings of a model.
+Also how a step is repeated, what is next, and when a recipe is due; the settings of a model are in
+`model_config`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,52 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.template import Templates
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.schedules import ScheduleSpec
+
+
+class MissedRuns(StrEnum):
+    """What happens to due times at which no worker was there."""
+
+    SKIP = "skip"
+    """They are left out."""
+    ONCE = "once"
+    """One run is started for all of them."""
+    ALL = "all"
+    """One run is started for each, for the newest 100 at most."""
+
+
+class Overlap(StrEnum):
+    """What happens at a due time while an earlier run of the schedule has not ended."""
+
+    SKIP = "skip"
+    """It is left out."""
+    QUEUE = "queue"
+    """Its run is started when the earlier one has ended; at most 100 wait."""
+    ALLOW = "allow"
+    """Its run is started nevertheless."""
+
+
+@frozen(kw_only=True)
+class ScheduleSpec:
+    """When a recipe is due, with which inputs."""
+
+    cron: str
+    """Five fields (minute, hour, day of month, month, day of week), or `@daily` and the like."""
+    timezone: str = "UTC"
+    """An IANA time zone: `Europe/Zurich`."""
+    missed: MissedRuns = field(default=MissedRuns.ONCE, converter=MissedRuns)
+    overlap: Overlap = field(default=Overlap.SKIP, converter=Overlap)
+    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    """Inputs of its runs; those that are not named have their defaults."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored and written in recipes."""
+        return {
+            "cron": self.cron,
+            "timezone": self.timezone,
+            "missed": self.missed.value,
+            "overlap": self.overlap.value,
+            "inputs": dict(self.inputs),
+        }
 
 
 class OnItemError(StrEnum):

@@ -45,7 +45,7 @@ from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import scope_of
 from minions.engine.services.event_loop import beside
-from minions.engine.step.model_loop import ModelLoop
+from minions.engine.step.model_work import ModelLoop
 from minions.engine.step.work import WorkParts, open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe

@@ -43,13 +43,13 @@ from minions.recipe.model import (
     InputSpec,
     OnFailure,
     Permissions,
+    ScheduleSpec,
     StepSpec,
 )
 from minions.recipe.reading.recipe_settings import read_permissions, read_settings
 from minions.recipe.reading.step_reading import build_steps, read_step, set_output
 from minions.recipe.reading.sub_recipes import SubRecipes, check_rights
 from minions.recipe.recipe_files import slug_of
-from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem, timezone_problem
 from minions.recipe.text.nodes import (
     MAX_FAULTS,
     Entry,
@@ -512,6 +512,8 @@ def read_schedules(draft: RecipeDraft, report: Report) -> tuple[ScheduleSpec, ..
 
 
 def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | None:
+    from minions.recipe.schedules import cron_problem, timezone_problem
+
     if isinstance(node, ScalarNode):
         if _is_in_words(node):
             report(_words_fault(node))
@@ -541,6 +543,8 @@ def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | 
 
 def _is_in_words(node: ScalarNode) -> bool:
     """Whether it is a text for people, as the older format of recipes had it."""
+    from minions.recipe.schedules import MOST_CHARACTERS
+
     if not isinstance(node.value, str):
         return False
     text = node.value.strip()
