@@ -31,20 +31,22 @@ if TYPE_CHECKING:
         CallStatus,
         DeltaSink,
         ModelCall,
-        ModelCallExecutor,
-        ModelCallExecutorFactory,
         ModelCapabilities,
         ModelDelta,
         ModelOptions,
         StepCompletionInstruction,
         ToolCall,
-        ToolCallExecutor,
-        ToolCallExecutorFactory,
         ToolCallResponse,
         ToolFailure,
     )
     from minions.contracts.completion import StepCompletionChain, StepCompletionLink
-    from minions.contracts.context import Limits
+    from minions.contracts.context import (
+        Limits,
+        ModelCallExecutor,
+        ModelCallExecutorFactory,
+        ToolCallExecutor,
+        ToolCallExecutorFactory,
+    )
     from minions.contracts.instructions import OutputMode, OutputRequest
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
@@ -201,8 +203,6 @@ _HOMES: Final = {
         "CallStatus",
         "DeltaSink",
         "ModelCall",
-        "ModelCallExecutor",
-        "ModelCallExecutorFactory",
         "ModelCapabilities",
         "ModelDelta",
         "ModelOptions",
@@ -210,8 +210,6 @@ _HOMES: Final = {
         "OutputRequest",
         "StepCompletionInstruction",
         "ToolCall",
-        "ToolCallExecutor",
-        "ToolCallExecutorFactory",
         "ToolCallResponse",
         "ToolFailure",
     ),
@@ -219,7 +217,13 @@ _HOMES: Final = {
         "StepCompletionChain",
         "StepCompletionLink",
     ),
-    "minions.contracts.context": ("Limits",),
+    "minions.contracts.context": (
+        "Limits",
+        "ModelCallExecutor",
+        "ModelCallExecutorFactory",
+        "ToolCallExecutor",
+        "ToolCallExecutorFactory",
+    ),
     "minions.data.errors": (
         "FailureInfo",
         "GraphError",

@@ -21,7 +21,7 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.graph_paths import GraphPaths
+from minions.recipe.drafts import GraphPaths
 from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights

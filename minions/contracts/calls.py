@@ -1,4 +1,4 @@
-"""Model calls and tool calls: requests, responses, failures, the model, and executors."""
+"""Model calls and tool calls: requests, responses, failures, and the model that answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.context import RunContext
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
@@ -483,37 +482,3 @@ class OutputParser(ABC):
             mode: How the answer was constrained; None: it was not, so the JSON is searched in the
                 text.
         """
-
-
-class ModelCallExecutor(ABC):
-    """Executes one attempt at a model call."""
-
-    @abstractmethod
-    async def execute(
-        self, call: ModelCall, context: RunContext
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """Execute one attempt. Retries, memory and the journal are the caller's task.
-
-        Memory is as it was before the first attempt, so every attempt sends an identical prompt.
-
-        Returns:
-            The answer, or a failure as a value; only cancellation raises.
-        """
-
-
-class ToolCallExecutor(ABC):
-    """Executes one attempt at a tool call."""
-
-    @abstractmethod
-    async def execute(
-        self, call: ToolCall, context: RunContext
-    ) -> Result[ToolCallResponse, ToolFailure]:
-        """Execute one attempt. Never raises for an error of the tool;
-        cancellation passes through.
-        """
-
-
-ModelCallExecutorFactory: TypeAlias = Callable[[ModelCall, "RunContext"], ModelCallExecutor]
-"""Makes the executor of one model call, given the context of the run that it belongs to."""
-ToolCallExecutorFactory: TypeAlias = Callable[[ToolCall, "RunContext"], ToolCallExecutor]
-"""Makes the executor of one tool call, given the context of the run that it belongs to."""

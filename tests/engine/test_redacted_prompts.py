@@ -19,12 +19,11 @@ from minions.app.wiring.built_in_extensions import built_in_extensions, extended
 from minions.contracts.calls import (
     ChatModel,
     ModelCall,
-    ModelCallExecutor,
     ModelCallResponse,
     ModelFailure,
     Prompt,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutor, RunContext
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import Attachment, Message, user
 from minions.contracts.redaction import Redacted

@@ -26,12 +26,11 @@ from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
     ModelCall,
-    ModelCallExecutor,
     ModelCallResponse,
     ModelFailure,
     Prompt,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutor, RunContext
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result

@@ -19,12 +19,11 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
     ToolCall,
-    ToolCallExecutor,
     ToolCallResponse,
     ToolFailure,
 )
 from minions.contracts.completion import CompletionCriteria, CompletionLink
-from minions.contracts.context import RunContext
+from minions.contracts.context import RunContext, ToolCallExecutor
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions

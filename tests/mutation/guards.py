@@ -312,7 +312,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "app/wiring/local_models.py": Guard(
         tests=("interfaces/test_local_models.py",),
-        places=frozenset({"check_local_name", "is_local"}),
+        places=frozenset({"check_local_name"}),
+    ),
+    "app/wiring/configured_models.py": Guard(
+        tests=("interfaces/test_local_models.py",), places=frozenset({"is_local"})
     ),
     "interfaces/server/server_runtime.py": Guard(
         tests=(

@@ -19,12 +19,10 @@ from minions.contracts.calls import (
     ChatModel,
     ModelCall,
     ToolCall,
-    ToolCallExecutor,
-    ToolCallExecutorFactory,
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.decisions import (
     Answer,
     ApprovalRequest,

@@ -18,12 +18,12 @@ from minions.contracts.calls import (
     CallStatus,
     ChatModel,
     ModelCall,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelFailure,
     Prompt,
     context_exceeded,
 )
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
@@ -65,12 +65,14 @@ from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.budget import (
     CallReservation,
     ThresholdReachedError,
+)
+from minions.engine.services.event_loop import beside
+from minions.engine.services.pricing import (
     context_tokens_of,
     expect_price,
     own_context_tokens,
     with_cost,
 )
-from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import (
     checked_result,
     is_retryable_error,

@@ -18,8 +18,6 @@ from minions.contracts.calls import (
     CallStatus,
     ChatModel,
     ModelCall,
-    ModelCallExecutor,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelFailure,
     ModelOptions,
@@ -27,7 +25,12 @@ from minions.contracts.calls import (
     Prompt,
     StepCompletionInstruction,
 )
-from minions.contracts.context import RunContext, snake_case
+from minions.contracts.context import (
+    ModelCallExecutor,
+    ModelCallExecutorFactory,
+    RunContext,
+    snake_case,
+)
 from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.instructions import OutputMode
@@ -37,7 +40,9 @@ from minions.contracts.retry import CircuitPolicy
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
-from minions.engine.services.budget import with_cost
+from minions.engine.services.pricing import (
+    with_cost,
+)
 from minions.engine.services.retry import checked_result
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from minions.contracts.calls import (
     ChatModel,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelCapabilities,
     ModelOptions,
 )
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support

@@ -20,6 +20,7 @@ from minions.contracts.instructions import (
     OutputInstructions,
     OutputMode,
     OutputRung,
+    checked_output,
 )
 from minions.contracts.messages import (
     CUT_AT_LIMIT,
@@ -28,7 +29,6 @@ from minions.contracts.messages import (
     calls_length,
     user,
 )
-from minions.contracts.output import checked_output
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo

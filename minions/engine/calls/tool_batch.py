@@ -14,10 +14,10 @@ from minions.contracts.calls import (
     CallOrigin,
     CallStatus,
     ToolCall,
-    ToolCallExecutorFactory,
     ToolCallResponse,
     ToolFailure,
 )
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.decisions import Decision, Redo, word_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import StepExecution

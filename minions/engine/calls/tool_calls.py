@@ -14,12 +14,10 @@ from returns.result import Failure, Result, Success
 from minions.contracts.calls import (
     CallOrigin,
     ToolCall,
-    ToolCallExecutor,
-    ToolCallExecutorFactory,
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets

@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from minions.contracts.calls import (
     ChatModel,
-    ModelCallExecutorFactory,
     ModelOptions,
-    ToolCallExecutorFactory,
 )
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue, as_object, dumps

@@ -11,7 +11,10 @@ from attrs import evolve
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import checked_user
-from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.calls import (
+    ChatModel,
+)
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.journal.start_note import starters_of
 from minions.contracts.retry import RetryConfig

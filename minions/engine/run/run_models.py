@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from minions.contracts.calls import ChatModel, ModelCallExecutorFactory, ModelOptions, OutputParser
+from minions.contracts.calls import (
+    ChatModel,
+    ModelOptions,
+    OutputParser,
+)
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.steps import Step
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue
@@ -14,7 +19,9 @@ from minions.engine.calls.model_executors import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
 from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.services.budget import check_price
+from minions.engine.services.pricing import (
+    check_price,
+)
 from minions.recipe.model_config import ModelConfig
 
 _MOST_OPTIONS: Final = 256

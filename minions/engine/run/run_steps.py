@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from msgspec import UNSET
 
-from minions.contracts.calls import ModelCallExecutorFactory, ToolCallExecutorFactory
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.steps import Step
@@ -439,13 +439,14 @@ class RunSteps:
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
-        if is_unchanged is not None:
-            is_same = is_unchanged()
-        else:  # code: nothing before it may have been done again since it began
-            is_same = not self._has_redone and rows.rows[0].position >= self._newest_end
+        is_same = is_unchanged() if is_unchanged is not None else not self._is_outdated(rows)
         if not is_same:
             replay.forget(self._base(step))
         return is_same
+
+    def _is_outdated(self, rows: StepRows) -> bool:
+        """Whether something before the step was done again since it began."""
+        return self._has_redone or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """As `_may_reuse`, for one iteration."""
@@ -580,10 +581,11 @@ no server that is away."""
 
 
 def _bound_step(step: Step[object], context: AgentContext, item: Iteration | None) -> Step[object]:
-    """The step of a registered class with the arguments of one execution."""
+    """A step of a registered class with the arguments of one execution."""
     from minions.engine.compile.registered_steps import UsedStep  # few recipes have one
 
-    assert isinstance(step, UsedStep)  # noqa: S101  # so it was built
+    if type(step) is not UsedStep:  # code of such a class takes its arguments when it runs
+        return step
     values = context.values
     return step.bound(values if item is None else {**values, "loop": item.loop})
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 from msgspec import Struct
 
-from minions.contracts.calls import ToolCallExecutorFactory
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import RouteFailed, RouteFinished

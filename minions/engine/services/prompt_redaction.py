@@ -18,13 +18,11 @@ from returns.result import Result, Success
 
 from minions.contracts.calls import (
     ModelCall,
-    ModelCallExecutor,
-    ModelCallExecutorFactory,
     ModelCallResponse,
     ModelFailure,
     Prompt,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutor, ModelCallExecutorFactory, RunContext
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, ToolCallRequest
 from minions.contracts.redaction import Redacted, Redactor

@@ -9,13 +9,11 @@ from typing import TypeVar, cast
 from attrs import evolve
 
 from minions.contracts.calls import (
-    ModelCallExecutorFactory,
     ModelOptions,
     PromptLayout,
-    ToolCallExecutorFactory,
 )
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutorFactory, RunContext, ToolCallExecutorFactory
 from minions.contracts.decisions import Question
 from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport

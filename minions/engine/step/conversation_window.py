@@ -17,12 +17,12 @@ from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
     ModelCall,
-    ModelCallExecutorFactory,
     ModelOptions,
     Prompt,
     PromptLayout,
     context_exceeded,
 )
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.messages import Message, MessageRole, border_words, system, user
 from minions.data.errors import FailureInfo

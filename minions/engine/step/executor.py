@@ -10,8 +10,15 @@ from attrs import evolve
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from minions.contracts.calls import ModelCallExecutorFactory, ModelOptions, ToolCallExecutorFactory
-from minions.contracts.context import Limits, RunContext
+from minions.contracts.calls import (
+    ModelOptions,
+)
+from minions.contracts.context import (
+    Limits,
+    ModelCallExecutorFactory,
+    RunContext,
+    ToolCallExecutorFactory,
+)
 from minions.contracts.executions import Completion, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import (

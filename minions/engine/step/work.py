@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Final, Required, TypeAlias, TypedDict, Unpack
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct, UnsetType
 
-from minions.contracts.calls import ModelCallExecutorFactory, ModelOptions, ToolCallExecutorFactory
+from minions.contracts.calls import (
+    ModelOptions,
+)
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
-from minions.contracts.instructions import OutputInstructions
+from minions.contracts.instructions import OutputInstructions, output_words
 from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     ConversationStarted,
@@ -34,7 +37,6 @@ from minions.contracts.messages import (
     tool_result,
     with_border_words,
 )
-from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo

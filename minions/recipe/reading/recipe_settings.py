@@ -32,7 +32,6 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import (
     Entry,
@@ -45,9 +44,11 @@ from minions.recipe.text.nodes import (
 )
 from minions.recipe.text.schemas import KEYWORDS, TYPES, read_schema, short_type
 from minions.recipe.text.sections import (
+    TYPE_WORDS,
     Report,
     Section,
     check_value,
+    enum_hint,
     is_of_type,
     masked,
     read_duration,
@@ -55,6 +56,7 @@ from minions.recipe.text.sections import (
     read_texts,
     suggestion,
     truth_help,
+    type_hint,
     type_of,
 )
 
