@@ -33,7 +33,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.engine.sessions.context import get_context_summary
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.cli.commands.run_command import RunOptions, run_with
+from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe
 from minions.interfaces.cli.console.console import (
     error_lines,
     for_stream,
@@ -507,7 +507,9 @@ def run(options: RunOptions, name: str, text: str) -> int:
     NAME is a registered recipe or the id of one under ./recipes. TEXT is the value of its one
     required input, or of its input requirements, task or message; @FILE and @- are read as with -p.
     """
-    return run_with(name, text, options)
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # as `minions run`
+        return asyncio.run(run_recipe(name, text, options, out))
 
 
 # --- prints an answer of a conversation while it is streamed -------------------------------------
