@@ -57,12 +57,12 @@ class StepRows:
         return given(fact.output) if isinstance(fact, StepOutcome) else None
 
     @property
-    def bound(self) -> StepFinished | None:
-        """The fact of the end of a step that bound values, which needs no executor; else None."""
+    def computed(self) -> StepFinished | None:
+        """The fact of its end, where it came to an output of its own, of no cache; else None."""
         fact = self.ended.fact if self.ended is not None else None
-        if type(fact) is not StepFinished or fact.pinned_from is not None:
+        if type(fact) is not StepFinished:
             return None
-        return fact if self.started is None and fact.duration_ms is None else None
+        return fact if fact.cache_key is None else None
 
     @property
     def cache_key(self) -> str | None:

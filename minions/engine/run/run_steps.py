@@ -115,7 +115,7 @@ class RunSteps:
             is_unread = context.step_manager.has_failed(step.id)
             return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
         if context.scope.replay is not None and (rows := self._recorded_end(step)) is not None:
-            bound = rows.bound
+            bound = rows.computed
             if type(step) is SetStep and bound is not None and not control.has_iterations:
                 is_unchanged = partial(would_repeat, step, context, rows)
                 if self._may_reuse(step, rows, is_unchanged):
@@ -469,7 +469,7 @@ class RunSteps:
     async def _rebind(
         self, step: SetStep, bound: StepFinished, rows: StepRows, control: StepControl
     ) -> StepStatus:
-        """As `_reuse`, of a step that `_bind` ended: it needs none of an executor's parts."""
+        """As `_reuse`, without any of an executor's parts."""
         ended = rows.ended
         assert ended is not None  # noqa: S101  # `bound` is its fact
         if ended.position > self._newest_end:

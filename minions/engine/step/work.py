@@ -409,6 +409,7 @@ async def record_unexecuted(
         started_at=at,
         completed_at=at,
         completion_mode=mode,
+        duration_ms=0.0 if finished is None else finished.duration_ms or 0.0,
         pinned_from=finished.pinned_from if finished is not None else None,
     )
     context.step_manager.record(execution)
