@@ -16,7 +16,9 @@ from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import PriceSettings
 from minions.app.settings.user_folders import FolderTrust
 from minions.data.errors import UsageError
-from minions.interfaces.cli.console.console import dollars
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 
 TRUSTED = FolderTrust(is_given=True)
 

@@ -19,8 +19,10 @@ from minions.contracts.events import (
 from minions.contracts.journal.facts import StepFinished as Ended
 from minions.contracts.journal.facts import StepStarted as Begun
 from minions.data.json_values import JsonValue
-from minions.interfaces.cli.console.console import painter
 from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress
+from minions.interfaces.cli.console.render import (
+    painter,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

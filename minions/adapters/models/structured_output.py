@@ -2,7 +2,7 @@
 
 `instructor` writes the requests with a tool; the others hold nothing but the schema, and without it
 half a second of imports is saved. The prompt describes the schema in every mode, so no request does
-so again. Finding the answer in a text and validating it is in `contracts.instructions`, for all.
+so again. Finding the answer in a text and validating it is in `contracts.output`, for every mode.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from minions.contracts.instructions import (
     OutputInstructions,
     OutputMode,
     OutputRequest,
+)
+from minions.contracts.messages import assistant, system
+from minions.contracts.output import (
     bare_text,
     checked_output,
     parse_text,
 )
-from minions.contracts.messages import assistant, system
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import JsonSchema, SchemaValidator
 

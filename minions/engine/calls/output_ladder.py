@@ -20,7 +20,6 @@ from minions.contracts.instructions import (
     OutputInstructions,
     OutputMode,
     OutputRung,
-    checked_output,
 )
 from minions.contracts.messages import (
     CUT_AT_LIMIT,
@@ -28,6 +27,9 @@ from minions.contracts.messages import (
     assistant,
     calls_length,
     user,
+)
+from minions.contracts.output import (
+    checked_output,
 )
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.sessions import MemorySnapshot

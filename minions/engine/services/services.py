@@ -20,11 +20,18 @@ from minions.contracts.calls import ChatModel, ModelCallResponse, OutputParser
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
-from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode, parse_text
+from minions.contracts.instructions import (
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+)
 from minions.contracts.journal.facts import PinnedExample
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
+from minions.contracts.output import (
+    parse_text,
+)
 from minions.contracts.runtime import (
     BlockingCalls,
     Clock,

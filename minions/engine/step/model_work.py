@@ -22,8 +22,6 @@ from minions.contracts.executions import Completion, StepExecution, Verdict
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
-    older_output_words,
-    output_words,
 )
 from minions.contracts.journal.facts import StepFinished, StepStarted
 from minions.contracts.messages import (
@@ -33,6 +31,10 @@ from minions.contracts.messages import (
     tool_result,
     user,
     without_border_names,
+)
+from minions.contracts.output import (
+    older_output_words,
+    output_words,
 )
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox

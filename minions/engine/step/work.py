@@ -17,7 +17,9 @@ from minions.contracts.calls import (
 )
 from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
-from minions.contracts.instructions import OutputInstructions, output_words
+from minions.contracts.instructions import (
+    OutputInstructions,
+)
 from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     ConversationStarted,
@@ -36,6 +38,9 @@ from minions.contracts.messages import (
     system,
     tool_result,
     with_border_words,
+)
+from minions.contracts.output import (
+    output_words,
 )
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox

@@ -23,15 +23,17 @@ from minions.data.errors import (
     words_of,
 )
 from minions.interfaces.cli.console.console import (
-    error_lines,
-    error_to_json,
     json_text,
     keep_to_lines,
     say,
-    stderr_painter,
     tell,
 )
 from minions.interfaces.cli.console.printed_results import EXIT_CODES
+from minions.interfaces.cli.console.render import (
+    error_lines,
+    error_to_json,
+    stderr_painter,
+)
 
 _TRUE: Final = ("1", "true", "yes")
 _UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})

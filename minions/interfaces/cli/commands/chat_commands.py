@@ -35,16 +35,18 @@ from minions.engine.sessions.context import get_context_summary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe
 from minions.interfaces.cli.console.console import (
-    error_lines,
     for_stream,
     hanging,
     json_text,
     say,
-    stderr_painter,
     tell,
 )
 from minions.interfaces.cli.console.live_progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, output_text, result_to_json
+from minions.interfaces.cli.console.render import (
+    error_lines,
+    stderr_painter,
+)
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CassetteOptions,

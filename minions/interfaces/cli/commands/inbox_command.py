@@ -18,7 +18,15 @@ from minions.data.texts import shell_word, shown_text, spoken
 from minions.engine.calls.inbox import InboxItem, ItemKind, list_inbox
 from minions.engine.calls.pending_decisions import PendingDecision, shortest_command
 from minions.interfaces.cli.commands.decision_commands import DecisionOptions, resume_with
-from minions.interfaces.cli.console.console import dollars, hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,

@@ -41,11 +41,9 @@ from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
 from minions.interfaces.cli.console.console import (
-    faults_lines,
     hanging,
     json_text,
     log_line,
-    painter,
     say,
     tell,
 )
@@ -55,6 +53,10 @@ from minions.interfaces.cli.console.printed_results import (
     output_text,
     recorded_usage_text,
     rung_words,
+)
+from minions.interfaces.cli.console.render import (
+    faults_lines,
+    painter,
 )
 from minions.interfaces.cli.options import (
     CommandContext,
