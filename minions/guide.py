@@ -55,10 +55,9 @@ if TYPE_CHECKING:
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.engine.agents.agents import StepAgent
-    from minions.engine.agents.metrics import ExecutionMetrics
     from minions.engine.agents.registry import AgentRegistry
     from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
-    from minions.engine.agents.result_cache import LRUCache
+    from minions.engine.agents.step_hooks import ExecutionMetrics, LRUCache
     from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
     from minions.engine.agents.tool_calls import validate_against_schema
     from minions.engine.calls.model_executors import ModelCallExecutors
@@ -180,13 +179,12 @@ _HOMES: Final = {
         "StepExecutorAgent",
         "run_step_executor",
     ),
-    "minions.engine.agents.metrics": ("ExecutionMetrics",),
     "minions.engine.agents.registry": ("AgentRegistry",),
     "minions.engine.agents.response_validator": (
         "ResponseValidator",
         "ValidationResult",
     ),
-    "minions.engine.agents.result_cache": ("LRUCache",),
+    "minions.engine.agents.step_hooks": ("ExecutionMetrics", "LRUCache"),
     "minions.engine.agents.steps": (
         "ExecutionStep",
         "JoinPolicy",

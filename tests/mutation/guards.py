@@ -200,7 +200,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/call_approvals.py": Guard(tests=_APPROVALS),
-    "engine/calls/reviews.py": Guard(tests=_APPROVALS),
     "engine/history/approval_classes.py": Guard(tests=_APPROVALS),
     "contracts/approvals.py": Guard(tests=_APPROVALS),
     "engine/services/budget.py": Guard(tests=_LIMITS),

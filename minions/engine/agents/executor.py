@@ -14,10 +14,8 @@ from minions.contracts.agent_errors import AgentStepError, SecurityError, StepRe
 from minions.contracts.messages import MessageRole, assistant, user
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.engine.agents.agents import call_agent, fingerprint_of
-from minions.engine.agents.metrics import ExecutionMetrics
-from minions.engine.agents.result_cache import cache_key
 from minions.engine.agents.results import cancelled_result, category_of
-from minions.engine.agents.step_hooks import StepHooks
+from minions.engine.agents.step_hooks import ExecutionMetrics, StepHooks, cache_key
 from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
 from minions.engine.agents.tool_calls import seconds_in
 from minions.engine.context.agent_memory import AgentMemory, as_request_text

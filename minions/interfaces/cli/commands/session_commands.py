@@ -14,8 +14,7 @@ from typing import Final, TextIO, cast
 import click
 from attrs import frozen
 
-from minions.app.runs.remote_deltas import remote_deltas_of
-from minions.app.runs.worker_streams import remote_deltas
+from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.journal.journal import Journal, JournalEntry
