@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve
-from recorded_works import WORKS, Work, World, agent_model, judge_model
 
 from minions import AgentResult, Minions, Prompt, RunStatus, ScriptedModel, UsageError
 from minions.app.capturing.captures import Capture
 from minions.data.json_values import JsonValue
 from minions.testing import Answer, tool_request
+from recorded_works import WORKS, Work, World, agent_model, judge_model
 
 
 async def run_agent(work: Work, task: str) -> tuple[AgentResult[object], World]:
