@@ -48,17 +48,17 @@ one shows here, and its commit says why.
 TAIL: Final = """
 ## What is above its goal
 
-- **Modules.** A third of those that are left are what a recipe may say: a key of one kind of step
-  is foreign to the others, so each kind and each check is there before the first step is read. 35
-  are folders. What a plain run does not use is loaded with what does (approvals, tests, toolsets
-  of recipes, examples, registered steps, caches, strangers' words, schedules, local models), and
-  modules of one user are part of it. What stays and is not used: the vocabulary that types of
-  settings, facts and services name, and stores and parsers that are made before anybody knows
-  whether they are needed. Kinds of steps could be loaded one by one only if their tables of keys
-  stood elsewhere than the kinds.
-- **Modules of the frames.** The folders' rooms meet on this way: command, run, walk, step, model
-  call, provider. Ten would make one module of the step's executor, its loop and its answers, and
-  one of the model call and its attempts, of 1,600 and 1,000 lines.
+- **Modules.** 37 of them are folders, and 54 the recipe language: a key of one kind of step is
+  foreign to the others, so each kind and each check is there before the first step is read. What a
+  plain run does not use is loaded with what does (approvals, tests, toolsets of recipes, examples,
+  registered steps, caches, strangers' words, schedules, local models), and a module of one user is
+  part of it. What stays and is not used: the vocabulary that settings, facts and services name in
+  their types, and stores and parsers that are made before anybody knows whether they are needed.
+  Put together and taken apart again were what prints lines and what prints faults, and the
+  declaration of outputs and their parsing: `--help` and `validate` would load attrs and returns.
+- **Modules of the frames.** The folders meet on this way: command, run, step, model call,
+  provider. Ten would make one module of the step's executor, its loop and its answers, and one of
+  the model call and its attempts, of 1,600 and 1,000 lines.
 """
 
 
