@@ -26,12 +26,6 @@ if TYPE_CHECKING:
         StepResult,
         ValidationError,
     )
-    from minions.contracts.call_executors import (
-        ModelCallExecutor,
-        ModelCallExecutorFactory,
-        ToolCallExecutor,
-        ToolCallExecutorFactory,
-    )
     from minions.contracts.calls import (
         CallOrigin,
         CallStatus,
@@ -46,7 +40,13 @@ if TYPE_CHECKING:
         ToolFailure,
     )
     from minions.contracts.completion import StepCompletionChain, StepCompletionLink
-    from minions.contracts.context import Limits
+    from minions.contracts.context import (
+        Limits,
+        ModelCallExecutor,
+        ModelCallExecutorFactory,
+        ToolCallExecutor,
+        ToolCallExecutorFactory,
+    )
     from minions.contracts.instructions import OutputMode, OutputRequest
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.engine.agents.agent_tool_calls import validate_against_schema
     from minions.engine.agents.agents import StepAgent
-    from minions.engine.agents.execution_counts import ExecutionMetrics
     from minions.engine.agents.parallel_steps import (
         ExecutionStep,
         JoinPolicy,
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
     )
     from minions.engine.agents.registry import AgentRegistry
     from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
-    from minions.engine.agents.result_cache import LRUCache
+    from minions.engine.agents.step_hooks import ExecutionMetrics, LRUCache
     from minions.engine.calls.model_executors import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion_links import DefaultStepCompletionChain
@@ -185,13 +184,12 @@ _HOMES: Final = {
         "StepExecutorAgent",
         "run_step_executor",
     ),
-    "minions.engine.agents.execution_counts": ("ExecutionMetrics",),
     "minions.engine.agents.registry": ("AgentRegistry",),
     "minions.engine.agents.response_validator": (
         "ResponseValidator",
         "ValidationResult",
     ),
-    "minions.engine.agents.result_cache": ("LRUCache",),
+    "minions.engine.agents.step_hooks": ("ExecutionMetrics", "LRUCache"),
     "minions.engine.agents.parallel_steps": (
         "ExecutionStep",
         "JoinPolicy",
@@ -202,12 +200,6 @@ _HOMES: Final = {
     "minions.engine.context.agent_memory": (
         "AgentMemory",
         "AgentMessage",
-    ),
-    "minions.contracts.call_executors": (
-        "ModelCallExecutor",
-        "ModelCallExecutorFactory",
-        "ToolCallExecutor",
-        "ToolCallExecutorFactory",
     ),
     "minions.contracts.calls": (
         "CallOrigin",
@@ -228,7 +220,13 @@ _HOMES: Final = {
         "StepCompletionChain",
         "StepCompletionLink",
     ),
-    "minions.contracts.context": ("Limits",),
+    "minions.contracts.context": (
+        "Limits",
+        "ModelCallExecutor",
+        "ModelCallExecutorFactory",
+        "ToolCallExecutor",
+        "ToolCallExecutorFactory",
+    ),
     "minions.data.errors": (
         "FailureInfo",
         "GraphError",

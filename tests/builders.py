@@ -15,7 +15,6 @@ from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.body_cipher import BodyCipher, JournalKey
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.contracts.border_names import is_border_words
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelCapabilities
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.executions import AgentResult, StepExecution
@@ -28,6 +27,7 @@ from minions.contracts.messages import (
     TokenUsage,
     ToolCallRequest,
     assistant,
+    is_border_words,
 )
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope

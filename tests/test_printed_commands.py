@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.calls.pending_decisions import decision_command
 from source_trees import PACKAGE as ROOT
 from source_trees import module_paths, tree_of

@@ -22,9 +22,8 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.control_flow import MOST_ROUTING_CALLS
-from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
+from minions.recipe.drafts import GraphPaths
+from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, Reviewer, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 

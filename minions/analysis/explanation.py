@@ -31,10 +31,10 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.data.texts import write_duration
 from minions.recipe.checks.flows import Flow, find_flows
-from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.kinds.plan_kind import PlanSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import (
+    MOST_ROUTING_CALLS,
     AgentRecipe,
     CallRule,
     ExecutionMode,

@@ -36,7 +36,6 @@ from minions.data.json_values import JsonValue
 if TYPE_CHECKING:
     from returns.result import Result
 
-
 T = TypeVar("T")
 
 

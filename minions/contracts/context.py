@@ -1,12 +1,14 @@
-"""The run as steps, executors, tools and completion links see it, and its limits."""
+"""The run as steps, executors, tools and completion links see it, its limits, and the executors of
+calls.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 from attrs import field, frozen
@@ -17,7 +19,17 @@ from minions.data.errors import MetadataError, near_names
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
-    from minions.contracts.calls import DeltaSink
+    from returns.result import Result
+
+    from minions.contracts.calls import (
+        DeltaSink,
+        ModelCall,
+        ModelCallResponse,
+        ModelFailure,
+        ToolCall,
+        ToolCallResponse,
+        ToolFailure,
+    )
     from minions.contracts.file_changes import ChangeRecorder
     from minions.contracts.retry_config import RetryConfig
     from minions.contracts.runtime import BlockingCalls
@@ -324,3 +336,37 @@ class RunContext(ABC):
         so answers are not streamed.
         """
         return None
+
+
+class ModelCallExecutor(ABC):
+    """Executes one attempt at a model call."""
+
+    @abstractmethod
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """Execute one attempt. Retries, memory and the journal are the caller's task.
+
+        Memory is as it was before the first attempt, so every attempt sends an identical prompt.
+
+        Returns:
+            The answer, or a failure as a value; only cancellation raises.
+        """
+
+
+class ToolCallExecutor(ABC):
+    """Executes one attempt at a tool call."""
+
+    @abstractmethod
+    async def execute(
+        self, call: ToolCall, context: RunContext
+    ) -> Result[ToolCallResponse, ToolFailure]:
+        """Execute one attempt. Never raises for an error of the tool;
+        cancellation passes through.
+        """
+
+
+ModelCallExecutorFactory: TypeAlias = Callable[["ModelCall", "RunContext"], ModelCallExecutor]
+"""Makes the executor of one model call, given the context of the run that it belongs to."""
+ToolCallExecutorFactory: TypeAlias = Callable[["ToolCall", "RunContext"], ToolCallExecutor]
+"""Makes the executor of one tool call, given the context of the run that it belongs to."""

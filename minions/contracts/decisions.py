@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, assert_never
 from attrs import frozen
 from msgspec import MsgspecError, Struct, json
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema
 

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 
 
 class Support(StrEnum):

@@ -10,7 +10,6 @@ from returns.result import Failure, Result, Success
 from minions.contracts.instructions import OutputFailure, OutputInstructions
 from minions.data.json_values import JsonValue, dumps, find_json_value
 from minions.data.schema import SchemaValidator
-from minions.data.schema_words import schema_words
 
 T = TypeVar("T")
 
@@ -32,6 +31,8 @@ def output_words(instructions: OutputInstructions[T]) -> str:
     """
     form = instructions.texts.get("form")
     if form is None:
+        from minions.data.schema_words import schema_words
+
         form = instructions.texts["form"] = schema_words(instructions.json_schema())
     optional = ' ("?": may be left out)' if '"?: ' in form else ""
     words = f"Your final answer is one JSON value of this form{optional}, and nothing else:\n{form}"

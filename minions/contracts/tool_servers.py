@@ -13,7 +13,7 @@ from attrs import field, frozen
 from minions.contracts.tools import Effect
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 
 SERVER: Final = "mcp."
 """What stands before the name of a configured server in the name of its toolset."""

@@ -1,4 +1,4 @@
-"""Texts for people and of strangers: characters that are not seen, TOML, times.
+"""Texts for people and of strangers: characters that are not seen, TOML, times, pasted words.
 
 A text with characters that are not seen reads otherwise than it acts: `rm U+202E gnp.exe` looks
 like a picture, and two names with a zero-width space between them look like one.
@@ -123,3 +123,50 @@ def spoken(duration_ms: float) -> str:
         return f"{duration_ms / 1_000:.1f} s"
     minutes, rest = divmod(duration_ms / 1_000, 60)
     return f"{minutes:.0f} min {rest:.0f} s"
+
+
+def has_words(text: str | None, *places: str | None) -> bool:
+    """Whether each word of `text` occurs in one of `places`, in
+    any case; None matches everything.
+    """
+    where = "\n".join(place for place in places if place is not None).casefold()
+    return all(word in where for word in (text or "").casefold().split())
+
+
+def shell_word(text: str) -> str:
+    """The text as one word of a command that is printed to be copied: what a stranger wrote into
+    it, such as `run_1; touch x #`, a shell takes as a name.
+    """
+    import shlex  # here: most commands print no other one
+
+    return shlex.quote(one_line(text))
+
+
+_QUOTED: Final = re.compile(r"`minions \w+ (\w+)[^`]*")
+
+
+def with_options(text: str, run_id: str, options: str) -> str:
+    """The text, where commands about the run have these options, to be pasted as they stand: those
+    between backticks, and those that are a line of their own.
+
+    Args:
+        options: As they are typed, with a blank before them; empty: none are needed.
+    """
+    if not options:
+        return text
+
+    def longer(found: re.Match[str]) -> str:
+        return found[0] + options if found[1] == run_id else found[0]
+
+    lines = (_longer_line(line, run_id, options) for line in text.split("\n"))
+    return _QUOTED.sub(longer, "\n".join(lines))
+
+
+def _longer_line(line: str, run_id: str, options: str) -> str:
+    words = line.split(None, 3)
+    if not line.startswith(" ") or words[:1] != ["minions"] or words[2:3] != [run_id]:
+        return line
+    command, blanks, remark = line.rpartition("  (")  # what it does, for people
+    if blanks and remark.endswith(")"):
+        return f"{command}{options}{blanks}{remark}"
+    return f"{line}{options}"

@@ -21,8 +21,8 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.permissions import ALLOW_WRITE
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text
-from minions.recipe.text.foreign_words import NAME_WORDS, TYPE_WORDS
 from minions.recipe.text.nodes import to_plain
+from minions.recipe.text.sections import NAME_WORDS, TYPE_WORDS
 from minions.recipe.text.yaml_reader import read_document
 
 MAX_BYTES: Final = 100_000

@@ -1,6 +1,7 @@
 """The recipe as immutable values: the single source of the loader, the editor schema and the docs.
 
-`model_config` has the settings of a model, `control_flow` how a step is repeated and what is next.
+Also how a step is repeated, what is next, and when a recipe is due; the settings of a model are in
+`model_config`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,134 @@ from minions.contracts.steps import Step, StepGraph
 from minions.contracts.tools import Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
 from minions.recipe.expressions.template import Templates
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.schedules import ScheduleSpec
+
+
+class MissedRuns(StrEnum):
+    """What happens to due times at which no worker was there."""
+
+    SKIP = "skip"
+    """They are left out."""
+    ONCE = "once"
+    """One run is started for all of them."""
+    ALL = "all"
+    """One run is started for each, for the newest 100 at most."""
+
+
+class Overlap(StrEnum):
+    """What happens at a due time while an earlier run of the schedule has not ended."""
+
+    SKIP = "skip"
+    """It is left out."""
+    QUEUE = "queue"
+    """Its run is started when the earlier one has ended; at most 100 wait."""
+    ALLOW = "allow"
+    """Its run is started nevertheless."""
+
+
+@frozen(kw_only=True)
+class ScheduleSpec:
+    """When a recipe is due, with which inputs."""
+
+    cron: str
+    """Five fields (minute, hour, day of month, month, day of week), or `@daily` and the like."""
+    timezone: str = "UTC"
+    """An IANA time zone: `Europe/Zurich`."""
+    missed: MissedRuns = field(default=MissedRuns.ONCE, converter=MissedRuns)
+    overlap: Overlap = field(default=Overlap.SKIP, converter=Overlap)
+    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    """Inputs of its runs; those that are not named have their defaults."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored and written in recipes."""
+        return {
+            "cron": self.cron,
+            "timezone": self.timezone,
+            "missed": self.missed.value,
+            "overlap": self.overlap.value,
+            "inputs": dict(self.inputs),
+        }
+
+
+class OnItemError(StrEnum):
+    """What becomes of a loop some of whose items fail."""
+
+    FAIL = "fail"
+    """The loop fails, after all items were tried."""
+    COLLECT = "collect"
+    """The loop completes with the results that there are, and the run is partial."""
+
+
+@frozen(kw_only=True)
+class LoopSpec:
+    """A loop: the step is executed once for each item of a list."""
+
+    over: JsonValue
+    """The list, or a template of it."""
+    aggregate: bool = False
+    """Whether the output is the list of the items' outputs; else an
+    object that also has their errors.
+    """
+    max_parallel: int = 1
+    """Items that are executed at the same time."""
+    most_queued: int | None = None
+    """Items of a distributed loop that wait or run as child runs at the same time: `max_parallel`
+    as the recipe states it; None: it states none.
+    """
+    on_item_error: OnItemError = OnItemError.FAIL
+    min_successful: int = 1
+    """With `collect`: items that have to succeed, where there are any items at all."""
+
+
+@frozen(kw_only=True)
+class WhileSpec:
+    """A `while` loop: the step is repeated as long as a condition holds."""
+
+    condition: str
+    """The condition, evaluated after each attempt."""
+    max_iterations: int = 10
+    """Most attempts; the step fails if the condition still holds after the last one."""
+    allow_repeats: bool = False
+    """Whether an attempt may return the same output as an earlier
+    one; else the step fails as stuck.
+    """
+    aggregate: bool = False
+    """Whether the output is the list of what all attempts gave; else it is that of the last one."""
+
+
+class OnError(StrEnum):
+    """What happens to the run when a step fails."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+    """The step counts as optional; steps that only have to come after it run."""
+    GOTO = "goto"
+    """An earlier step runs again and is told the error."""
+
+
+@frozen(kw_only=True)
+class OnErrorSpec:
+    """The `on_error` of one step."""
+
+    action: OnError = OnError.FAIL
+    goto: str | None = None
+    """Target of the back edge: this step, or one that it depends on."""
+    max_times: int = 2
+    """How often the back edge is taken; after that the step has failed."""
+
+
+MOST_ROUTING_CALLS: Final = 2
+"""Model calls for one choice of the next step: the answer and one repair."""
+
+
+@frozen(kw_only=True)
+class DecisionToolSpec:
+    """A tool call whose result names the next step."""
+
+    tool: str
+    params: Mapping[str, JsonValue] = field(factory=dict)
+    """Arguments; their templates are rendered when the step has ended."""
 
 
 def _empty() -> Mapping[str, JsonValue]:

@@ -5,14 +5,11 @@ The expressions are read by croniter, which is loaded only for recipes that have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
-from attrs import field, frozen
-
-from minions.data.json_values import JsonValue
+from minions.recipe.model import ScheduleSpec
 
 MOST_MISSED: Final = 100
 """Due times that count at once; of more the newest do."""
@@ -32,52 +29,6 @@ _YEARS: Final = 8
 """Between two due times at most: the 29th of February is one after eight years."""
 _REFERENCE: Final = datetime(2024, 1, 1, tzinfo=UTC)
 """From where it is looked whether an expression is ever due."""
-
-
-class MissedRuns(StrEnum):
-    """What happens to due times at which no worker was there."""
-
-    SKIP = "skip"
-    """They are left out."""
-    ONCE = "once"
-    """One run is started for all of them."""
-    ALL = "all"
-    """One run is started for each, for the newest 100 at most."""
-
-
-class Overlap(StrEnum):
-    """What happens at a due time while an earlier run of the schedule has not ended."""
-
-    SKIP = "skip"
-    """It is left out."""
-    QUEUE = "queue"
-    """Its run is started when the earlier one has ended; at most 100 wait."""
-    ALLOW = "allow"
-    """Its run is started nevertheless."""
-
-
-@frozen(kw_only=True)
-class ScheduleSpec:
-    """When a recipe is due, with which inputs."""
-
-    cron: str
-    """Five fields (minute, hour, day of month, month, day of week), or `@daily` and the like."""
-    timezone: str = "UTC"
-    """An IANA time zone: `Europe/Zurich`."""
-    missed: MissedRuns = field(default=MissedRuns.ONCE, converter=MissedRuns)
-    overlap: Overlap = field(default=Overlap.SKIP, converter=Overlap)
-    inputs: Mapping[str, JsonValue] = field(factory=dict)
-    """Inputs of its runs; those that are not named have their defaults."""
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """The form in which it is stored and written in recipes."""
-        return {
-            "cron": self.cron,
-            "timezone": self.timezone,
-            "missed": self.missed.value,
-            "overlap": self.overlap.value,
-            "inputs": dict(self.inputs),
-        }
 
 
 def cron_problem(cron: str) -> str | None:

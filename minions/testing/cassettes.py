@@ -12,8 +12,8 @@ from typing import Final
 
 from minions.adapters.models.cassette_models import Cassette, CassetteRecorder, RecordingModel
 from minions.app.application.synchronous_run import wait_for
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.wiring.configured_models import ModelChoice, Models
 from minions.app.wiring.extension_files import load_extensions
 from minions.contracts.calls import ChatModel

@@ -22,9 +22,8 @@ from minions.adapters.models import chat_request, http_model
 from minions.adapters.models.answer_assembly import read_usage
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
-from minions.adapters.models.chat_response import StreamedAnswer
 from minions.adapters.models.chat_shapes import read_completion
-from minions.adapters.models.openai import OpenAIModel
+from minions.adapters.models.openai import OpenAIModel, StreamedAnswer
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,

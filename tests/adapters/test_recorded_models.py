@@ -23,7 +23,6 @@ from minions.adapters.models.cassette_models import (
 from minions.adapters.models.cassette_request import request_digest, request_form
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.border_names import border_words
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,
@@ -34,7 +33,14 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.instructions import OutputMode, OutputRequest
-from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
+from minions.contracts.messages import (
+    Message,
+    ToolCallRequest,
+    assistant,
+    border_words,
+    system,
+    user,
+)
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue

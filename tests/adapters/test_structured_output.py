@@ -27,7 +27,9 @@ from minions.contracts.instructions import (
     OutputRequest,
 )
 from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
-from minions.contracts.output import output_words
+from minions.contracts.output import (
+    output_words,
+)
 from minions.contracts.tool_parameters import sent_parameters
 from minions.data.errors import SchemaError
 from minions.data.json_values import JsonValue

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.data.texts import HIDDEN, shown_text
-from minions.interfaces.cli.console.render import plain
+from minions.interfaces.cli.console.render import (
+    plain,
+)
 
 _WEB = Path(__file__).parents[2] / "minions" / "interfaces" / "server" / "web"
 

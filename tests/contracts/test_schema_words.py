@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.instructions import OutputInstructions
-from minions.contracts.output import older_output_words, output_words
+from minions.contracts.instructions import (
+    OutputInstructions,
+)
+from minions.contracts.output import (
+    older_output_words,
+    output_words,
+)
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.data.schema_words import schema_words

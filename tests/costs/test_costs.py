@@ -48,20 +48,17 @@ one shows here, and its commit says why.
 TAIL: Final = """
 ## What is above its goal
 
-- **SQLite, statements.** The lease, start, first step, the answer, the ends of step and run, the
-  lease again; later runs of an executor have start and first step in one. An answer is durable
-  before anything acts on it, and a lease before anything is done. The first run waits once while
-  its model is loaded, also where nothing is: without it a run would come to its first call before
-  anybody could follow or cancel it. The end of the run could give the lease back only by a
-  trigger, which is a statement, too; else all who ask for leases would look for ends among the
-  entries.
-- **Resumed step.** A replayed step is made as a new one is, so that one way decides what is
-  unchanged: its fingerprint, its borders, what it reads. A short way for `set` steps would reach
-  the goal, and would decide the same a second time.
-- **Modules and frames.** `minions run` reads settings, trust, prices and project files before it
-  runs anything; what is loaded and not used by a plain run is some ten modules. Each frame left
-  holds a decision: options of the command, signals, time, cancellation, attempts, admission,
-  record. What begins a span is a frame only where something is traced.
+- **Modules.** 37 of them are folders, and 54 the recipe language: a key of one kind of step is
+  foreign to the others, so each kind and each check is there before the first step is read. What a
+  plain run does not use is loaded with what does (approvals, tests, toolsets of recipes, examples,
+  registered steps, caches, strangers' words, schedules, local models), and a module of one user is
+  part of it. What stays and is not used: the vocabulary that settings, facts and services name in
+  their types, and stores and parsers that are made before anybody knows whether they are needed.
+  Put together and taken apart again were what prints lines and what prints faults, and the
+  declaration of outputs and their parsing: `--help` and `validate` would load attrs and returns.
+- **Modules of the frames.** The folders meet on this way: command, run, step, model call,
+  provider. Ten would make one module of the step's executor, its loop and its answers, and one of
+  the model call and its attempts, of 1,600 and 1,000 lines.
 """
 
 

@@ -46,7 +46,7 @@ base_url = "http://127.0.0.1:9/v1"
 _WIRE_FORM: Final = """
 from pathlib import Path
 from minions.engine.compile.extensions import Extensions
-from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.wiring.configured_models import Models
 from minions.recipe.catalog import Catalog

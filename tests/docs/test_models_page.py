@@ -11,9 +11,9 @@ import pytest
 
 from docs.markdown_blocks import Block, blocks_of
 from minions.adapters.models.http_model import HttpModel
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import Settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.wiring.configured_models import Models
 from minions.contracts.model_endpoints import ModelApi
 from minions.engine.compile.extensions import Extensions

@@ -20,9 +20,8 @@ from minions.contracts.retry_config import RetryConfig
 from minions.data.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
 from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.agents.agents import AgentLike
-from minions.engine.agents.execution_counts import ExecutionMetrics
 from minions.engine.agents.registry import AgentRegistry
-from minions.engine.agents.result_cache import LRUCache
+from minions.engine.agents.step_hooks import ExecutionMetrics, LRUCache
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent

@@ -26,9 +26,8 @@ from minions.engine.history.approval_classes import (
     recorded_class,
 )
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.control_flow import LoopSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, CallRule, Permissions
+from minions.recipe.model import AgentRecipe, CallRule, LoopSpec, Permissions
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 

@@ -27,9 +27,8 @@ from minions.contracts.tools import Effect
 from minions.engine.calls.inbox import list_inbox
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
-from minions.recipe.control_flow import LoopSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, CallRule, Permissions, Reviewer
+from minions.recipe.model import AgentRecipe, CallRule, LoopSpec, Permissions, Reviewer
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.virtual_time import FakeClock
 

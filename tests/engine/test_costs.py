@@ -21,9 +21,12 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.call_executors import ModelCallExecutor
-from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
-from minions.contracts.context import Limits, RunContext
+from minions.contracts.calls import (
+    ModelCall,
+    ModelCallResponse,
+    ModelFailure,
+)
+from minions.contracts.context import Limits, ModelCallExecutor, RunContext
 from minions.contracts.events import RunEvent, StepFinished
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import TokenUsage, assistant

@@ -8,7 +8,6 @@ import pytest
 
 from builders import recipe_of, run_of
 from minions.data.json_values import JsonValue
-from minions.recipe.control_flow import LoopSpec
 from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.values import (
     MAX_NODES,
@@ -19,6 +18,7 @@ from minions.recipe.expressions.values import (
     weighed,
 )
 from minions.recipe.kinds.set_kind import SetSpec
+from minions.recipe.model import LoopSpec
 
 
 def tenfold(count: int) -> list[SetSpec]:

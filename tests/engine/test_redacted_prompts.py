@@ -16,7 +16,6 @@ from builders import deterministic_services, fake_tool
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.built_in_extensions import built_in_extensions, extended
-from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import (
     ChatModel,
     ModelCall,
@@ -24,7 +23,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutor, RunContext
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import Attachment, Message, user
 from minions.contracts.redaction import Redacted

@@ -22,7 +22,6 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     DeltaSink,
@@ -31,7 +30,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutor, RunContext
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result

@@ -11,7 +11,6 @@ from returns.result import Result, Success
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.call_executors import ToolCallExecutor
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -24,7 +23,7 @@ from minions.contracts.calls import (
     ToolFailure,
 )
 from minions.contracts.completion import CompletionCriteria, CompletionLink
-from minions.contracts.context import RunContext
+from minions.contracts.context import RunContext, ToolCallExecutor
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions

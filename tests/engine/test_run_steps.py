@@ -481,6 +481,16 @@ async def test_a_retry_does_code_anew_after_values_that_are_bound_anew() -> None
         assert len(Count.done) == times
 
 
+async def test_a_retry_does_code_anew_that_follows_a_value_by_now() -> None:
+    value: Document = {"id": "a", "set": {"x": 1}}
+    executor = counting(MemoryJournal(FakeClock()), flaky_tool("work", failures=99))
+    first = await executor.execute(recipe_of_code(CODE, value, BREAKS))
+    await executor.retry(first.run_id)
+    assert len(Count.done) == 1
+    await executor.retry(first.run_id, recipe=recipe_of_code(value, CODE, BREAKS))
+    assert len(Count.done) == 2
+
+
 async def test_items_that_a_retry_would_do_otherwise_are_done_anew_under_keys_of_their_own() -> (
     None
 ):

@@ -8,10 +8,9 @@ import pytest
 
 from builders import executor_of, recipe_of
 from minions.adapters.models.scripted import ScriptedModel
-from minions.recipe.control_flow import LoopSpec
 from minions.recipe.kinds.assertion_kind import AssertSpec
 from minions.recipe.kinds.set_kind import SetSpec
-from minions.recipe.model import StepSpec
+from minions.recipe.model import LoopSpec, StepSpec
 
 COSTLY = "many.items|map('string')|join|length"
 """Some hundred thousand operations."""

@@ -24,8 +24,8 @@ from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.anthropic import AnthropicWire
 from minions.adapters.models.cassette_models import Cassette
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
-from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.gemini import GeminiWire
+from minions.adapters.models.openai import PlainAnswer, StreamedAnswer
 from minions.adapters.models.responses import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser

@@ -36,9 +36,9 @@ from minions.adapters.tools.http_toolset import (
 )
 from minions.adapters.tools.time_toolset import time_toolset
 from minions.app.runs.batch_items import ItemsFile
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import masked
+from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.decisions import parse_decision, word_of
 from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.tools import Tool, ToolScope

@@ -21,7 +21,7 @@ import pytest
 from command_line import Cli, Write
 from minions.app.runs import batch_items
 from minions.app.runs.batch_items import ItemsFile, store_items
-from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.user_folders import FolderTrust
 from minions.data.bounded_files import BoundedLines, LongLineError, open_regular, read_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.engine.sessions import archive

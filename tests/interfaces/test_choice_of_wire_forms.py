@@ -12,8 +12,8 @@ from attrs import evolve
 from builders import deterministic_services
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.tools.function_tool import tool
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.wiring.configured_models import Models
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions

@@ -15,8 +15,8 @@ from builders import answer_of
 from command_line import Cli, Write
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.application.application import Minions
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.budgets import (
     BudgetPeriod,
     BudgetRule,

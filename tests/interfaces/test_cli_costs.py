@@ -12,11 +12,13 @@ from typing import cast
 import pytest
 
 from command_line import Cli, Write
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import PriceSettings
+from minions.app.settings.user_folders import FolderTrust
 from minions.data.errors import UsageError
-from minions.interfaces.cli.console.render import dollars
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 
 TRUSTED = FolderTrust(is_given=True)
 

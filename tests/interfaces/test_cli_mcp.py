@@ -12,7 +12,7 @@ import pytest
 
 from command_line import Cli, Write
 from mcp_servers import PROGRAM
-from minions.app.settings.folder_trust import trusted_files
+from minions.app.settings.user_folders import trusted_files
 
 RECIPE = """\
 id: r

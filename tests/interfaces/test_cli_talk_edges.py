@@ -23,8 +23,14 @@ from minions.data.errors import NotFoundError
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import find_run
-from minions.interfaces.cli.console.console import say, tell
-from minions.interfaces.cli.console.render import painter, plain
+from minions.interfaces.cli.console.console import (
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    painter,
+    plain,
+)
 
 DB = ("--db", "j.sqlite")
 TALK = """

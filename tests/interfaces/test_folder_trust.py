@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.app.settings.folder_trust import FolderTrust, harmless_keys, trusted_files
+from minions.app.settings.user_folders import FolderTrust, harmless_keys, trusted_files
 from minions.data.errors import EnvironmentRefusedError, UsageError
 
 CODE = "from pathlib import Path\nPath('loaded').touch()\nextensions = None\n"
@@ -192,9 +192,9 @@ def test_a_list_that_is_too_long_trusts_nothing(
     trust, file = FolderTrust(store=tmp_path / "trusted.json"), tmp_path / "minions.toml"
     trust.add(file, b"x")
     size = trust.store.stat().st_size
-    monkeypatch.setattr("minions.app.settings.folder_trust._MOST_BYTES", size)
+    monkeypatch.setattr("minions.app.settings.user_folders._MOST_BYTES", size)
     assert trust.holds(file, b"x")
-    monkeypatch.setattr("minions.app.settings.folder_trust._MOST_BYTES", size - 1)
+    monkeypatch.setattr("minions.app.settings.user_folders._MOST_BYTES", size - 1)
     assert not trust.holds(file, b"x")
     with pytest.raises(EnvironmentRefusedError, match="it has more than 0 MiB"):
         trust.add(file, b"y")

@@ -13,12 +13,11 @@ from command_line import Cli, Write
 from local_engines import answer_of, fake_parts, gguf
 from minions.adapters.models.local.engines import LocalEngines
 from minions.adapters.models.local.local_model import LocalModel
-from minions.app.settings.folder_trust import harmless_keys
 from minions.app.settings.settings import LocalSettings, ProviderSettings, Settings
-from minions.app.settings.user_folders import user_cache_folder
-from minions.app.wiring.configured_models import ModelChoice, Models
+from minions.app.settings.user_folders import harmless_keys, user_cache_folder
+from minions.app.wiring.configured_models import ModelChoice, Models, is_local
 from minions.app.wiring.configured_prices import make_prices
-from minions.app.wiring.local_models import LocalModels, is_local
+from minions.app.wiring.local_models import LocalModels
 from minions.contracts.calls import ChatModel
 from minions.contracts.messages import TokenUsage
 from minions.data.errors import EnvironmentRefusedError

@@ -20,7 +20,9 @@ from minions.contracts.journal.facts import StepFinished as Ended
 from minions.contracts.journal.facts import StepStarted as Begun
 from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress
-from minions.interfaces.cli.console.render import painter
+from minions.interfaces.cli.console.render import (
+    painter,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.json_values import JsonValue
-from minions.recipe.schedules import ScheduleSpec
+from minions.recipe.model import ScheduleSpec
 from timed_world import World
 
 MINUTE = 60.0

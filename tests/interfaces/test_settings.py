@@ -12,7 +12,6 @@ from attrs import evolve
 
 from command_line import Write
 from minions.adapters.models import endpoints
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import Origin, load_settings, setting_types
 from minions.app.settings.settings import (
     BUILT_IN_PROVIDERS,
@@ -27,6 +26,7 @@ from minions.app.settings.settings import (
     TelemetrySettings,
     bounded,
 )
+from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode
 from minions.data.errors import UsageError

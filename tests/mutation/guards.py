@@ -171,7 +171,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/services/flow/endpoint_limiter.py": Guard(tests=_FLOW),
     "engine/services/flow/flow_control.py": Guard(tests=_FLOW),
     "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
-    "engine/services/flow/waiting_line.py": Guard(tests=_FLOW),
     "contracts/journal/start_note.py": Guard(
         tests=("contracts/test_start_note.py", "server/test_opening_rights.py"),
         places=frozenset({"StartNote", "Offer"}),
@@ -201,7 +200,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/resume_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/call_approvals.py": Guard(tests=_APPROVALS),
-    "engine/calls/reviews.py": Guard(tests=_APPROVALS),
     "engine/history/approval_classes.py": Guard(tests=_APPROVALS),
     "contracts/approvals.py": Guard(tests=_APPROVALS),
     "engine/services/budget.py": Guard(tests=_LIMITS),
@@ -315,7 +313,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "app/wiring/local_models.py": Guard(
         tests=("interfaces/test_local_models.py",),
-        places=frozenset({"check_local_name", "is_local"}),
+        places=frozenset({"check_local_name"}),
+    ),
+    "app/wiring/configured_models.py": Guard(
+        tests=("interfaces/test_local_models.py",), places=frozenset({"is_local"})
     ),
     "interfaces/server/server_runtime.py": Guard(
         tests=(
@@ -417,7 +418,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/tools/data_toolset.py": Guard(
         tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
     ),
-    "app/settings/folder_trust.py": Guard(
+    "app/settings/user_folders.py": Guard(
         tests=(
             "interfaces/test_folder_trust.py",
             "interfaces/test_rights_shown.py",

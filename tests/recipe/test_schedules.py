@@ -11,13 +11,10 @@ from hypothesis import strategies as some
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, MissedRuns, Overlap, ScheduleSpec
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from minions.recipe.schedules import (
     MOST_MISSED,
-    MissedRuns,
-    Overlap,
-    ScheduleSpec,
     due_times,
     next_due,
 )

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.control_flow import DecisionToolSpec
-from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import StepSpec
+from minions.recipe.drafts import GraphPaths
+from minions.recipe.model import DecisionToolSpec, StepSpec
 from minions.recipe.reading.load import recipe_from_document
 from recipe.sample_catalog import check, load, shown
 

@@ -9,9 +9,8 @@ from typing import Final
 
 from msgspec.json import encode as encode_json
 
-from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import Prompt
-from minions.contracts.messages import Message, message_to_json
+from minions.contracts.messages import Message, message_to_json, without_border_names
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, dumps
 

@@ -25,8 +25,8 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s, status_failure
 from minions.adapters.models.chat_request import request_body
-from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.http_model import MAX_REQUESTS, utc_now
+from minions.adapters.models.openai import PlainAnswer, StreamedAnswer
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
 from minions.contracts.calls import (
     DeltaSink,

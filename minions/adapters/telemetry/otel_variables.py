@@ -45,11 +45,6 @@ _LONGEST_MS: Final = 10**12
 _EXEMPLARS: Final = ("trace_based", "always_on", "always_off")
 
 
-def is_disabled(environ: Mapping[str, str]) -> bool:
-    """Whether OTEL_SDK_DISABLED says that there is to be no telemetry."""
-    return environ.get(_DISABLED, "").strip().lower() == "true"
-
-
 def check_variables(target: OtlpTarget, environ: Mapping[str, str]) -> None:
     """Refuse what the SDK would fail on, or would replace by its default.
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.control_flow import OnError
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, OnError, StepSpec
 
 if TYPE_CHECKING:
     from minions.contracts.steps import Step

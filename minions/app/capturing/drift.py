@@ -13,15 +13,14 @@ from attrs import field, frozen
 from minions.app.capturing.proofs import Proof, prove_recipe
 from minions.app.capturing.recorded_traces import traces_of_tests
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.addresses import address_of
 from minions.contracts.decisions import Reject
-from minions.contracts.executions import RunStatus, StepStatus
+from minions.contracts.executions import RunStatus, StepStatus, address_of
 from minions.contracts.journal.facts import DecisionTaken, StepFailed
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.failure_categories import FailureCategory, category_of
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.current_rows import current_rows
 from minions.engine.services.event_loop import breathe
 from minions.engine.views.run_items import usage_of

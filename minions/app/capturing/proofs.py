@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.app.evaluating.recipe_tests import Tampering, run_test
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.model import AgentRecipe, RecipeTest
 

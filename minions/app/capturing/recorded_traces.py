@@ -11,8 +11,8 @@ from attrs import evolve, frozen
 from minions.app.evaluating.recipe_tests import read_calls
 from minions.capture.recipe_writing import CAPTURED, inputs_of_task
 from minions.capture.traces import Trace, TracedAnswer, TracedCall, TracedText
-from minions.contracts.addresses import address_of
 from minions.contracts.decisions import Answer, Approve
+from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     DecisionTaken,
     ModelCallFinished,

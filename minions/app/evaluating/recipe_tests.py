@@ -15,10 +15,14 @@ from minions.adapters.models.cassette_models import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.addresses import around
-from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.context import RunContext
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCall,
+    ToolCall,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.decisions import (
     Answer,
     ApprovalRequest,
@@ -32,7 +36,7 @@ from minions.contracts.decisions import (
     Verdict,
     said_decision,
 )
-from minions.contracts.executions import AgentResult
+from minions.contracts.executions import AgentResult, around
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode

@@ -16,12 +16,12 @@ from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import JournalError, NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, ScheduleSpec
 from minions.recipe.nested_recipes import BundledRecipes, bundle_of
 from minions.recipe.reading.load import recipe_from_document
-from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
+from minions.recipe.schedules import cron_problem, timezone_problem
 
 _SCHEDULES: Final = f"{RESERVED}schedule:"
 _PROGRESS: Final = f"{RESERVED}schedule-progress:"

@@ -22,7 +22,7 @@ from minions.contracts.runtime import Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run

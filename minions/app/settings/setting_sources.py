@@ -22,9 +22,13 @@ import attrs
 from attrs import evolve, frozen
 from msgspec import Struct
 
-from minions.app.settings.folder_trust import FolderTrust, UnreadKeys, harmless_keys
 from minions.app.settings.settings import BUILT_IN_PROVIDERS, Settings, Strictness
-from minions.app.settings.user_folders import user_config_folder
+from minions.app.settings.user_folders import (
+    FolderTrust,
+    UnreadKeys,
+    harmless_keys,
+    user_config_folder,
+)
 from minions.contracts.tool_servers import Grant
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError, did_you_mean, near_names

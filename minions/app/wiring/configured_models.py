@@ -11,14 +11,13 @@ from attrs import evolve
 from msgspec import Struct
 
 from minions.app.settings.settings import Settings
-from minions.app.wiring.local_models import LocalModels, check_local_name, is_local
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.recipe.model import AgentRecipe
-from minions.recipe.model_config import ModelConfig
+from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.recipe_files import NamedFiles
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from minions.adapters.models.endpoints import OperatorModels
     from minions.adapters.models.local.engines import Server
     from minions.adapters.models.openai import OpenAIModel
+    from minions.app.wiring.local_models import LocalModels
     from minions.contracts.model_profiles import ProfileBook
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.recipe.catalog import CheckModel
@@ -80,7 +80,7 @@ class Models:
             cassettes: Records calls or answers them; None: nothing does.
         """
         self._cassettes = cassettes
-        self._local = local or LocalModels(settings, folder_of=folder_of)
+        self._local = local
         self._settings = settings
         self._extensions = extensions
         self._environ = environ
@@ -103,6 +103,14 @@ class Models:
         return ChosenModels(lambda config: self._get(config, recipe, chosen), chosen.override)
 
     @property
+    def _local_models(self) -> LocalModels:
+        if self._local is None:
+            from minions.app.wiring.local_models import LocalModels
+
+            self._local = LocalModels(self._settings, folder_of=self._folder_of)
+        return self._local
+
+    @property
     def has_made(self) -> bool:
         """Whether there is any to close."""
         return bool(self._own)
@@ -112,7 +120,8 @@ class Models:
         async with contextlib.AsyncExitStack() as stack:
             if self._cassettes is not None:
                 stack.callback(self._cassettes.close)
-            stack.push_async_callback(self._local.aclose)
+            if self._local is not None:
+                stack.push_async_callback(self._local.aclose)
             for model in self._own.values():
                 stack.push_async_callback(model.aclose)
 
@@ -126,7 +135,7 @@ class Models:
         if is_own and _names_file(name) and name not in self._extensions.models:
             NamedFiles(home, self._recipe_folders).check(_file_of(name, home), name)
         if is_own and is_local(name, self._settings):
-            self._local.check(name, home)
+            self._local_models.check(name, home)
         key = (name, _config_for(config, name, choice), home)
         model = self._made.get(key)
         if model is None:
@@ -197,7 +206,7 @@ class Models:
             named = replayed_file if self._cassettes is None else self._cassettes.named
             return named(name, folder)
         if config.base_url is None and is_local(name, self._settings):
-            return self._local.make(name, folder, self._local_client)
+            return self._local_models.make(name, folder, self._local_client)
         if _is_of_litellm(name, config, self._settings):
             return self._litellm(name, config)
         return self._endpoint(name, config)
@@ -410,6 +419,8 @@ def model_check(
             _check_file(name, Path(file).parent)
             return
         if config.base_url is None and is_local(name, settings):
+            from minions.app.wiring.local_models import check_local_name
+
             check_local_name(name, settings, folder_of, Path(file).parent)
             return
         if _is_of_litellm(name, config, settings):
@@ -583,3 +594,10 @@ def _label(name: str, config: ModelConfig) -> str:
     mode, ladder = config.output_mode, config.output_ladder
     wishes = [*([mode.value] if mode is not None else []), *(ladder or ())]
     return f"{name} ({', '.join(wishes)})" if wishes else name
+
+
+def is_local(name: str, settings: Settings) -> bool:
+    """Whether the engine serves that model; a provider of the operator's with that name wins."""
+    return (name == LOCAL_MODEL or name.startswith(f"{LOCAL_MODEL}/")) and (
+        LOCAL_MODEL not in settings.providers
+    )

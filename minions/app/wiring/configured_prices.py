@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from minions.app.settings.settings import Settings
-from minions.app.wiring.configured_models import operator_models
-from minions.app.wiring.local_models import is_local, most_context
+from minions.app.wiring.configured_models import is_local, operator_models
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 from minions.data.errors import UsageError
@@ -49,11 +48,12 @@ def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowM
         def cost_usd(usage: TokenUsage) -> float | None:
             return prices.cost_usd(name, usage, at=now, base_url=url)
 
-        context = (
-            most_context(settings)
-            if config.base_url is None and is_local(name, settings)
-            else prices.context_tokens(name, base_url=url)
-        )
+        if config.base_url is None and is_local(name, settings):
+            from minions.app.wiring.local_models import most_context
+
+            context: int | None = most_context(settings)
+        else:
+            context = prices.context_tokens(name, base_url=url)
         return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
 
     return know

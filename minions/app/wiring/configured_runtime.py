@@ -15,7 +15,6 @@ import attrs
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct
 
-from minions.adapters.telemetry.otel_variables import OtlpTarget, check_variables, is_disabled
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
 from minions.app.wiring.built_in_extensions import (
@@ -29,8 +28,10 @@ from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
 from minions.app.wiring.databases import make_cache, make_journal, make_state, state_beside
 from minions.contracts.budgets import Budgets
-from minions.contracts.call_executors import ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import (
+    ChatModel,
+)
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal.child_run_links import ChildRunQueue
@@ -67,6 +68,7 @@ from minions.recipe.recipe_files import (
 )
 
 if TYPE_CHECKING:
+    from minions.adapters.telemetry.otel_variables import OtlpTarget
     from minions.contracts.tracing import Tracer
     from minions.engine.services.run_pause import RunPause
 
@@ -508,6 +510,7 @@ def _stamp(path: str) -> _Stamp | None:
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 _USUAL_PLACE: Final = "http://localhost:4318"
 """Where a collector on this machine takes OTLP over HTTP."""
+_DISABLED: Final = "OTEL_SDK_DISABLED"
 _CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OF_SPANS: Final = ("true", "1", "span_only", "span_and_event")
 _PARENT: Final = ("traceparent", "tracestate")
@@ -537,12 +540,14 @@ def make_telemetry(
         UsageError: `bad-base-url`; the collector's address is none.
     """
     asked = settings.telemetry
-    if is_disabled(environ):
+    if environ.get(_DISABLED, "").strip().lower() == "true":
         return Telemetry()
     try:
         target = _target(asked, environ)
         if target is None:
             return Telemetry()
+        from minions.adapters.telemetry.otel_variables import check_variables
+
         check_variables(target, environ)
         return _open_telemetry(target, environ, has_content=_has_content(asked, environ), warn=warn)
     except (EnvironmentRefusedError, UsageError) as refused:
@@ -591,6 +596,8 @@ def _target(asked: TelemetrySettings, environ: Mapping[str, str]) -> OtlpTarget 
     metrics = _url(asked.metrics, asked, environ, "metrics")
     if traces is None and metrics is None:
         return None
+    from minions.adapters.telemetry.otel_variables import OtlpTarget
+
     return OtlpTarget(traces_url=traces, metrics_url=metrics)
 
 

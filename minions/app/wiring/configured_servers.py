@@ -16,7 +16,6 @@ import attrs
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import (
     SettingFault,
     bad_configuration,
@@ -24,7 +23,7 @@ from minions.app.settings.setting_sources import (
     mcp_faults,
 )
 from minions.app.settings.settings import McpSettings, Settings
-from minions.app.settings.user_folders import user_data_folder
+from minions.app.settings.user_folders import FolderTrust, user_data_folder
 from minions.contracts.tool_servers import Grant, PinnedServer, PinnedTool, ServerLogin, ToolServer
 from minions.data.bounded_files import read_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from minions.app.settings.settings import Settings
 from minions.app.settings.user_folders import user_cache_folder
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.recipe.model_config import LOCAL_MODEL
 
 if TYPE_CHECKING:
     from minions.adapters.models.local.engines import LocalEngines, Server
@@ -27,13 +26,6 @@ _ENGINE: Final = "xllamacpp"
 _MOST_CONTEXT: Final = 8192
 """Tokens of a context where none is set: memory grows with it."""
 _SLOTS: Final = 2
-
-
-def is_local(name: str, settings: Settings) -> bool:
-    """Whether the engine serves that model; a provider of the operator's with that name wins."""
-    return (name == LOCAL_MODEL or name.startswith(f"{LOCAL_MODEL}/")) and (
-        LOCAL_MODEL not in settings.providers
-    )
 
 
 def most_context(settings: Settings) -> int:

@@ -28,7 +28,7 @@ from minions.contracts.journal.chain import (
 from minions.contracts.journal.facts import Fact, UnreadableFact, body_of
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 
 if TYPE_CHECKING:
     from minions.contracts.journal.run_rows import (

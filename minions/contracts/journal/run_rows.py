@@ -14,7 +14,7 @@ from attrs import field, frozen
 from msgspec import Struct
 
 from minions.contracts.executions import RunState
-from minions.data.words import has_words
+from minions.data.texts import has_words
 
 if TYPE_CHECKING:
     pass

@@ -15,16 +15,14 @@ from minions.contracts.messages import MessageRole, assistant, user
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.engine.agents.agent_tool_calls import seconds_in
 from minions.engine.agents.agents import call_agent, fingerprint_of
-from minions.engine.agents.execution_counts import ExecutionMetrics
 from minions.engine.agents.parallel_steps import (
     ExecutionStep,
     JoinPolicy,
     ParallelResults,
     StepType,
 )
-from minions.engine.agents.result_cache import cache_key
 from minions.engine.agents.results import cancelled_result, category_of
-from minions.engine.agents.step_hooks import StepHooks
+from minions.engine.agents.step_hooks import ExecutionMetrics, StepHooks, cache_key
 from minions.engine.context.agent_memory import AgentMemory, as_request_text
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.sessions.recipe_agent import RecipeAgent

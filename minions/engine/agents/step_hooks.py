@@ -1,17 +1,24 @@
-"""The configuration of an executor of agent steps, and its methods that a subclass may override."""
+"""The configuration of an executor of agent steps, its methods that a subclass may override, its
+cache and its metrics.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen, mutable
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.agent_errors import SecurityError, StepResult
 from minions.contracts.retry_config import RetryConfig
+from minions.data.codec import encode
 from minions.data.errors import words_of
 from minions.data.schema import JsonSchema
 from minions.engine.agents.agent_tool_calls import (
@@ -20,13 +27,95 @@ from minions.engine.agents.agent_tool_calls import (
     validate_against_schema,
 )
 from minions.engine.agents.agents import AgentLike, Sandbox
-from minions.engine.agents.execution_counts import ExecutionCounts
 from minions.engine.agents.registry import AgentRegistry
-from minions.engine.agents.result_cache import LRUCache, cache_key
 from minions.engine.agents.results import as_result, error_result, peak_memory_bytes
 from minions.engine.context.agent_memory import AgentMemory, attributed_request
 from minions.engine.services.retry import is_retryable_error, with_retries
 from minions.engine.services.services import Services
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LRUCache(MutableMapping[K, V]):
+    """A mapping that forgets the entry which was not used for the longest time."""
+
+    def __init__(self, maxsize: int = 100) -> None:
+        """Keep at most `maxsize` entries."""
+        self.maxsize = maxsize
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def __getitem__(self, key: K) -> V:
+        value = self._entries[key]
+        self._entries.move_to_end(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        while len(self._entries) > self.maxsize:
+            self._entries.popitem(last=False)
+
+    def __delitem__(self, key: K) -> None:
+        del self._entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def cache_key(*parts: object) -> str | None:
+    """64 hex digits made of the parts; None: one of them is not JSON, so that equality of two
+    values cannot be told.
+    """
+    try:
+        text = json.dumps(encode(list(parts)), sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@frozen(kw_only=True)
+class ExecutionMetrics:
+    """The counts of all agent steps that an executor has ended so far."""
+
+    total_executions: int = 0
+    """Successful and failed ones; answers of the cache count as successful."""
+    successful_executions: int = 0
+    failed_executions: int = 0
+    """Error results, refused requests and cancelled steps."""
+    retry_count: int = 0
+    """Attempts beyond the first one of each step, and of each call of a model or tool in its run,
+    however the step ended."""
+    total_execution_time: float = 0.0
+    """Seconds, from the call to the result of each step."""
+
+
+@mutable(eq=False)
+class ExecutionCounts:
+    """The metrics of an executor while it works."""
+
+    metrics: ExecutionMetrics = field(factory=ExecutionMetrics)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def add(self, *, is_success: bool, retries: int, seconds: float) -> None:
+        """Count a step that has ended."""
+        with self._lock:
+            now = self.metrics
+            self.metrics = evolve(
+                now,
+                total_executions=now.total_executions + 1,
+                successful_executions=now.successful_executions + is_success,
+                failed_executions=now.failed_executions + (not is_success),
+                retry_count=now.retry_count + retries,
+                total_execution_time=now.total_execution_time + seconds,
+            )
+
 
 T = TypeVar("T")
 

@@ -9,9 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
-from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json
+from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json, without_border_names
 from minions.contracts.steps import CachedStep, StepCache
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, words_of

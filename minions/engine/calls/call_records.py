@@ -127,6 +127,7 @@ async def record_call(
     remember: bool,
     waited_s: float = 0.0,
     is_cut_off: bool = False,
+    may_wait: bool = False,
 ) -> None:
     """Write the end of a call to the journal.
 
@@ -134,6 +135,7 @@ async def record_call(
         remember: Whether the answer joins the step's conversation.
         waited_s: How long its attempts waited for their turn.
         is_cut_off: Whether a resumed run makes the call again.
+        may_wait: Whether nothing acts upon the answer before the next fact is stored.
     """
     fact: ModelCallFact
     if call.failure is not None:
@@ -149,7 +151,10 @@ async def record_call(
             is_remembered=remember,
             sequence=_next_sequence(view) if remember else None,
         )
-    await view.context.scope.recorder.record(call.key, fact)
+    if may_wait:
+        await view.context.scope.recorder.record_later(call.key, fact)
+    else:
+        await view.context.scope.recorder.record(call.key, fact)
 
 
 def publish_retry(view: StepView, attempt: int, delay_s: float, failure: ModelFailure) -> None:

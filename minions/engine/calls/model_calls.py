@@ -14,7 +14,6 @@ from attrs import evolve
 from msgspec import Struct
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -24,6 +23,7 @@ from minions.contracts.calls import (
     Prompt,
     context_exceeded,
 )
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
@@ -48,8 +48,6 @@ from minions.data.errors import (
 )
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
-from minions.engine.calls.answer_cache import AnswerCache
-from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.call_records import (
     CUT_OFF,
     count_tokens,
@@ -57,7 +55,7 @@ from minions.engine.calls.call_records import (
     record_call,
     with_attachments,
 )
-from minions.engine.calls.model_executors import ModelCallExecutors, model_of, recall
+from minions.engine.calls.model_executors import CallAttempts, ModelCallExecutors, model_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.agent_context import AgentContext
@@ -138,6 +136,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     may_pause: bool = False
     """Whether the run may pause for the model's server, where its services say so: no other model
     can be asked."""
+    ends_with_text: bool = False
+    """Whether only the engine's own chain judges an answer without tool calls: nothing acts upon it
+    before the end of the step, or the next call."""
 
     async def carry_out(
         self, call: ModelCall, *, remember: bool = True, is_last: bool = False
@@ -289,6 +290,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
+        from minions.engine.calls.answer_cache import AnswerCache
+
         cache = AnswerCache.of(call.prompt, model, self.view)
         response = await cache.find(call.prompt) if cache is not None else None
         if response is None:
@@ -373,8 +376,19 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if pause is not None and self._has_to_pause(pause, done, attempted.attempts):
             await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
+        response = done.response
         await record_call(
-            self.view, done, duration_ms, remember=remember, waited_s=attempts.waited_s
+            self.view,
+            done,
+            duration_ms,
+            remember=remember,
+            waited_s=attempts.waited_s,
+            may_wait=(
+                self.ends_with_text
+                and response is not None
+                and not response.tool_calls
+                and not prompt.options.cache
+            ),
         )
         count_tokens(self.view, model, done.usage)
         if remember:
@@ -528,8 +542,12 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
-        if (cache := AnswerCache.of(call.prompt, model_of(self.factory), view)) is not None:
-            cache.note_replayed(call.prompt)
+        if call.prompt.options.cache:
+            from minions.engine.calls.answer_cache import AnswerCache
+
+            cache = AnswerCache.of(call.prompt, model_of(self.factory), view)
+            if cache is not None:
+                cache.note_replayed(call.prompt)
         if remember:
             self._remember(done)
         return done

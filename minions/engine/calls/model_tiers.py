@@ -1,6 +1,6 @@
 """The models of one step, smallest first: which of them is asked, and when the next one is.
 
-Of each it is known in which mode it gives structured output.
+Of each it is known in which mode it gives structured output. And what one answer of them is.
 """
 
 from __future__ import annotations
@@ -9,13 +9,21 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from attrs import field, frozen
 from msgspec import Struct
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelCapabilities, ModelOptions
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelOptions,
+)
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import OutputMode, OutputRequest
+from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
+from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_executors import ModelCallExecutors, model_of
 from minions.engine.services.services import Services
@@ -35,6 +43,30 @@ _FORM_WORDS: Final = re.compile(
 """Words of a refusal that is about the form of the answer."""
 _BOUNDS: Final = re.compile(r"max_?items|max_?length|repetition", re.IGNORECASE)
 _STRICT: Final = re.compile(r"\bstrict\b", re.IGNORECASE)
+
+ENDLESS_TOKENS: Final = 4096
+"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
+
+
+@frozen(kw_only=True)
+class Answer:
+    """An answer, and the snapshot that removes it from the conversation."""
+
+    raw: ModelCallResponse
+    """As the model sent it: the parser reads this."""
+    response: ModelCallResponse
+    """As it stands in the conversation."""
+    mark: MemorySnapshot
+    """The conversation before the answer."""
+    phase: str = "model"
+    mode: OutputMode | None = None
+    """How it was constrained; None: it was not."""
+    is_strict: bool = False
+    """Whether it was constrained by a strict schema."""
+    is_bounded: bool = False
+    """Whether bounds were sent that the declared schema does not have."""
+    usage: TokenUsage = field(factory=TokenUsage)
+    """Of its call, with all attempts."""
 
 
 class OutputModes:

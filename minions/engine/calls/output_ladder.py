@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 from msgspec import Struct
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import ModelCallResponse, OutputParser
+from minions.contracts.calls import OutputParser
 from minions.contracts.instructions import (
     SENT_ITEMS,
     SENT_TEXT,
@@ -24,12 +24,13 @@ from minions.contracts.instructions import (
 from minions.contracts.messages import (
     CUT_AT_LIMIT,
     Message,
-    TokenUsage,
     assistant,
     calls_length,
     user,
 )
-from minions.contracts.output import checked_output
+from minions.contracts.output import (
+    checked_output,
+)
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.sessions import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
@@ -37,35 +38,11 @@ from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, as_object, dumps, is_unfinished_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
-from minions.engine.calls.model_tiers import OutputModes
+from minions.engine.calls.model_tiers import ENDLESS_TOKENS, Answer, OutputModes
 from minions.engine.services.event_loop import beside
 
 if TYPE_CHECKING:
     from minions.engine.calls.output_parts import ObjectParts
-
-ENDLESS_TOKENS: Final = 4096
-"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
-
-
-@frozen(kw_only=True)
-class Answer:
-    """An answer, and the snapshot that removes it from the conversation."""
-
-    raw: ModelCallResponse
-    """As the model sent it: the parser reads this."""
-    response: ModelCallResponse
-    """As it stands in the conversation."""
-    mark: MemorySnapshot
-    """The conversation before the answer."""
-    phase: str = "model"
-    mode: OutputMode | None = None
-    """How it was constrained; None: it was not."""
-    is_strict: bool = False
-    """Whether it was constrained by a strict schema."""
-    is_bounded: bool = False
-    """Whether bounds were sent that the declared schema does not have."""
-    usage: TokenUsage = field(factory=TokenUsage)
-    """Of its call, with all attempts."""
 
 
 class Ask(Protocol):

@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from minions.contracts.addresses import address_of, is_within
 from minions.contracts.approvals import AskedRule, Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
@@ -23,6 +22,7 @@ from minions.contracts.decisions import (
     Reject,
     word_of,
 )
+from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,
@@ -37,8 +37,7 @@ from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.data.texts import one_line
-from minions.data.words import shell_word
+from minions.data.texts import one_line, shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in

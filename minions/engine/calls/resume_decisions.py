@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from minions.contracts.addresses import is_within
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.executions import is_within
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.data.texts import shown_text
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, shown_text
 from minions.engine.compile.completion_links import FINAL_ANSWER
 from minions.engine.history.keys import is_budget_key
 from minions.engine.history.memory import READ_RESULT

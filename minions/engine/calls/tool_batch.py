@@ -10,8 +10,14 @@ from attrs import evolve, field, frozen
 from msgspec import UNSET, UnsetType
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ToolCallExecutorFactory
-from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
+from minions.contracts.calls import (
+    CallOrigin,
+    CallStatus,
+    ToolCall,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.decisions import Decision, Redo, word_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import StepExecution

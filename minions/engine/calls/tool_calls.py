@@ -11,9 +11,13 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
-from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.context import RunContext
+from minions.contracts.calls import (
+    CallOrigin,
+    ToolCall,
+    ToolCallResponse,
+    ToolFailure,
+)
+from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets

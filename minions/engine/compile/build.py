@@ -20,13 +20,20 @@ from minions.engine.compile.kinds.compiler import BuildParts, StepCompiler, comp
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import DefaultStepGraph, DependencyStepGraph
 from minions.recipe.checks.flows import UntrustedText, WordPaths
-from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import Condition, Template, Templates
 from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import (
+    AgentRecipe,
+    LoopSpec,
+    OnError,
+    OnErrorSpec,
+    OnItemError,
+    StepSpec,
+    WhileSpec,
+)
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.nested_recipes import all_steps, bundle_of
 
@@ -121,6 +128,8 @@ class BuiltRecipe:
     hold any."""
     has_conversation: bool = False
     """Whether a step of it shares the conversation of its session."""
+    used: frozenset[str] = frozenset()
+    """Ids of its steps whose class an operator registered."""
     _models: dict[str, tuple[ModelConfig, ModelConfig]] = field(
         factory=dict, init=False, eq=False, repr=False
     )
@@ -278,6 +287,7 @@ def _build_steps(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
     # A name that several steps save under may come from any of them: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     controls = {spec.id: _control(spec, recipe.templates) for spec in specs}
+    used = frozenset(spec.id for spec in specs if spec.registered_class is not None)
     untrusted = UntrustedText(recipe, extensions.catalog())
     steps: list[WrittenStep[object]] = []
     compilers: dict[tuple[str, type[StepSpec]], StepCompiler[StepSpec]] = {}
@@ -300,14 +310,16 @@ def _build_steps(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         steps.append(compilers[kind].build(spec, parts))
     if recipe.graph is not None:
         graph_of_ids = DefaultStepGraph(steps, recipe.graph)
-        return BuiltRecipe(graph=graph_of_ids, controls=controls, word_paths=untrusted.paths)
+        return BuiltRecipe(
+            graph=graph_of_ids, controls=controls, word_paths=untrusted.paths, used=used
+        )
     graph = DependencyStepGraph(
         steps,
         {spec.id: spec.depends_on for spec in specs},
         {spec.id: spec.after for spec in specs},
         reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
     )
-    return BuiltRecipe(graph=graph, controls=controls, word_paths=untrusted.paths)
+    return BuiltRecipe(graph=graph, controls=controls, word_paths=untrusted.paths, used=used)
 
 
 def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str, StepControl]:

@@ -12,7 +12,6 @@ from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, Verdict
 from minions.data.errors import MAX_MODEL_CALLS
 from minions.data.patterns import search
-from minions.recipe.artifacts import artifacts_of, missing_artifacts
 
 SIGNAL_WORDS: Final = (
     "Work in as many turns as you need. When the goal is reached, say so with the line "
@@ -149,6 +148,8 @@ class ArtifactsLink(CompletionLink):
         """Looks at the newest answer; undecided while it calls tools."""
         if _on_plain_answer(execution, "").verdict is Verdict.UNDECIDED:
             return Completion.UNDECIDED
+        from minions.recipe.artifacts import artifacts_of, missing_artifacts
+
         found = artifacts_of(execution.last_text or "")
         missing = missing_artifacts(self.declared, found)
         if not missing:

@@ -14,10 +14,9 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
-from minions.contracts.messages import MessageRole
+from minions.contracts.messages import MessageRole, border_words
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
@@ -38,11 +37,10 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.compile.selection import ChosenSteps, DependencyStepGraph
 from minions.recipe.artifacts import artifacts_of
-from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import MissingValueError, Reference
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, OnError, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 

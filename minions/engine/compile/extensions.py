@@ -16,7 +16,7 @@ from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox, Toolset
 from minions.data.errors import UsageError, near_hint, near_names
-from minions.engine.compile.registered_steps import output_of, parameters_of
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.plan_kind import RecipePlanner
 from minions.recipe.model import AgentRecipe
@@ -193,6 +193,7 @@ class Extensions:
 
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""
+        parameters, outputs = _declared(self.steps) if self.steps else ({}, {})
         return Catalog(
             toolsets=self.toolsets,
             tools={tool.spec.name: tool.spec for tool in self.tools},
@@ -200,10 +201,19 @@ class Extensions:
             redactors=frozenset(self.redactors),
             models=frozenset(self.models),
             recipes=self.recipes,
-            steps={name: parameters_of(kind) for name, kind in self.steps.items()},
-            step_outputs={
-                name: known
-                for name, kind in self.steps.items()
-                if (known := output_of(kind)) is not None
-            },
+            steps=parameters,
+            step_outputs=outputs,
         )
+
+
+def _declared(
+    steps: Mapping[str, type[Step[object]]],
+) -> tuple[Mapping[str, JsonSchema], Mapping[str, JsonSchema]]:
+    """What each registered step takes, and what is known of the outputs of some, by name."""
+    from minions.engine.compile.registered_steps import output_of, parameters_of
+
+    outputs = {name: output_of(kind) for name, kind in steps.items()}
+    return (
+        {name: parameters_of(kind) for name, kind in steps.items()},
+        {name: known for name, known in outputs.items() if known is not None},
+    )

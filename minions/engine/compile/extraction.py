@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from minions.contracts.border_names import border_words
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.messages import Message, system, user
+from minions.contracts.messages import Message, border_words, system, user
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.engine.compile.borders import border_of_run, within, without_markers

@@ -22,7 +22,7 @@ from minions.data.errors import (
     near_names,
 )
 from minions.data.json_values import JsonValue, as_object, dumps
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.keys import RESERVED_SIGNS
 from minions.recipe.model import AgentRecipe, StepSpec
 

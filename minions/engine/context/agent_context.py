@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import Factory, field, frozen
 from msgspec import Struct
@@ -26,11 +26,12 @@ from minions.engine.compile.extensions import NamedAgents
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.run_progress import Feedback, RunProgress, StepProgress
 from minions.engine.context.scope import RunScope
-from minions.engine.context.strangers_words import StrangersWords, WordsOf
-from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.values import MissingValueError, Reference, resolve
 from minions.recipe.model import AgentRecipe, CallRule
 from minions.recipe.permissions import ALLOW_WRITE
+
+if TYPE_CHECKING:
+    from minions.engine.context.strangers_words import StrangersWords, WordsOf
 
 _SKIPPED: Final = StepStatus.SKIPPED.value
 _RESERVED: Final = ("inputs", "steps", "run", "feedback")
@@ -122,6 +123,8 @@ class RunValues:
             "error": failure,
         }
         if with_artifacts:
+            from minions.recipe.artifacts import artifacts_of
+
             record["artifacts"] = artifacts_of(output)
         self._steps[step.id] = record
         if step.id not in _RESERVED:

@@ -12,10 +12,10 @@ from typing import Final, Self, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.messages import (
     Message,
     MessageRole,
+    border_words,
     message_from_dict,
     message_to_json,
     tool_result,

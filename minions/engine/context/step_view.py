@@ -11,10 +11,10 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
 
-from minions.contracts.addresses import item_address
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
+from minions.contracts.executions import item_address
 from minions.contracts.file_changes import ChangeRecorder, FileChange
 from minions.contracts.journal.facts import FileChangeRecorded
 from minions.contracts.retry_config import RetryConfig
@@ -33,13 +33,13 @@ from minions.contracts.tools import (
 from minions.data.errors import JournalError, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.context.run_progress import Iteration
-from minions.engine.context.strangers_words import StrangersWords, may_bring_words
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorder import Recorder
 
 if TYPE_CHECKING:
     from minions.contracts.tracing import StepSubject
     from minions.engine.context.agent_context import AgentContext
+    from minions.engine.context.strangers_words import StrangersWords
 
 
 class StepView(RunContext):
@@ -194,6 +194,8 @@ class StepView(RunContext):
             calls: Each tool, with the words in the results of agents that the call ran; None: the
                 tool says what it reads.
         """
+        from minions.engine.context.strangers_words import may_bring_words
+
         own_id, find = "", self.context.tools.find
         for name, brought in calls:
             tool = find(name) if brought is None else None

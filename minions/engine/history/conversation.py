@@ -25,7 +25,7 @@ from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import UsageError
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.entry_checks import fact_in, origin_of
 from minions.engine.history.memory import tool_content
 from minions.engine.history.session_messages import (

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Final, TypeAlias, TypedDict, assert_never
 
 from minions.contracts import events
-from minions.contracts.addresses import address_of
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import RunStatus, address_of
 from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.contracts.file_changes import (
     FileOutcome,
     FileRestorer,

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import Fact, ToolCallOutcome, ToolCallStarted, UnreadableFact
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue

@@ -12,10 +12,9 @@ from typing import Final, assert_never
 
 from attrs import frozen
 
-from minions.contracts.addresses import address_of, around
 from minions.contracts.approvals import DecisionMaker, Vote
 from minions.contracts.decisions import Approve, Decision, Reject
-from minions.contracts.executions import RunWarning
+from minions.contracts.executions import RunWarning, address_of, around
 from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,

@@ -57,6 +57,14 @@ class StepRows:
         return given(fact.output) if isinstance(fact, StepOutcome) else None
 
     @property
+    def computed(self) -> StepFinished | None:
+        """The fact of its end, where it came to an output of its own, of no cache; else None."""
+        fact = self.ended.fact if self.ended is not None else None
+        if type(fact) is not StepFinished:
+            return None
+        return fact if fact.cache_key is None else None
+
+    @property
     def cache_key(self) -> str | None:
         """The key under which its output is cached; None: it is not cached."""
         fact = self.ended.fact if self.ended is not None else None

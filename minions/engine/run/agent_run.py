@@ -31,15 +31,14 @@ from minions.data.errors import (
 )
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import open_conversation
 from minions.engine.history.event_stream import Listener
 from minions.engine.run.run_models import RunModels
-from minions.engine.run.run_preview import preview_lines
 from minions.engine.run.run_record import RunOutput, RunRecord
-from minions.engine.run.run_start import RunStart
+from minions.engine.run.run_start import RunStart, preview_lines
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.event_loop import leading_error
 from minions.recipe.model import MESSAGE_INPUT

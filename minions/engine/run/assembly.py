@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel, ModelOptions
+from minions.contracts.calls import (
+    ChatModel,
+    ModelOptions,
+)
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue, as_object, dumps
@@ -21,10 +24,8 @@ from minions.engine.compile.selection import ChosenSteps, specs_of_parts
 from minions.engine.context.agent_context import Agent, AgentContext, RecipeRunner
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.scope import RunScope
-from minions.engine.context.strangers_words import StrangersWords
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart
@@ -35,6 +36,9 @@ from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
+
+if TYPE_CHECKING:
+    from minions.engine.run.child_runs import ChildRuns
 
 
 class OpenedRecipe(Struct, frozen=True, kw_only=True):
@@ -148,6 +152,8 @@ class RunWiring:
                 saved = opened.built.control(step_id).save_as
                 context.run_values.restore(step_id, as_object(record), saved)
         if built.word_paths is not None:
+            from minions.engine.context.strangers_words import StrangersWords
+
             inputs = recipe.inputs.items()
             context.words = words = StrangersWords(
                 recipe.steps or built.graph.steps,
@@ -217,10 +223,16 @@ class RunWiring:
             chosen: The steps that run; None: all.
         """
         tools = self.tool_call_executor_factory
-        children = ChildRuns(context, built, partial(self._child, context))
+        children = partial(self._children, context, built)
         steps = RunSteps(context, built, models, tools, chosen=chosen, children=children)
         routes = Routes(context, built, models, tools)
         return RecipeWalk(context, manager, built, steps, routes, tools)
+
+    def _children(self, context: AgentContext, built: BuiltRecipe) -> ChildRuns:
+        """What prepares the runs of items of distributed steps."""
+        from minions.engine.run.child_runs import ChildRuns
+
+        return ChildRuns(context, built, partial(self._child, context))
 
     def _child(self, context: AgentContext, start: RunStart) -> AgentRun[object]:
         """A child run of that context's run, prepared; nothing is stored."""

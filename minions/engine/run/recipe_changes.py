@@ -13,7 +13,7 @@ from minions.contracts.steps import PythonStep, Step
 from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue, as_array, as_object
 from minions.engine.history.replay import Replay
-from minions.recipe.graph_paths import GraphPaths
+from minions.recipe.drafts import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.nested_recipes import bundle_of

@@ -17,7 +17,7 @@ from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_object
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.run.recipe_changes import (
     changed_documents,

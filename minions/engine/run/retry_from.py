@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.engine.history.keys import enclosing
 from minions.engine.history.replay import Replay
 from minions.engine.run.recipe_changes import step_versions, steps_from

@@ -11,8 +11,10 @@ from attrs import evolve
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import checked_user
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import (
+    ChatModel,
+)
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import OutputT, RunStatus
 from minions.contracts.journal.start_note import starters_of
 from minions.contracts.retry_config import RetryConfig
@@ -27,12 +29,6 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, RunPart, choose_steps, with_pins
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
-from minions.engine.context.strangers_words import (
-    NO_PATHS,
-    StrangersWords,
-    WordsOf,
-    may_bring_words,
-)
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -51,6 +47,7 @@ from minions.recipe.permissions import stricter
 
 if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep
+    from minions.engine.context.strangers_words import StrangersWords, WordsOf
     from minions.engine.run.recorded_run import RecordedRun
 
 RecipeSource = Callable[[str], AgentRecipe]
@@ -408,6 +405,10 @@ def _words_within(
     outer: AgentContext, inner: AgentContext, built: BuiltRecipe, path: str
 ) -> StrangersWords | None:
     """Those of a recipe that is the work of the step at `path`, or of a call that it makes."""
+    if outer.words is None and built.word_paths is None:
+        return None
+    from minions.engine.context.strangers_words import NO_PATHS, StrangersWords, may_bring_words
+
     step_id, recipe = _own_id(outer, path), inner.recipe
     given: Mapping[str, WordsOf] | None = None
     everywhere: WordsOf = ()

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.steps import Step
 from minions.data.codec import encode
@@ -178,11 +178,16 @@ class RunModels:
         loading = self._warm.get((id(factory), constrains))
         if loading is None:
             # In a task also where nothing is loaded: others have a turn before the first call, such
-            # as whoever follows the run and leaves it.
+            # as whoever follows the run and leaves it. One turn: a start that waits for the next
+            # fact then still waits.
             parser = self._context.scope.services.parser
             loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
             self._warm[id(factory), constrains] = loading
-        await asyncio.shield(loading)  # parallel steps wait for the same loading
+            await asyncio.sleep(0)
+        if loading.done():
+            loading.result()
+        else:
+            await asyncio.shield(loading)  # parallel steps wait for the same loading
         self._loaded[id(model), constrains] = model
         return factory
 

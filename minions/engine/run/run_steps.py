@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
+from msgspec import UNSET
+
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import CompletionMode, StepExecution, StepStatus
 from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.steps import Step
@@ -15,26 +17,25 @@ from minions.data.errors import FailureInfo, MinionsError
 from minions.data.failure_categories import FailureCategory
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.recipe_step import Replayable, WrittenStep
-from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Feedback, Iteration, LoopItem
-from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import WITHDRAWN, RecipeBackEdges, Skip
 from minions.engine.services.event_loop import beside, breathe
-from minions.engine.step.executor import StepExecutor
+from minions.engine.step.executor import StepExecutor, would_repeat
 from minions.engine.step.work import record_unexecuted
-from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.values import Meter, Reference
+from minions.recipe.model import OnError
 
 if TYPE_CHECKING:
     from minions.contracts.tracing import StepSubject
     from minions.engine.history.step_rows import StepRows
+    from minions.engine.run.child_runs import ChildRuns
     from minions.engine.step.cache import StepCaching
     from minions.engine.step.iteration.loop import StepLoop
     from minions.engine.step.iteration.while_loop import StepWhile
@@ -56,7 +57,7 @@ class RunSteps:
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         chosen: ChosenSteps | None = None,
-        children: ChildRuns | None = None,
+        children: Callable[[], ChildRuns] | None = None,
     ) -> None:
         """Take what was prepared.
 
@@ -113,14 +114,21 @@ class RunSteps:
         if control.when is not None and not await self._holds(step):
             is_unread = context.step_manager.has_failed(step.id)
             return StepStatus.FAILED if is_unread else StepStatus.SKIPPED
-        if context.scope.replay is not None:
-            recorded = self._recorded_end(step)
-            if recorded is not None and recorded.is_withdrawn:
-                return await self._tell_withdrawn(step, recorded)
-            if recorded is not None and (control.has_iterations or not recorded.has_recorded_end):
-                return await self._execute(step, control)  # its parts are told again
-            if recorded is not None and self._may_reuse(step, recorded):
-                return await self._reuse(step, recorded)
+        if context.scope.replay is not None and (rows := self._recorded_end(step)) is not None:
+            bound = rows.computed
+            if type(step) is SetStep and bound is not None and not control.has_iterations:
+                is_unchanged = partial(would_repeat, step, context, rows)
+                if self._may_reuse(step, rows, is_unchanged):
+                    return await self._rebind(step, bound, rows, control)
+            else:
+                recorded = self._recorded_executor(step)
+                if recorded.is_withdrawn:
+                    return await self._tell_withdrawn(step, recorded)
+                if control.has_iterations or not recorded.has_recorded_end:
+                    return await self._execute(step, control)  # its parts are told again
+                knows = recorded.was_cached or not step.is_code or isinstance(step, Replayable)
+                if self._may_reuse(step, rows, recorded.is_unchanged if knows else None):
+                    return await self._reuse(step, recorded)
         if context.progress.open_calls:
             await self.skip(step, self._waiting(step))
             return StepStatus.SKIPPED
@@ -247,7 +255,7 @@ class RunSteps:
             context,
             lambda turn: self._executor(step, models, turn),
             self._may_reuse_item,
-            self._children,
+            self._children(),
         )
         execution = await self._iterated(step, loop)
         return await self._told(step, execution, loop.output_json, control)
@@ -377,9 +385,8 @@ class RunSteps:
         models: ModelCallExecutorFactory,
         item: Iteration | None = None,
     ) -> StepExecutor[object]:
-        if type(step) is UsedStep:
-            values = self._context.values
-            step = step.bound(values if item is None else {**values, "loop": item.loop})
+        if step.id in self._built.used:
+            step = _bound_step(step, self._context, item)
 
         replay, options = self._context.scope.replay, self._models.options(step)
         caching = self._caching(step) if replay is not None or step.caches else None
@@ -399,18 +406,16 @@ class RunSteps:
 
     # --- what an earlier execution did ------------------------------------------------------------
 
-    def _recorded_end(self, step: Step[object]) -> StepExecutor[object] | None:
-        """The executor of a step that has ended before; None where it is to be run."""
-        rows = self._rows(step)
-        if rows is None or rows.ended is None:
-            return None
+    def _recorded_end(self, step: Step[object]) -> StepRows | None:
+        """The entries of this visit as far as they still count; None: it has not ended before."""
+        replay = self._context.scope.replay
+        rows = None if replay is None else replay.execution(self._base(step))
+        return None if rows is None or rows.ended is None else rows
+
+    def _recorded_executor(self, step: Step[object]) -> StepExecutor[object]:
+        """The executor of a step that has ended before."""
         models = self._models.of_code() if step.is_code else self._models.of(step)
         return self._executor(step, models, self._item)
-
-    def _rows(self, step: Step[object]) -> StepRows | None:
-        """The entries that an earlier execution recorded of this visit and that still count."""
-        replay = self._context.scope.replay
-        return None if replay is None else replay.execution(self._base(step))
 
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
@@ -422,22 +427,25 @@ class RunSteps:
         context = self._context
         return context.scope.execution_key(step.id, context.step_manager.visits(step.id) + 1)
 
-    def _may_reuse(self, step: Step[object], executor: StepExecutor[object]) -> bool:
-        """Whether the recorded end is replayed; a step whose work or inputs changed runs again."""
+    def _may_reuse(
+        self, step: Step[object], rows: StepRows, is_unchanged: Callable[[], bool] | None
+    ) -> bool:
+        """Whether the recorded end is replayed; a step whose work or inputs changed runs again.
+
+        Args:
+            is_unchanged: Whether the step would do again what the rows say; None: it cannot tell.
+        """
         replay = self._context.scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
-        knows = executor.was_cached or not step.is_code or isinstance(step, Replayable)
-        is_same = executor.is_unchanged() if knows else not self._is_outdated(step)
+        is_same = is_unchanged() if is_unchanged is not None else not self._is_outdated(rows)
         if not is_same:
             replay.forget(self._base(step))
         return is_same
 
-    def _is_outdated(self, step: Step[object]) -> bool:
-        """Whether something before it was done again since the step began."""
-        rows = self._rows(step)
-        assert rows is not None  # noqa: S101  # asked only of what has a recorded end
+    def _is_outdated(self, rows: StepRows) -> bool:
+        """Whether something before the step was done again since it began."""
         return self._has_redone or rows.rows[0].position < self._newest_end
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
@@ -457,6 +465,27 @@ class RunSteps:
         self._context.progress.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
+
+    async def _rebind(
+        self, step: SetStep, bound: StepFinished, rows: StepRows, control: StepControl
+    ) -> StepStatus:
+        """As `_reuse`, without any of an executor's parts."""
+        ended = rows.ended
+        assert ended is not None  # noqa: S101  # `bound` is its fact
+        if ended.position > self._newest_end:
+            self._newest_end = ended.position
+        output = None if bound.output is UNSET else bound.output
+        execution = await record_unexecuted(
+            self._context,
+            step,
+            rows.key,
+            bound,
+            output=output,
+            mode=CompletionMode.TEXT,
+            recorded=ended,
+        )
+        self._context.progress.budget.count_step()
+        return await self._told(step, execution, output, control)
 
     async def _holds(self, step: Step[object]) -> bool:
         """Whether `when` is true; a condition that cannot be read fails the step."""
@@ -549,6 +578,16 @@ class RunSteps:
 _SURPRISES: Final = frozenset({FailureCategory.CONTRACT, FailureCategory.TOOL})
 """What a step failed for that another one may still bring to an end: no limit, no missing right and
 no server that is away."""
+
+
+def _bound_step(step: Step[object], context: AgentContext, item: Iteration | None) -> Step[object]:
+    """A step of a registered class with the arguments of one execution."""
+    from minions.engine.compile.registered_steps import UsedStep  # few recipes have one
+
+    if type(step) is not UsedStep:  # code of such a class takes its arguments when it runs
+        return step
+    values = context.values
+    return step.bound(values if item is None else {**values, "loop": item.loop})
 
 
 def _item_of(chosen: ChosenSteps | None) -> LoopItem | None:

@@ -22,7 +22,7 @@ from minions.engine.compile.selection import ChosenSteps, DependencyStepGraph
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Feedback
 from minions.engine.step.work import CUT_OFF
-from minions.recipe.control_flow import OnError
+from minions.recipe.model import OnError
 
 
 class Skip(Struct, frozen=True):

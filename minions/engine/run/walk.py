@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 from msgspec import Struct
 
-from minions.contracts.border_names import border_words
-from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import RouteFailed, RouteFinished
-from minions.contracts.messages import Message, system, user
+from minions.contracts.messages import Message, border_words, system, user
 from minions.contracts.runtime import WorkSlices
 from minions.contracts.steps import Step
 from minions.data.codec import encode
@@ -45,9 +44,8 @@ from minions.engine.services.event_loop import beside
 from minions.engine.services.services import room_for_more
 from minions.engine.step.next_step import StepManager
 from minions.engine.step.work import all_waiting
-from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import Template
-from minions.recipe.model import ExecutionMode, OnFailure
+from minions.recipe.model import MOST_ROUTING_CALLS, ExecutionMode, OnFailure
 
 if TYPE_CHECKING:
     from minions.engine.step.code_scope import JournalledScope

@@ -25,8 +25,7 @@ from minions.data.bounded_files import BoundedLines, LongLineError
 from minions.data.codec import decode, encode
 from minions.data.errors import JournalError, NotFoundError, UsageError, words_of
 from minions.data.json_values import JsonValue, most_values, parse_json
-from minions.data.texts import one_line
-from minions.data.words import shell_word
+from minions.data.texts import one_line, shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.run.recorded_run import load_recorded_run

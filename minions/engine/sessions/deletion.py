@@ -19,7 +19,7 @@ from minions.contracts.journal.facts import RunRejected, RunStarted
 from minions.contracts.journal.journal import SPARED_S, BlobCollection, Journal
 from minions.contracts.journal.run_rows import Expiry, RunFilter, SessionFilter, SessionRow
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError, near_names
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.recorder import held_lease
 from minions.engine.services.services import Services
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name

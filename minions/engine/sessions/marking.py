@@ -9,7 +9,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import MarkFact, MarkRecorded, StepFinished
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.errors import LeaseHeldError, UsageError
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder

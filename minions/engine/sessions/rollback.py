@@ -5,7 +5,7 @@ from __future__ import annotations
 from minions.contracts.executions import RunState
 from minions.contracts.file_changes import RollbackReport
 from minions.data.errors import LeaseHeldError, UsageError
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.file_rollback import (
     RecordedChanges,

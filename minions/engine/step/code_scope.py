@@ -8,10 +8,12 @@ from typing import TypeVar, cast
 
 from attrs import evolve
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, PromptLayout
+from minions.contracts.calls import (
+    ModelOptions,
+    PromptLayout,
+)
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.context import RunContext
+from minions.contracts.context import ModelCallExecutorFactory, RunContext, ToolCallExecutorFactory
 from minions.contracts.decisions import Question
 from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport
@@ -41,7 +43,7 @@ from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import scope_of
 from minions.engine.services.event_loop import beside
-from minions.engine.step.model_loop import ModelLoop
+from minions.engine.step.model_work import ModelLoop
 from minions.engine.step.work import WorkParts, open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe

@@ -15,8 +15,6 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.border_names import border_words
-from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     ModelCall,
     ModelOptions,
@@ -24,8 +22,9 @@ from minions.contracts.calls import (
     PromptLayout,
     context_exceeded,
 )
+from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
-from minions.contracts.messages import Message, MessageRole, system, user
+from minions.contracts.messages import Message, MessageRole, border_words, system, user
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.trace import StepTrace

@@ -10,9 +10,15 @@ from attrs import evolve
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions
-from minions.contracts.context import Limits
+from minions.contracts.calls import (
+    ModelOptions,
+)
+from minions.contracts.context import (
+    Limits,
+    ModelCallExecutorFactory,
+    RunContext,
+    ToolCallExecutorFactory,
+)
 from minions.contracts.executions import Completion, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import (
@@ -513,11 +519,9 @@ class CodeWork(StepWork):
 
     def is_unchanged(self, rows: StepRows) -> bool:
         """Whether its fingerprint is the recorded one; code without one is never unchanged."""
-        step = self._step
-        try:
-            return isinstance(step, Replayable) and step.would_repeat(self._parts.view, rows)
-        except MinionsError:  # what it reads is not there any more
-            return False
+        return isinstance(self._step, Replayable) and would_repeat(
+            self._step, self._parts.view, rows
+        )
 
     def is_begun_otherwise(self, rows: StepRows) -> bool:
         """Never: its calls are known by what they ask, so it is run again in any case."""
@@ -537,3 +541,11 @@ class CodeWork(StepWork):
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:
         """Code has no conversation of its own."""
+
+
+def would_repeat(step: Replayable, view: RunContext, rows: StepRows) -> bool:
+    """Whether a step of code would do now what these rows say it did."""
+    try:
+        return step.would_repeat(view, rows)
+    except MinionsError:  # what it reads is not there any more
+        return False

@@ -31,8 +31,13 @@ from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_calls import ModelCalls
-from minions.engine.calls.model_tiers import ModelTiers, OutputModes, Replacement
-from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
+from minions.engine.calls.model_tiers import (
+    ENDLESS_TOKENS,
+    Answer,
+    ModelTiers,
+    OutputModes,
+    Replacement,
+)
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import budget_spent
 from minions.engine.context.step_view import StepView
@@ -359,6 +364,7 @@ class ModelAnswers:
             keeps_cut_lists=self.output is not None,
             refuses=self.step.at_limit != "answer",
             may_pause=not self.tiers.has_other(has_images=has_images),
+            ends_with_text=self.output is None and self.step.completion_chain is None,
         )
         is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)

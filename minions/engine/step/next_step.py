@@ -10,8 +10,10 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.call_executors import ToolCallExecutorFactory
-from minions.contracts.calls import ToolCall
+from minions.contracts.calls import (
+    ToolCall,
+)
+from minions.contracts.context import ToolCallExecutorFactory
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step, StepGraph

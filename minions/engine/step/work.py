@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, Required, TypeAlias, TypedDict, Unpack
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct, UnsetType
 
-from minions.contracts.border_names import border_in, is_border_words, with_border_words
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions
+from minions.contracts.calls import (
+    ModelOptions,
+)
+from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, StepStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
@@ -25,8 +26,20 @@ from minions.contracts.journal.facts import (
     StepInterrupted,
     StepSkipped,
 )
-from minions.contracts.messages import Conversation, Message, MessageRole, system, tool_result
-from minions.contracts.output import output_words
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.messages import (
+    Conversation,
+    Message,
+    MessageRole,
+    border_in,
+    is_border_words,
+    system,
+    tool_result,
+    with_border_words,
+)
+from minions.contracts.output import (
+    output_words,
+)
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
@@ -369,20 +382,29 @@ async def record_unexecuted(
     output: JsonValue = None,
     error: FailureInfo | None = None,
     mode: CompletionMode = CompletionMode.SIGNAL,
+    recorded: JournalEntry | None = None,
 ) -> StepExecution[object]:
     """Record the end of a step that needs no executor: it is bound, pinned, skipped or refused.
 
     Args:
         key: Of the execution.
         fact: Its end.
+        recorded: The row of that end, where an earlier execution of the run recorded it: then
+            nothing is stored.
     Raises:
         JournalError: The fact could not be stored.
     """
-    at = await context.scope.recorder.record_later(key, fact)
+    recorder = context.scope.recorder
+    if recorded is None:
+        at = await recorder.record_later(key, fact)
+    else:
+        recorder.note_replayed(recorded)
+        at = recorded.at
+    finished = fact if isinstance(fact, StepFinished) else None
     execution: StepExecution[object] = StepExecution(
         id=f"{context.run_id}/{key}",
         step_id=step.id,
-        status=_COMPLETED if isinstance(fact, StepFinished) else StepStatus(fact.status),
+        status=_COMPLETED if finished is not None else StepStatus(fact.status),
         reason=fact.reason,
         output=output,
         error=error,
@@ -390,7 +412,8 @@ async def record_unexecuted(
         started_at=at,
         completed_at=at,
         completion_mode=mode,
-        pinned_from=fact.pinned_from if isinstance(fact, StepFinished) else None,
+        duration_ms=0.0 if finished is None else finished.duration_ms or 0.0,
+        pinned_from=finished.pinned_from if finished is not None else None,
     )
     context.step_manager.record(execution)
     return execution

@@ -9,8 +9,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.addresses import item_address
-from minions.contracts.executions import RunState
+from minions.contracts.executions import RunState, item_address
 from minions.contracts.journal.child_run_links import ChildRunNames
 from minions.contracts.journal.facts import StepFailed, StepStarted
 from minions.contracts.journal.journal import Journal, JournalEntry

@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.addresses import address_of, is_within
 from minions.contracts.decisions import Approve
+from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from attrs import field, frozen
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     UnreadableFact,
     given,

@@ -9,9 +9,8 @@ from typing import Final, TypeVar
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.contracts.addresses import item_address
 from minions.contracts.events import StepCompleted
-from minions.contracts.executions import RunState, StepStatus
+from minions.contracts.executions import RunState, StepStatus, item_address
 from minions.contracts.journal.child_run_links import OPEN_STATES, WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     BackEdge,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from minions.contracts.addresses import address_of
-from minions.contracts.executions import RunState
+from minions.contracts.executions import RunState, address_of
 from minions.contracts.journal.facts import StepEnd, StepFact, StepOmission, StepOutcome, given
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls

@@ -11,9 +11,9 @@ from typing import Final
 
 import click
 
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings, user_settings_file
 from minions.app.settings.settings import Settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.executions import RunStatus
 from minions.data.errors import (
     EnvironmentRefusedError,
@@ -22,9 +22,18 @@ from minions.data.errors import (
     UsageError,
     words_of,
 )
-from minions.interfaces.cli.console.console import json_text, keep_to_lines, say, tell
+from minions.interfaces.cli.console.console import (
+    json_text,
+    keep_to_lines,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.printed_results import EXIT_CODES
-from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
+from minions.interfaces.cli.console.render import (
+    error_lines,
+    error_to_json,
+    stderr_painter,
+)
 
 _TRUE: Final = ("1", "true", "yes")
 _UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})

@@ -18,7 +18,6 @@ import attrs
 import click
 from attrs import evolve, field, frozen
 
-from minions.app.settings.folder_trust import TRUST_VARIABLE, FolderTrust
 from minions.app.settings.setting_sources import (
     Origin,
     environment,
@@ -26,6 +25,7 @@ from minions.app.settings.setting_sources import (
     user_settings_file,
 )
 from minions.app.settings.settings import LogFormat, Settings
+from minions.app.settings.user_folders import TRUST_VARIABLE, FolderTrust
 from minions.contracts.budgets import checked_user
 from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import tell

@@ -16,8 +16,7 @@ from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY,
 from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import seconds_of
-from minions.data.words import shell_word
+from minions.data.texts import seconds_of, shell_word
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import CommandContext, option
 

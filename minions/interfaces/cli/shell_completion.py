@@ -186,8 +186,8 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
 
 
 def _database(ctx: click.Context) -> Path | None:
-    from minions.app.settings.folder_trust import FolderTrust
     from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
+    from minions.app.settings.user_folders import FolderTrust
     from minions.app.wiring.databases import database_of, postgres_of
 
     db = ctx.params.get("db")

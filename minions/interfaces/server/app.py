@@ -14,8 +14,8 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
+from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
-from minions.app.runs.worker_streams import remote_deltas
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime

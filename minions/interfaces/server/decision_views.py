@@ -10,7 +10,6 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.addresses import address_of, is_within
 from minions.contracts.approvals import Vote, rule_words
 from minions.contracts.decisions import (
     Answer,
@@ -23,6 +22,7 @@ from minions.contracts.decisions import (
     Reject,
     name_of,
 )
+from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionTaken,
     DecisionWaiting,

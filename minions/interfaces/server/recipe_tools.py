@@ -16,9 +16,9 @@ from minions.data.errors import FailureInfo, NotFoundError, near_hint, near_name
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema
+from minions.data.texts import with_options
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import Caller
-from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.server_runtime import ServerRuntime
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec

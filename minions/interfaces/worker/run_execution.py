@@ -41,7 +41,7 @@ from minions.data.errors import (
     words_of,
 )
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.run_pause import RunPause

@@ -33,8 +33,8 @@ from minions.engine.sessions.retention import Retention
 from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
-from minions.recipe.model import AgentRecipe
-from minions.recipe.schedules import MOST_MISSED, MissedRuns, Overlap, due_times, next_due
+from minions.recipe.model import AgentRecipe, MissedRuns, Overlap
+from minions.recipe.schedules import MOST_MISSED, due_times, next_due
 
 _LOOK_SHARED_S: Final = 10.0
 """Seconds between two looks for lost jobs, where submitters reach the engine themselves."""

@@ -27,9 +27,16 @@ from minions.recipe.expressions.terms import (
 )
 from minions.recipe.expressions.values import Reference, nearest, path_text
 from minions.recipe.model import ExecutionMode
-from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
 from minions.recipe.text.nodes import Place, ScalarNode
-from minions.recipe.text.sections import Report, Texts, later, read_texts, suggestion
+from minions.recipe.text.sections import (
+    NAME_WORDS,
+    SIZE_WORDS,
+    Report,
+    Texts,
+    later,
+    read_texts,
+    suggestion,
+)
 
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from minions.recipe.checks.references import AllReadings, Readings, RequiredOutput
 from minions.recipe.checks.sources import Sources
-from minions.recipe.control_flow import OnError
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.terms import Comparison, DefinedTest, Literal, Logic, Not, Term
 from minions.recipe.expressions.values import (
@@ -26,6 +25,7 @@ from minions.recipe.expressions.values import (
     is_number,
     short_path,
 )
+from minions.recipe.model import OnError
 from minions.recipe.text.sections import Report
 
 

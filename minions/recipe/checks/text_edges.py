@@ -21,13 +21,12 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.shapes import ANYTHING, Shape
 from minions.recipe.checks.sources import carried_references, may_hold_text
-from minions.recipe.control_flow import OnError
+from minions.recipe.drafts import GraphPaths
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Logic, Not, Path, Term
 from minions.recipe.expressions.values import Meter, Reference, TemplateError
-from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.kinds.tool_kind import ToolSpecStep
-from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
+from minions.recipe.model import AgentRecipe, ExecutionMode, OnError, OnFailure, StepSpec
 
 Source: TypeAlias = "int | str"
 """Where text comes from: a step, by its index, or an input of the recipe, by its name."""

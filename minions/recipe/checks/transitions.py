@@ -11,11 +11,10 @@ from minions.contracts.executions import CompletionMode
 from minions.data.errors import Fault, MinionsError
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources
-from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
+from minions.recipe.drafts import GraphPaths, RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import Reference, as_text, is_list, path_text
-from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Report, Texts, read_texts, suggestion

@@ -14,7 +14,6 @@ from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, check_schema
-from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, read_templates
 from minions.recipe.examples import (
@@ -166,7 +165,11 @@ def _check_memory(section: Section, mode: ExecutionMode, report: Report) -> None
 
 def _artifacts(section: Section, report: Report, *, is_declared: bool) -> tuple[str, ...]:
     """The declared artifacts: kinds, or paths below a folder."""
-    texts = read_texts(section.items("artifacts"), "an artifact", report)
+    if not (items := section.items("artifacts")):
+        return ()
+    from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
+
+    texts = read_texts(items, "an artifact", report)
     for text in texts:
         if text.text not in ARTIFACT_KINDS and as_path(text.text) is None:
             report(

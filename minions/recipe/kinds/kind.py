@@ -11,10 +11,17 @@ from msgspec import Struct
 from minions.contracts.retry_config import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
 from minions.recipe.drafts import StepDraft, TemplateUse
 from minions.recipe.expressions.template import Templates
-from minions.recipe.model import ExecutionMode, StepSpec, Where
+from minions.recipe.model import (
+    DecisionToolSpec,
+    ExecutionMode,
+    LoopSpec,
+    OnErrorSpec,
+    StepSpec,
+    Where,
+    WhileSpec,
+)
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import Node

@@ -11,8 +11,7 @@ from typing import Final
 from minions.contracts.retry_config import CircuitPolicy
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.model import ExecutionMode, OnFailure
-from minions.recipe.schedules import MissedRuns, Overlap
+from minions.recipe.model import ExecutionMode, MissedRuns, OnFailure, Overlap
 from minions.recipe.text.key_types import (
     LIMITS_KEY,
     METADATA_KEY,

@@ -8,12 +8,17 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from minions.contracts.approvals import ROLE, ApprovalRule, ApprovalStage
-from minions.data.errors import UsageError
-from minions.data.texts import seconds_of
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
 from minions.recipe.text.nodes import MappingNode, Place, ScalarNode
-from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
+from minions.recipe.text.sections import (
+    Report,
+    Section,
+    read_duration,
+    read_section,
+    read_texts,
+    suggestion,
+)
 
 
 def read_rule(section: Section, roles: frozenset[str], report: Report) -> ApprovalRule | None:
@@ -79,18 +84,6 @@ def _reviewer_problem(recipe: AgentRecipe) -> str | None:
     if not isinstance(words, list | tuple) or not {*map(str, words)} <= VERDICTS:
         return "its output has no field 'verdict' that is `reject` or `pass`"
     return None
-
-
-def read_duration(section: Section, key: str, report: Report) -> float | None:
-    """The seconds under a key; None: there are none, or none that can be read."""
-    scalar = section.scalar(key)
-    if scalar is None:
-        return None
-    try:
-        return seconds_of(str(scalar.value))
-    except UsageError as error:
-        report(scalar.place.fault("bad-value", error.message.rstrip(".")))
-        return None
 
 
 class _Reader(Struct, frozen=True):

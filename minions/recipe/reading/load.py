@@ -43,15 +43,13 @@ from minions.recipe.model import (
     InputSpec,
     OnFailure,
     Permissions,
+    ScheduleSpec,
     StepSpec,
 )
 from minions.recipe.reading.recipe_settings import read_permissions, read_settings
 from minions.recipe.reading.step_reading import build_steps, read_step, set_output
 from minions.recipe.reading.sub_recipes import SubRecipes, check_rights
-from minions.recipe.reading.test_reading import read_tests
-from minions.recipe.reading.tested_examples import link_tested_examples, with_example_files
 from minions.recipe.recipe_files import slug_of
-from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem, timezone_problem
 from minions.recipe.text.nodes import (
     MAX_FAULTS,
     Entry,
@@ -210,7 +208,10 @@ def _check(
     step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
         home = Path(directory) if directory is not None else Path.cwd()
-        node = with_example_files(node, home, catalog.recipe_folders, report)
+        if _has_examples(node):
+            from minions.recipe.reading.tested_examples import with_example_files
+
+            node = with_example_files(node, home, catalog.recipe_folders, report)
         draft = _checked_draft(node, catalog, recipes, report)
         if not errors:
             recipe = _build(draft, node, file, directory)
@@ -233,6 +234,17 @@ class _EnoughError(Exception):
     """Ends checking: more faults were found than are shown."""
 
 
+def _has_examples(recipe: Node) -> bool:
+    """Whether a step, or a template of steps, says `examples`."""
+    steps: list[Node] = []
+    for entry in recipe.entries if isinstance(recipe, MappingNode) else ():
+        if entry.key == "steps" and isinstance(entry.value, SequenceNode):
+            steps += entry.value.items
+        elif entry.key == "templates" and isinstance(entry.value, MappingNode):
+            steps += [each.value for each in entry.value.entries]
+    return any(isinstance(each, MappingNode) and each.find("examples") for each in steps)
+
+
 def _checked_draft(
     node: Node, catalog: Catalog, recipes: SubRecipes, report: Report
 ) -> RecipeDraft:
@@ -252,9 +264,15 @@ def _checked_draft(
     draft.permissions = _permissions(draft, catalog, recipes, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
-    draft.tests = read_tests(draft, catalog, report)
+    if draft.section.node("tests") is not None:
+        from minions.recipe.reading.test_reading import read_tests
+
+        draft.tests = read_tests(draft, catalog, report)
     draft.schedules = read_schedules(draft, report)
-    link_tested_examples(draft, report)
+    if any(step.goal.examples_from is not None for step in draft.steps):
+        from minions.recipe.reading.tested_examples import link_tested_examples
+
+        link_tested_examples(draft, report)
     check_caching(draft, catalog, report)
     check_distribution(draft, report)
     return draft
@@ -494,6 +512,8 @@ def read_schedules(draft: RecipeDraft, report: Report) -> tuple[ScheduleSpec, ..
 
 
 def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | None:
+    from minions.recipe.schedules import cron_problem, timezone_problem
+
     if isinstance(node, ScalarNode):
         if _is_in_words(node):
             report(_words_fault(node))
@@ -523,6 +543,8 @@ def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | 
 
 def _is_in_words(node: ScalarNode) -> bool:
     """Whether it is a text for people, as the older format of recipes had it."""
+    from minions.recipe.schedules import MOST_CHARACTERS
+
     if not isinstance(node.value, str):
         return False
     text = node.value.strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import attrs
 from msgspec import Struct, structs
@@ -17,24 +17,21 @@ from minions.contracts.secrets import SecretRef
 from minions.data.errors import Fault, MetadataError, UsageError, is_one_edit
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.data.texts import seconds_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Shape, find_dead_end
-from minions.recipe.drafts import RecipeDraft, TemplateUse, read_condition, read_templates
+from minions.recipe.drafts import (
+    RecipeDraft,
+    TemplateUse,
+    ToolNames,
+    read_condition,
+    read_templates,
+)
 from minions.recipe.expressions.values import Reference, nearest
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.reading.approval_reading import (
-    FindReviewer,
-    read_duration,
-    read_reviewer,
-    read_rule,
-)
-from minions.recipe.reading.toolset_reading import read_tools
-from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import (
     Entry,
@@ -47,17 +44,24 @@ from minions.recipe.text.nodes import (
 )
 from minions.recipe.text.schemas import KEYWORDS, TYPES, read_schema, short_type
 from minions.recipe.text.sections import (
+    TYPE_WORDS,
     Report,
     Section,
     check_value,
+    enum_hint,
     is_of_type,
     masked,
+    read_duration,
     read_section,
     read_texts,
     suggestion,
     truth_help,
+    type_hint,
     type_of,
 )
+
+if TYPE_CHECKING:
+    from minions.recipe.reading.approval_reading import FindReviewer
 
 
 def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:
@@ -68,14 +72,15 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     if (model := section.node("model")) is not None:
         draft.model = read_model(model, catalog, report)
     draft.limits = read_limits(section.node("limits"), report)
-    if (retain := section.scalar("retain")) is not None:
-        try:
-            draft.retain_s = seconds_of(str(retain.value))
-        except UsageError as error:
-            report(retain.place.fault("bad-value", error.message.rstrip(".")))
+    draft.retain_s = read_duration(section, "retain", report)
     draft.redact = _read_kinds(section, catalog, report)
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
-    read_tools(draft, catalog, report)
+    if section.node("tools") is None:
+        draft.tools = ToolNames(specs=dict(catalog.tools), prefixes={}, is_complete=True)
+    else:
+        from minions.recipe.reading.toolset_reading import read_tools
+
+        read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
     templates = [use for node in prompts for use in read_templates(node, report, draft.templates)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
@@ -574,6 +579,8 @@ class _Policies(Struct, frozen=True):
                     always.append(each)
                 elif (when := self._condition(each, condition)) is not None:
                     conditions[each] = (*conditions.get(each, ()), when)
+            from minions.recipe.reading.approval_reading import read_reviewer, read_rule
+
             rule = read_rule(section, self.roles, self.report)
             reviewer = read_reviewer(section, self.find_recipe, self.report)
             says_more = rule is not None or reviewer is not None

@@ -9,14 +9,6 @@ from attrs import evolve
 
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
-from minions.recipe.control_flow import (
-    DecisionToolSpec,
-    LoopSpec,
-    OnError,
-    OnErrorSpec,
-    OnItemError,
-    WhileSpec,
-)
 from minions.recipe.drafts import (
     RecipeDraft,
     StepDraft,
@@ -29,7 +21,16 @@ from minions.recipe.kinds.kind import CommonKeys, KindReader, StepKind, given_ma
 from minions.recipe.kinds.kind_registry import KINDS, STEP_KINDS
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.language import step_keys
-from minions.recipe.model import StepSpec, Where
+from minions.recipe.model import (
+    DecisionToolSpec,
+    LoopSpec,
+    OnError,
+    OnErrorSpec,
+    OnItemError,
+    StepSpec,
+    Where,
+    WhileSpec,
+)
 from minions.recipe.reading.recipe_settings import read_limits, read_model, read_retry
 from minions.recipe.text.key_types import CACHE_KEY, Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode

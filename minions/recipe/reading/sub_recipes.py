@@ -12,7 +12,7 @@ from attrs import evolve
 from minions.data.errors import Fault, MinionsError, NotFoundError, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.checks.tool_checks import check_against_schema, is_constant, names_misspelt
 from minions.recipe.drafts import RecipeDraft, StepDraft

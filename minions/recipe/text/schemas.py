@@ -10,17 +10,19 @@ from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, check_schema
 from minions.recipe.expressions.values import nearest
-from minions.recipe.text.foreign_words import (
+from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
+from minions.recipe.text.sections import (
     DESCRIBING_STARTS,
     DESCRIBING_WORDS,
     SCHEMA_WORDS,
     TYPE_NAMES,
     TYPE_WORDS,
+    Report,
     enum_hint,
+    suggestion,
     type_hint,
+    type_of,
 )
-from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
-from minions.recipe.text.sections import Report, suggestion, type_of
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 _MOST_VALUES: Final = 100

@@ -43,8 +43,7 @@ from minions.adapters.tools.mcp.mcp_failures import (
 from minions.adapters.tools.mcp.program import ProgramCheck, ServerProgram, find_program
 from minions.contracts.tool_servers import Grant, Protocol, ToolServer
 from minions.data.errors import ToolServerError, words_of
-from minions.data.texts import printable_text
-from minions.data.words import shell_word
+from minions.data.texts import printable_text, shell_word
 
 if TYPE_CHECKING:
     import httpx2

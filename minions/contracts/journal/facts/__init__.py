@@ -52,7 +52,6 @@ from minions.contracts.journal.facts.run_facts import (
     WarningRecorded,
     inputs_in,
 )
-from minions.contracts.journal.facts.shape import given
 from minions.contracts.journal.facts.step_facts import (
     ConversationStarted,
     FileChangeFact,
@@ -86,6 +85,7 @@ from minions.contracts.journal.facts.step_facts import (
     ToolCallInterrupted,
     ToolCallOutcome,
     ToolCallStarted,
+    given,
 )
 
 __all__ = [

@@ -42,7 +42,6 @@ from minions.contracts.journal.facts.run_facts import (
     SessionOpened,
     WarningRecorded,
 )
-from minions.contracts.journal.facts.shape import Object
 from minions.contracts.journal.facts.step_facts import (
     ConversationStarted,
     FileChangeImported,
@@ -53,6 +52,7 @@ from minions.contracts.journal.facts.step_facts import (
     ModelCallFailed,
     ModelCallFinished,
     ModelCallInterrupted,
+    Object,
     Rollback,
     SavedMessage,
     StepFailed,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from minions.contracts.approvals import AskedRule, DecisionMaker
 from minions.contracts.decisions import Answer, Approve, Decision, Done, Reject, parse_decision
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.facts.shape import FactOfStep, FactShape, MessageCount, Object
+from minions.contracts.journal.facts.step_facts import FactOfStep, FactShape, MessageCount, Object
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from minions.contracts.calls import StepCompletionInstruction
-from minions.contracts.journal.facts.shape import (
-    FactOfStep,
-    FactShape,
-    MessageCount,
-    MessageNumber,
-    Object,
-)
 from minions.contracts.messages import Message
 from minions.contracts.redaction import Redacted
 from minions.data.json_values import JsonValue
+
+Object: TypeAlias = Mapping[str, JsonValue]
+"""A JSON object that other code interprets: usage, metrics, an error."""
+
+T = TypeVar("T")
+
+MessageCount: TypeAlias = Annotated[int, Meta(ge=0)]
+"""The sequence of the last message that counts; 0: none does."""
+MessageNumber: TypeAlias = Annotated[int, Meta(ge=1)]
+"""The sequence of a message, counted from 1."""
+
+
+# A field with its default is left out of the row: a field that is added later with a default does
+# not change rows of old kinds, and rows that lack it stay readable.
+class FactShape(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The base of all facts."""
+
+    kind: ClassVar[str]
+    state: ClassVar[str]
+
+
+class FactOfStep(FactShape, frozen=True, kw_only=True):
+    """The base of facts that belong to a step."""
+
+    step_id: str
+    """The step's path in the whole run: `outer/inner` for a step of a nested recipe."""
+
+
+def given(value: T | UnsetType) -> T | None:
+    """The field's value; None where the row lacks the field."""
+    return None if isinstance(value, UnsetType) else value
 
 
 class StepFact(FactOfStep, frozen=True, kw_only=True):

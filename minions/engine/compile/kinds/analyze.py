@@ -8,30 +8,27 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.messages import Message, MessageRole, system
+from minions.contracts.messages import Message, MessageRole, border_words, system
 from minions.contracts.steps import Step
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
-from minions.engine.compile.marked_texts import (
-    IsUntrusted,
-    MarkedTexts,
-    feedback_data,
-    with_marked_feedback,
-)
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
+    IsUntrusted,
+    MarkedTexts,
     WrittenStep,
     as_text,
     example_parts,
+    feedback_data,
     feedback_messages,
     with_examples,
+    with_marked_feedback,
 )
 from minions.recipe.expressions.template import (
     Template,

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
 
-from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
-from minions.contracts.messages import Message, MessageRole, user
+from minions.contracts.messages import Message, MessageRole, border_words, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (
@@ -26,26 +25,24 @@ from minions.engine.compile.completion_links import (
     ToolOutcomeLink,
 )
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
-from minions.engine.compile.marked_texts import (
-    IsUntrusted,
-    MarkedTexts,
-    feedback_data,
-    plain_texts,
-    with_marked_feedback,
-)
 from minions.engine.compile.prompt_sections import (
     PromptPart,
     PromptSection,
 )
 from minions.engine.compile.recipe_step import (
+    IsUntrusted,
+    MarkedTexts,
     WrittenStep,
     as_text,
     bounded,
     example_parts,
+    feedback_data,
     feedback_in,
     feedback_messages,
+    plain_texts,
     step_named,
     with_examples,
+    with_marked_feedback,
 )
 from minions.recipe.expressions.template import (
     Template,

@@ -29,11 +29,13 @@ from minions.engine.services.flow.endpoint_limiter import (
     EndpointLimiter,
     Judgement,
     Ticket,
+    Waiter,
+    WaitingLine,
     circuit_patience_s,
     end_of,
+    wake,
 )
 from minions.engine.services.flow.model_pace import ModelPace
-from minions.engine.services.flow.waiting_line import Waiter, WaitingLine, wake
 
 _MOST_ENDPOINTS: Final = 256
 """Servers that are remembered while nothing happens there."""

@@ -28,16 +28,25 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.sessions import Session
 from minions.data.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, as_count
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.engine.sessions.session_context import get_context_summary
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.cli.commands.run_command import RunOptions, run_with
-from minions.interfaces.cli.console.console import for_stream, hanging, json_text, say, tell
+from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe
+from minions.interfaces.cli.console.console import (
+    for_stream,
+    hanging,
+    json_text,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.live_progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, output_text, result_to_json
-from minions.interfaces.cli.console.render import error_lines, stderr_painter
+from minions.interfaces.cli.console.render import (
+    error_lines,
+    stderr_painter,
+)
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CassetteOptions,
@@ -500,7 +509,9 @@ def run(options: RunOptions, name: str, text: str) -> int:
     NAME is a registered recipe or the id of one under ./recipes. TEXT is the value of its one
     required input, or of its input requirements, task or message; @FILE and @- are read as with -p.
     """
-    return run_with(name, text, options)
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # as `minions run`
+        return asyncio.run(run_recipe(name, text, options, out))
 
 
 # --- prints an answer of a conversation while it is streamed -------------------------------------

@@ -35,21 +35,27 @@ from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import spoken
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, spoken
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.scorers import Suite
 from minions.evaluation.suite_file import read_suite
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.console.batch_progress import batch_progress
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.evaluation_tables import (
     case_lines,
     comparison_lines,
     report_lines,
 )
 from minions.interfaces.cli.console.printed_results import check_writable, write_whole
-from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.console.render import (
+    stderr_painter,
+)
 from minions.interfaces.cli.options import (
     FILE,
     CacheOption,

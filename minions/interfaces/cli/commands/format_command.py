@@ -6,9 +6,16 @@ import click
 from attrs import frozen
 
 from minions.data.errors import MinionsError, RecipeError
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import (
+    json_text,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.printed_results import write_whole
-from minions.interfaces.cli.console.render import faults_lines, stderr_painter
+from minions.interfaces.cli.console.render import (
+    faults_lines,
+    stderr_painter,
+)
 from minions.interfaces.cli.options import OutputOptions, command_context, option, takes_options
 from minions.interfaces.cli.recipe_argument import editable_path
 from minions.recipe.text.recipe_format import formatted

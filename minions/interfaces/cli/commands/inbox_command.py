@@ -14,13 +14,19 @@ from attrs import evolve
 from minions.contracts.decisions import Answer, Approve, Done, Fail, Redo, Reject, word_of
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import MinionsError, UsageError
-from minions.data.texts import shown_text, spoken
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, shown_text, spoken
 from minions.engine.calls.inbox import InboxItem, ItemKind, list_inbox
 from minions.engine.calls.pending_decisions import PendingDecision, shortest_command
 from minions.interfaces.cli.commands.decision_commands import DecisionOptions, resume_with
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
-from minions.interfaces.cli.console.render import dollars
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,

@@ -16,10 +16,10 @@ from typing import cast
 import click
 from attrs import evolve, frozen
 
-from minions.app.settings.folder_trust import FolderTrust, UnreadKeys
 from minions.app.settings.setting_rights import Right, rights_of, server_rights
 from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import McpSettings
+from minions.app.settings.user_folders import FolderTrust, UnreadKeys
 from minions.app.wiring.chosen_models import user_profiles
 from minions.app.wiring.configured_servers import (
     LOCK_NAME,
@@ -37,8 +37,15 @@ from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue
 from minions.data.texts import one_line
-from minions.interfaces.cli.console.console import json_text, say, tell
-from minions.interfaces.cli.console.render import painter, wants_color
+from minions.interfaces.cli.console.console import (
+    json_text,
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    painter,
+    wants_color,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 from attrs import evolve, frozen
 
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_rights import server_rights
+from minions.app.settings.user_folders import FolderTrust
 from minions.app.wiring.configured_servers import (
     Lock,
     OwnServer,
@@ -42,10 +42,17 @@ from minions.data.errors import (
     near_names,
 )
 from minions.data.json_values import JsonValue, as_object_of_texts, as_texts
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.interfaces.cli.commands.mcp_serve_command import serve
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
-from minions.interfaces.cli.console.render import plain
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    plain,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     OutputOptions,

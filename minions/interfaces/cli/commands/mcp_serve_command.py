@@ -13,8 +13,13 @@ from attrs import frozen
 
 import minions
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.interfaces.cli.console.console import log_line, tell
-from minions.interfaces.cli.console.render import plain
+from minions.interfaces.cli.console.console import (
+    log_line,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    plain,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,

@@ -23,7 +23,7 @@ from minions.contracts.runtime import PriceBook, SystemClock
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, as_object
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.views.output_rungs import RungCount, rungs_of_model
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.printed_results import rung_words

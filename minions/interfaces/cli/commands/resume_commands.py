@@ -20,7 +20,7 @@ from minions.contracts.file_changes import FileOutcome, RollbackReport, RolledBa
 from minions.contracts.journal.facts import given
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import MinionsError, UsageError
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.services.services import Services, worker_name
 from minions.engine.sessions.cancellation import cancel_run

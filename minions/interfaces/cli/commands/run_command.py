@@ -154,77 +154,22 @@ def run_command(options: RunOptions, recipe: str) -> int:
 
     The result goes to standard output, everything else to standard error.
     """
-    return run_with(recipe, None, options)
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(run_recipe(recipe, None, options, out))
 
 
-def run_with(recipe: str, text: str | None, options: RunOptions) -> int:
+async def run_recipe(name: str, text: str | None, options: RunOptions, out: TextIO) -> int:
     """Run a recipe with the options of `minions run`; its exit code.
 
     Args:
-        text: Given to the input that takes a text, and then `recipe` is the name of an agent;
+        text: Given to the input that takes a text, and then `name` is the name of an agent;
             None: the recipe is run with its inputs alone.
+        out: Where the result goes.
     """
     context = command_context(options)
-    refuse_two_outputs(context.settings)
-    if options.continues and options.session is not None:
-        raise UsageError("-c and --session exclude each other: the last session, or that one.")
-    if options.detach:
-        for flag, *_ in given_words(options, _FollowedOptions):
-            raise UsageError(
-                f"{flag} does not go with --detach: a worker executes the run, later and by its "
-                "own configuration."
-            )
-    out = sys.stdout
-    wanted = _Run(
-        recipe=recipe,
-        text=text,
-        options=options,
-        part=options.part(),
-        reports=reports_of(context, options, out),
-        place=options.place(context),
-    )
-    # What tools and extensions print is no result: only we write to standard output.
-    with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_run(context, wanted, out))
-
-
-class _Run(Struct, frozen=True, kw_only=True):
-    """What is run, and what becomes of it."""
-
-    recipe: str
-    """The name as it was typed."""
-    text: str | None
-    """The text that an agent is given; None: a recipe is run with its inputs."""
-    options: RunOptions
-    part: RunPart | None
-    """The steps to run; None: all steps."""
-    reports: RunReports
-    """Where the end of the run is reported beside the console."""
-    place: QueuePlace | None
-    """Where the run is queued for a worker; None: it is executed here."""
-
-
-def reports_of(context: CommandContext, options: ReportOptions, out: TextIO) -> RunReports:
-    """Where the run's end is reported; annotations go to standard error if `out` is for programs.
-
-    Raises:
-        UsageError: A file is given for a dry run, which has no end.
-        EnvironmentRefusedError: The file cannot be written.
-    """
-    settings = context.settings
-    if options.junit is not None and settings.dry_run:
-        raise UsageError("--junit does not go with --dry-run: nothing is run.")
-    stream = sys.stderr if settings.json or settings.events else out
-    wants = annotations_wanted(context.environ, asked=options.annotations)
-    reports = RunReports(
-        junit=Path(options.junit) if options.junit is not None else None,
-        annotations=stream if wants else None,
-    )
-    reports.check()
-    return reports
-
-
-async def _run(context: CommandContext, wanted: _Run, out: TextIO) -> int:
+    wanted = _wanted(name, text, options, context, out)
     with Signals() as signals:
         async with context.runtime() as opened:
             runtime = _without_file(context, opened)
@@ -264,6 +209,70 @@ async def _run(context: CommandContext, wanted: _Run, out: TextIO) -> int:
             return await follow(
                 run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
             )
+
+
+class _Run(Struct, frozen=True, kw_only=True):
+    """What is run, and what becomes of it."""
+
+    recipe: str
+    """The name as it was typed."""
+    text: str | None
+    """The text that an agent is given; None: a recipe is run with its inputs."""
+    options: RunOptions
+    part: RunPart | None
+    """The steps to run; None: all steps."""
+    reports: RunReports
+    """Where the end of the run is reported beside the console."""
+    place: QueuePlace | None
+    """Where the run is queued for a worker; None: it is executed here."""
+
+
+def _wanted(
+    name: str, text: str | None, options: RunOptions, context: CommandContext, out: TextIO
+) -> _Run:
+    """What the options ask for.
+
+    Raises:
+        UsageError: Two of them exclude each other.
+        EnvironmentRefusedError: As `reports_of`.
+    """
+    refuse_two_outputs(context.settings)
+    if options.continues and options.session is not None:
+        raise UsageError("-c and --session exclude each other: the last session, or that one.")
+    if options.detach:
+        for flag, *_ in given_words(options, _FollowedOptions):
+            raise UsageError(
+                f"{flag} does not go with --detach: a worker executes the run, later and by its "
+                "own configuration."
+            )
+    return _Run(
+        recipe=name,
+        text=text,
+        options=options,
+        part=options.part(),
+        reports=reports_of(context, options, out),
+        place=options.place(context),
+    )
+
+
+def reports_of(context: CommandContext, options: ReportOptions, out: TextIO) -> RunReports:
+    """Where the run's end is reported; annotations go to standard error if `out` is for programs.
+
+    Raises:
+        UsageError: A file is given for a dry run, which has no end.
+        EnvironmentRefusedError: The file cannot be written.
+    """
+    settings = context.settings
+    if options.junit is not None and settings.dry_run:
+        raise UsageError("--junit does not go with --dry-run: nothing is run.")
+    stream = sys.stderr if settings.json or settings.events else out
+    wants = annotations_wanted(context.environ, asked=options.annotations)
+    reports = RunReports(
+        junit=Path(options.junit) if options.junit is not None else None,
+        annotations=stream if wants else None,
+    )
+    reports.check()
+    return reports
 
 
 def _pairs(recipe: AgentRecipe, wanted: _Run) -> tuple[str, ...]:

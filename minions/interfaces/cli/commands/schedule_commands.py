@@ -16,7 +16,7 @@ from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,

@@ -14,8 +14,7 @@ from typing import Final, TextIO, cast
 import click
 from attrs import frozen
 
-from minions.app.runs.remote_deltas import remote_deltas_of
-from minions.app.runs.worker_streams import remote_deltas
+from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.journal.journal import Journal, JournalEntry
@@ -23,8 +22,7 @@ from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_count, as_object, as_objects
-from minions.data.texts import spoken
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.secret_sources import environment_and_files
 from minions.engine.services.services import Services
@@ -41,7 +39,13 @@ from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
-from minions.interfaces.cli.console.console import hanging, json_text, log_line, say, tell
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    log_line,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.live_progress import item_lines
 from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
@@ -49,7 +53,10 @@ from minions.interfaces.cli.console.printed_results import (
     recorded_usage_text,
     rung_words,
 )
-from minions.interfaces.cli.console.render import faults_lines, painter
+from minions.interfaces.cli.console.render import (
+    faults_lines,
+    painter,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     DatabaseOption,

@@ -26,8 +26,16 @@ from minions.engine.views.lookup import UNREADABLE, find_run, list_runs
 from minions.engine.views.run_detail import show_run
 from minions.engine.views.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
-from minions.interfaces.cli.console.render import dollars, plain
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
+from minions.interfaces.cli.console.render import (
+    dollars,
+    plain,
+)
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CommandContext,

@@ -14,9 +14,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from minions.adapters.stores.postgres_url import without_password
-from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import Settings
+from minions.app.settings.user_folders import FolderTrust
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell

@@ -26,15 +26,19 @@ from minions.contracts.flow import Priority
 from minions.contracts.messages import TokenUsage
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue
-from minions.data.texts import shown_text
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, shown_text
 from minions.evaluation.cases import Part
 from minions.evaluation.scorers import Suite
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.tuning import Configuration, Dimension
 from minions.evaluation.tuning_search import TuningReport
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import (
+    hanging,
+    json_text,
+    say,
+    tell,
+)
 from minions.interfaces.cli.console.evaluation_tables import (
     closed_lines,
     comparison_lines,
@@ -42,7 +46,9 @@ from minions.interfaces.cli.console.evaluation_tables import (
     tuning_lines,
 )
 from minions.interfaces.cli.console.printed_results import check_writable, write_whole
-from minions.interfaces.cli.console.render import dollars
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 from minions.interfaces.cli.options import (
     CassetteOptions,
     CommandContext,

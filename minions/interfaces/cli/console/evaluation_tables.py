@@ -7,13 +7,14 @@ from typing import Final
 
 from minions.app.evaluating.learning import TestComparison, used_by
 from minions.app.evaluating.recipe_tests import TestOutcome
-from minions.data.texts import shown_text, spoken
-from minions.data.words import shell_word
+from minions.data.texts import shell_word, shown_text, spoken
 from minions.evaluation.report import Comparison, EvaluationReport, VariantOutcome
 from minions.evaluation.statistics import Interval
 from minions.evaluation.tuning import Configuration, Measurement, Setting, StepSpace
 from minions.evaluation.tuning_search import Trial, TrialVerdict, TuningReport
-from minions.interfaces.cli.console.render import dollars
+from minions.interfaces.cli.console.render import (
+    dollars,
+)
 
 _NARROW: Final = 80
 _TRIAL_HEAD: Final = ("configuration", "passed", "95 % of", "cost", "tokens", "median", "cases", "")

@@ -36,8 +36,14 @@ from minions.contracts.journal.facts import StepStarted as StepBegun
 from minions.contracts.messages import TokenUsage
 from minions.data.texts import spoken
 from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
-from minions.interfaces.cli.console.console import hanging
-from minions.interfaces.cli.console.render import dollars, painter, plain
+from minions.interfaces.cli.console.console import (
+    hanging,
+)
+from minions.interfaces.cli.console.render import (
+    dollars,
+    painter,
+    plain,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,7 +21,7 @@ from minions.data.errors import (
     NotFoundError,
     words_of,
 )
-from minions.data.words import shell_word
+from minions.data.texts import shell_word
 from minions.engine.run.recorded_run import RecordedRun
 from minions.interfaces.server.live.server_runs import RunManager
 from minions.interfaces.server.server_runtime import ServerRuntime

@@ -17,7 +17,7 @@ from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.data.words import has_words, shell_word
+from minions.data.texts import has_words, shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.event_loop import beside
 from minions.engine.sessions.deletion import remove_sessions
