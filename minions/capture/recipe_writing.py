@@ -9,15 +9,9 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.capture.captured_program import OUTPUT, JudgedNode, Program, ToolNode
 from minions.capture.origins import has_words, template_parts, text_of
-from minions.capture.programs import (
-    OUTPUT,
-    STATES,
-    JudgedNode,
-    Program,
-    ToolNode,
-    schema_of,
-)
+from minions.capture.seen_types import STATES, covers, schema_of, seen_schema
 from minions.capture.traces import Trace, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -301,7 +295,7 @@ class _Writer:
             yield "params", dict(step.params)
         spec = self.source.specs.get(step.tool)
         seen = self._seen(step, spec)
-        if seen and not _covers(spec.returns if spec is not None else None, seen):
+        if seen and not covers(spec.returns if spec is not None else None, seen):
             yield "returns", seen
         if step.until is not None:
             yield "while", step.until
@@ -318,7 +312,7 @@ class _Writer:
         a tool that changes nothing never gave is a surprise: an empty list, another state.
         """
         states = frozenset() if is_effect(spec) else STATES | self.program.decisive
-        return _seen_schema(step.results, self._words, states) if step.results else {}
+        return seen_schema(step.results, self._words, states) if step.results else {}
 
     @property
     def _words(self) -> frozenset[str]:
@@ -534,110 +528,3 @@ def templated_task(text: str, values: Sequence[tuple[str, JsonValue]]) -> str:
 def _prefix_of(options: JsonValue) -> str | None:
     found = options.get("as") if isinstance(options, Mapping) else None
     return found if isinstance(found, str) else None
-
-
-def _seen_schema(
-    values: Sequence[JsonValue],
-    words: frozenset[str],
-    states: frozenset[str],
-    label: str = "",
-    *,
-    is_item: bool = False,
-) -> JsonSchema:
-    """The type of values that were seen.
-
-    Args:
-        words: Names that the recipe reads: fields with others are left open.
-        states: Names of fields of which other values than those seen are a surprise; empty: none.
-        label: The field's own name.
-        is_item: Whether it is within a list.
-    """
-    present = [each for each in values if each is not None]
-    is_null = len(present) < len(values)
-    if not present:
-        return {}
-    if all(isinstance(each, Mapping) for each in present):
-        wanted = words | states
-        keys = [
-            key
-            for key in dict.fromkeys(key for each in present for key in _keys(each))
-            if key in wanted or (len(states) > 0 and not is_item and _is_constant(present, key))
-        ]
-        if not keys:
-            return {"type": "object"}
-        members: dict[str, JsonValue] = {
-            key: _seen_schema(_parts(present, key), words, states, key, is_item=is_item)
-            for key in keys
-        }
-        required = [key for key in keys if all(key in _keys(each) for each in present)]
-        return {"type": "object", "required": required, "properties": members}
-    if all(isinstance(each, list | tuple) for each in present):
-        items = [part for each in present if isinstance(each, list | tuple) for part in each]
-        found: dict[str, JsonValue] = {"type": "array"}
-        if items:
-            found["items"] = _seen_schema(items, words, states, is_item=True)
-        if states and label in words and all(present):
-            found["minItems"] = 1
-        return found
-    if states and not is_null and all(isinstance(each, bool) for each in present) and not is_item:
-        return {"type": "boolean", "enum": list(dict.fromkeys(present))}
-    if label.lower() in states and all(_is_word(each) for each in present) and not is_null:
-        return {"type": "string", "enum": sorted({str(each) for each in present})}
-    kinds = list(dict.fromkeys(_kind_of(each) for each in present)) + (["null"] if is_null else [])
-    if any(each in ("object", "array") for each in kinds):
-        return {}
-    return {"type": kinds[0] if len(kinds) == 1 else list(kinds)}
-
-
-def _parts(values: Sequence[JsonValue], key: str) -> list[JsonValue]:
-    return [each[key] for each in values if isinstance(each, Mapping) and key in each]
-
-
-def _is_constant(values: Sequence[JsonValue], key: str) -> bool:
-    """Whether a field was one truth value, each time."""
-    parts = _parts(values, key)
-    return all(isinstance(each, bool) and each is parts[0] for each in parts)
-
-
-def _is_word(value: JsonValue) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w -]{0,39}", value) is not None
-
-
-def _covers(declared: JsonSchema | None, seen: JsonSchema) -> bool:
-    """Whether what a tool declares of its results tells all of what was seen."""
-    if declared is None or "minItems" in seen:
-        return False
-    if "enum" in seen:
-        return declared.get("enum") == seen["enum"]
-    properties = seen.get("properties")
-    if isinstance(properties, Mapping):
-        known = declared.get("properties")
-        return isinstance(known, Mapping) and all(
-            isinstance(inner := known.get(key), Mapping)
-            and isinstance(part, Mapping)
-            and _covers(inner, part)
-            for key, part in properties.items()
-        )
-    items = seen.get("items")
-    if isinstance(items, Mapping) and items:
-        inner = declared.get("items")
-        return isinstance(inner, Mapping) and _covers(inner, items)
-    return bool(declared)
-
-
-def _kind_of(value: JsonValue) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"  # 12 may be 12.5 the next time
-        case str():
-            return "string"
-        case Mapping():
-            return "object"
-        case _:
-            return "array"
-
-
-def _keys(value: JsonValue) -> list[str]:
-    return list(value) if isinstance(value, Mapping) else []

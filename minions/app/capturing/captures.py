@@ -11,8 +11,9 @@ from minions.app.capturing.proofs import Proof, prove_recipe
 from minions.app.capturing.recorded_traces import RecordedTrace, read_trace, traces_of_tests
 from minions.app.evaluating.recipe_tests import recorded_call
 from minions.app.wiring.configured_runtime import Runtime
+from minions.capture.captured_program import Evidence, JudgedNode, Program, Question
 from minions.capture.origins import step_name
-from minions.capture.programs import Evidence, JudgedNode, Program, Question, build_program
+from minions.capture.program_building import build_program
 from minions.capture.recipe_writing import (
     RecipeSource,
     Surprise,

@@ -111,7 +111,7 @@ class Runtime:
     in each; and whether what recipes say themselves makes it harmless.
     """
     recipes: CompiledRecipes = Factory(
-        lambda self: self._compiled(self.extensions), takes_self=True
+        lambda self: self._compile_recipes(self.extensions), takes_self=True
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
@@ -176,7 +176,7 @@ class Runtime:
             # Recipes that were compiled with other extensions may differ.
             changes = {
                 "extensions": extensions,
-                "recipes": self._compiled(extensions),
+                "recipes": self._compile_recipes(extensions),
                 "preparation": Preparation(extensions),
             }
         if services:
@@ -187,7 +187,7 @@ class Runtime:
             changes["tool_calls"] = tool_calls
         return attrs.evolve(self, **changes)
 
-    def _compiled(self, extensions: Extensions) -> CompiledRecipes:
+    def _compile_recipes(self, extensions: Extensions) -> CompiledRecipes:
         catalog, operator = extensions.catalog(), self.services.operator
         return CompiledRecipes(attrs.evolve(catalog, strict=self.is_strict, operator=operator))
 

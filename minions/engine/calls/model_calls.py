@@ -209,7 +209,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if model is None or rule is UntrustedRule.ALLOW or model.name in view.private_models:
             return
         live = view.live_conversation
-        has_history = live is not None and live.has_earlier_turns
+        has_history = live is not None and live.has_session_history
         reaching = words.reaching(view.own_id, has_history=has_history)
         private = words.all_private_among(reaching)
         if not private:

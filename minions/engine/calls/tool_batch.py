@@ -338,7 +338,7 @@ class ToolBatch:
         """
         rights, outer = self.view.context.scope.rights, words.rule
         live, own_id = self.view.live_conversation, ""
-        has_history = live is not None and live.has_earlier_turns
+        has_history = live is not None and live.has_session_history
         for call in calls:
             tool = self.view.tools.find(call.request.name)
             takes_effect = tool is not None and rights.takes_effect(tool.spec)

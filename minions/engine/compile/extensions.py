@@ -193,7 +193,7 @@ class Extensions:
 
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""
-        parameters, outputs = _declared(self.steps) if self.steps else ({}, {})
+        parameters, outputs = _schemas_of_steps(self.steps) if self.steps else ({}, {})
         return Catalog(
             toolsets=self.toolsets,
             tools={tool.spec.name: tool.spec for tool in self.tools},
@@ -206,7 +206,7 @@ class Extensions:
         )
 
 
-def _declared(
+def _schemas_of_steps(
     steps: Mapping[str, type[Step[object]]],
 ) -> tuple[Mapping[str, JsonSchema], Mapping[str, JsonSchema]]:
     """What each registered step takes, and what is known of the outputs of some, by name."""

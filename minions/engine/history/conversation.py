@@ -122,7 +122,7 @@ class LiveConversation:
         """
         self.summary = summary
         self.history: tuple[Message, ...] = tuple(step.message for step in steps)
-        self.has_earlier_turns = bool(steps)
+        self.has_session_history = bool(steps)
         """Whether the session has messages of other runs."""
         self.pending = pending
         self.message = message

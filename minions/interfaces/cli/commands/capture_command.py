@@ -14,7 +14,7 @@ from attrs import frozen
 from minions.app.capturing.captures import Capture, capture_runs, extend_recipe
 from minions.app.capturing.proofs import prove_recipe
 from minions.app.wiring.configured_runtime import Runtime
-from minions.capture.programs import Question
+from minions.capture.captured_program import Question
 from minions.capture.recipe_writing import Surprise
 from minions.data.errors import UsageError
 from minions.data.json_values import dumps

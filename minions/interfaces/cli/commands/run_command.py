@@ -169,7 +169,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
         out: Where the result goes.
     """
     context = command_context(options)
-    wanted = _wanted(name, text, options, context, out)
+    wanted = _read_request(name, text, options, context, out)
     with Signals() as signals:
         async with context.runtime() as opened:
             runtime = _without_file(context, opened)
@@ -227,7 +227,7 @@ class _Run(Struct, frozen=True, kw_only=True):
     """Where the run is queued for a worker; None: it is executed here."""
 
 
-def _wanted(
+def _read_request(
     name: str, text: str | None, options: RunOptions, context: CommandContext, out: TextIO
 ) -> _Run:
     """What the options ask for.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from minions.capture.alignment import (
     Column,
@@ -16,6 +16,25 @@ from minions.capture.alignment import (
     align,
     choose_calls,
     group_calls,
+)
+from minions.capture.captured_program import (
+    OUTPUT,
+    Evidence,
+    InputMade,
+    JudgedField,
+    JudgedNode,
+    LoopOver,
+    Program,
+    Question,
+    ToolNode,
+)
+from minions.capture.json_places import (
+    first_given,
+    keys_of,
+    part_of,
+    plain_leaves,
+    put_value,
+    value_at,
 )
 from minions.capture.origins import (
     MOST_TEXT,
@@ -38,6 +57,7 @@ from minions.capture.origins import (
     step_name,
     text_of,
 )
+from minions.capture.seen_types import STATES, plain_schema, schema_at, schema_of
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps, texts_in
@@ -48,121 +68,6 @@ _FEW_WORDS: Final = 3
 _PART: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 """A part of a path, address or other name."""
 _TOKEN: Final = re.compile(r"[\w@][\w@.+/-]*[\w/]|\w")
-OUTPUT: Final = "output"
-"""The place of the run's output in evidence and questions."""
-
-
-@frozen(kw_only=True)
-class Evidence:
-    """Where one value of the recipe comes from, and why."""
-
-    place: str
-    """`send_mail.body`, or `output`."""
-    how: str
-    """`constant`, `input`, `path`, `judgement` and so on."""
-    source: str
-    """The expression, or the constant as JSON."""
-    because: str
-    """In words for people."""
-
-
-@frozen(kw_only=True)
-class Question:
-    """A value that may have come from several places: one of them has to be chosen."""
-
-    place: str
-    value: JsonValue
-    """As it was in the first trace."""
-    choices: tuple[str, ...]
-    """Templates, the proposed one first."""
-
-
-@frozen(kw_only=True)
-class InputMade:
-    """An input that stands for words of the task."""
-
-    name: str
-    values: tuple[JsonValue, ...]
-    """Its value in each trace."""
-    description: str = ""
-    schema: JsonSchema = field(factory=dict)
-
-
-@frozen(kw_only=True)
-class LoopOver:
-    """What a step is executed for each item of."""
-
-    source: str
-    """Template of the list."""
-    by_effect: bool
-    """Whether its calls have an effect, so that they are made one after another."""
-
-
-@frozen(kw_only=True)
-class ToolNode:
-    """A step that makes one call, or one for each item of a list."""
-
-    id: str
-    tool: str
-    params: Mapping[str, JsonValue]
-    loop: LoopOver | None = None
-    when: str | None = None
-    until: str | None = None
-    """A condition over `loop.last`: the call is repeated while it holds."""
-    polls: int = 0
-    """The most calls of one trace, with `until`."""
-    is_paged: bool = False
-    """Whether all results together are its output: they are pages of one list."""
-    attempts: int = 1
-    is_approved: bool = False
-    results: tuple[JsonValue, ...] = ()
-    """What it gave, in every trace and iteration."""
-
-
-@frozen(kw_only=True)
-class JudgedField:
-    """One value that a model gives."""
-
-    name: str
-    schema: JsonSchema
-    place: str
-
-
-@frozen(kw_only=True)
-class JudgedNode:
-    """A step in which a model gives what no expression gives."""
-
-    id: str
-    fields: tuple[JudgedField, ...]
-    what_for: str
-    """The tool whose arguments they are, or `output`."""
-    reads: tuple[str, ...]
-    """Names of the steps whose outputs it is shown; `item` is that of its loop."""
-    loop: LoopOver | None = None
-    when: str | None = None
-    answers: tuple[tuple[JsonValue, ...], ...] = ()
-    """By trace: what the model gave, for each iteration an object of the fields, or a text."""
-    is_text: bool = False
-    """Whether the answer is one text."""
-    is_way: bool = False
-    """Whether it says if the tool is to be called at all."""
-
-
-@frozen(kw_only=True)
-class Program:
-    """A recipe before it is written."""
-
-    inputs: tuple[InputMade, ...]
-    steps: tuple[ToolNode | JudgedNode, ...]
-    output: JsonValue
-    """A template."""
-    evidence: tuple[Evidence, ...]
-    questions: tuple[Question, ...]
-    left_out: tuple[LeftOut, ...]
-    problems: tuple[str, ...] = ()
-    """Why the recipe cannot be what was wanted, in words for people."""
-    decisive: frozenset[str] = frozenset()
-    """Names of fields whose values decide which way is taken."""
 
 
 def build_program(
@@ -278,8 +183,8 @@ class _Builder:
                 self._find_input(column, name)
         outputs = [run.trace.output for run in self._runs]
         if all(isinstance(each, Mapping) for each in outputs):
-            for name in dict.fromkeys(key for each in outputs for key in _keys(each)):
-                self._make_input(name, [_part(each, name) for each in outputs], "")
+            for name in dict.fromkeys(key for each in outputs for key in keys_of(each)):
+                self._make_input(name, [part_of(each, name) for each in outputs], "")
 
     def _find_input(self, column: Column, name: str) -> None:
         firsts = [
@@ -287,8 +192,8 @@ class _Builder:
             for group in column.groups
         ]
         description = _description(self._specs.get(column.tool), name)
-        for path, _ in _plain_leaves(firsts[0] if firsts[0] is not None else _any(firsts)):
-            values = [_at(each, path) for each in firsts]
+        for path, _ in plain_leaves(firsts[0] if firsts[0] is not None else first_given(firsts)):
+            values = [value_at(each, path) for each in firsts]
             key = str(path[-1]) if path and isinstance(path[-1], str) else name
             self._make_input(key, values, description)
         whole = firsts[0]
@@ -326,7 +231,7 @@ class _Builder:
         """The name of a field that has the value, in a result or the output; None: none has."""
         trace = self._runs[0].trace
         for held in (trace.output, *(each.result for each in trace.calls)):
-            for path, part in _plain_leaves(held):
+            for path, part in plain_leaves(held):
                 names = [each for each in path if isinstance(each, str)]
                 if part == value and names:
                     return names[-1]
@@ -456,7 +361,7 @@ class _Builder:
         if judged:
             node = self._judged(column, loop, own, judged)
             for name, path in judged:
-                _put(params, (name, *path), self._judged_template(node, loop, name, path))
+                put_value(params, (name, *path), self._judged_template(node, loop, name, path))
         self._record(column, loop, own, params)
 
     # --- ways ------------------------------------------------------------------------------------
@@ -583,11 +488,11 @@ class _Builder:
         most = max(len(each.polls) + 1 for each in polled)
         last = [each.calls[-1].result for each in column.groups if each is not None]
         before = [call.result for each in polled for call in each.polls]
-        for path, value in _plain_leaves(last[0]):
-            ends = [_at(each, path) for each in last]
+        for path, value in plain_leaves(last[0]):
+            ends = [value_at(each, path) for each in last]
             if not all(is_equal(value, each) for each in ends):
                 continue
-            if any(is_equal(_at(each, path), value) for each in before):
+            if any(is_equal(value_at(each, path), value) for each in before):
                 continue
             expression = "loop.last"
             for key in path:
@@ -602,7 +507,7 @@ class _Builder:
             for each in column.groups
             if each is not None
         ]
-        schema = _schema_at(self._specs.get(column.tool), (cursor.parameter,))
+        schema = schema_at(self._specs.get(column.tool), (cursor.parameter,))
         begin: JsonValue = next((each for each in first if each is not None), None)
         if begin is None:
             begin = schema.get("default", 1 if cursor.path is None else None)
@@ -624,14 +529,14 @@ class _Builder:
             text = "loop.last"
             for key in cursor.path:
                 text = member(text, key)
-            is_there = all(_at(each, cursor.path) is not None for each in lasts)
+            is_there = all(value_at(each, cursor.path) is not None for each in lasts)
             return text if is_there else f"{text} is defined and {text}"
         before = [
             call.result for each in column.groups if each is not None for call in each.calls[:-1]
         ]
-        for key in _keys(lasts[0]):
-            ends = [_part(each, key) for each in lasts]
-            goes = [_part(each, key) for each in before]
+        for key in keys_of(lasts[0]):
+            ends = [part_of(each, key) for each in lasts]
+            goes = [part_of(each, key) for each in before]
             if all(each in (False, []) for each in ends) and all(bool(each) for each in goes):
                 return member("loop.last", key)
         self._problems.append(f"nothing tells when the last page of '{column.tool}' is reached")
@@ -649,7 +554,7 @@ class _Builder:
         judged: list[tuple[str, tuple[str | int, ...]]],
     ) -> JsonValue:
         sights = [
-            evolve(each, value=_at(each.value, (name, *path)))
+            evolve(each, value=value_at(each.value, (name, *path)))
             for each in self._sights(column, loop)
         ]
         values = [each.value for each in sights]
@@ -659,17 +564,18 @@ class _Builder:
         chosen = self._chosen(sights, key, place, column)
         if chosen is not None:
             return chosen
-        if all(isinstance(each, Mapping) and _keys(each) == _keys(values[0]) for each in values):
+        keys = keys_of(values[0])
+        if all(isinstance(each, Mapping) and keys_of(each) == keys for each in values):
             return {
                 part: self._argument(column, loop, own, name, (*path, part), judged)
-                for part in _keys(values[0])
+                for part in keys_of(values[0])
             }
         lengths = {len(each) if isinstance(each, list | tuple) else -1 for each in values}
         if len(lengths) == 1 and 0 <= (length := lengths.pop()) <= 20:
             return [
                 self._argument(column, loop, own, name, (*path, at), judged) for at in range(length)
             ]
-        schema = _schema_at(spec, (name, *path))
+        schema = schema_at(spec, (name, *path))
         constant = self._constant_reason(sights, column, schema, spec)
         if constant is not None:
             self._tell(place, "constant", dumps(values[0]), constant)
@@ -831,9 +737,7 @@ class _Builder:
         """Whether a step in which a model answers gave the value, in every trace."""
         return is_telling(value) and all(
             any(
-                is_equal(value, part)
-                for held in run.trace.judged
-                for _, part in _plain_leaves(held)
+                is_equal(value, part) for held in run.trace.judged for _, part in plain_leaves(held)
             )
             for run in self._runs
         )
@@ -928,8 +832,8 @@ class _Builder:
         if sum(chosen) != len(group.calls):
             return
         first = items[0]
-        for key in _keys(first):
-            parts = [_part(each, key) for each in items]
+        for key in keys_of(first):
+            parts = [part_of(each, key) for each in items]
             inside = [part for part, is_in in zip(parts, chosen, strict=True) if is_in]
             outside = [part for part, is_in in zip(parts, chosen, strict=True) if not is_in]
             if "." in key or any(isinstance(part, Mapping | list | tuple) for part in parts):
@@ -958,19 +862,19 @@ class _Builder:
         name = self._unique_name(f"decide_{own}")
         fields = []
         for each, path in judged:
-            values = [_at(call.arguments, (each, *path)) for call in column.calls]
-            schema = _schema_at(spec, (each, *path)) or schema_of(values)
+            values = [value_at(call.arguments, (each, *path)) for call in column.calls]
+            schema = schema_at(spec, (each, *path)) or schema_of(values)
             fields.append(
                 JudgedField(
                     name=_field_name(each, path),
-                    schema=_plain_schema(schema, values),
+                    schema=plain_schema(schema, values),
                     place=".".join((own, each, *map(str, path))),
                 )
             )
         answers = [
             tuple(
                 {
-                    _field_name(each, path): _at(call.arguments, (each, *path))
+                    _field_name(each, path): value_at(call.arguments, (each, *path))
                     for each, path in judged
                 }
                 for call in (group.calls if group is not None else ())
@@ -1071,7 +975,7 @@ class _Builder:
         fields = tuple(
             JudgedField(
                 name=_field_name("output", path) if path == () else _field_name("", path),
-                schema=schema_of([_at(each, path) for each in outputs]),
+                schema=schema_of([value_at(each, path) for each in outputs]),
                 place=".".join((OUTPUT, *map(str, path))),
             )
             for path in judged
@@ -1080,7 +984,10 @@ class _Builder:
             (each,)
             if is_text
             else (
-                {field_.name: _at(each, path) for field_, path in zip(fields, judged, strict=True)},
+                {
+                    field_.name: value_at(each, path)
+                    for field_, path in zip(fields, judged, strict=True)
+                },
             )
             for each in outputs
         ]
@@ -1103,14 +1010,16 @@ class _Builder:
         assert isinstance(template, dict | list)  # noqa: S101  # it has parts
         holder: dict[str, JsonValue] = {OUTPUT: template}
         for each, path in zip(fields, judged, strict=True):
-            _put(holder, (OUTPUT, *path), f"{{{{ {member(name, each.name)} }}}}")
+            put_value(holder, (OUTPUT, *path), f"{{{{ {member(name, each.name)} }}}}")
         return holder[OUTPUT]
 
     def _output_part(
         self, path: tuple[str | int, ...], judged: list[tuple[str | int, ...]]
     ) -> JsonValue:
         sights = [
-            Sight(value=_at(run.trace.output, path), scope=run.scope, known=KnownThen(run.known))
+            Sight(
+                value=value_at(run.trace.output, path), scope=run.scope, known=KnownThen(run.known)
+            )
             for run in self._runs
         ]
         values = [each.value for each in sights]
@@ -1119,8 +1028,9 @@ class _Builder:
         chosen = self._chosen(sights, key, place)
         if chosen is not None:
             return chosen
-        if all(isinstance(each, Mapping) and _keys(each) == _keys(values[0]) for each in values):
-            return {part: self._output_part((*path, part), judged) for part in _keys(values[0])}
+        keys = keys_of(values[0])
+        if all(isinstance(each, Mapping) and keys_of(each) == keys for each in values):
+            return {part: self._output_part((*path, part), judged) for part in keys_of(values[0])}
         lengths = {len(each) if isinstance(each, list | tuple) else -1 for each in values}
         if len(lengths) == 1 and 0 <= (length := lengths.pop()) <= 20 and len(values) > 1:
             return [self._output_part((*path, at), judged) for at in range(length)]
@@ -1142,7 +1052,7 @@ class _Builder:
                 runs = [run for at, run in enumerate(self._runs) if (at in present) is wanted]
                 sights = [
                     Sight(
-                        value=_at(run.trace.output, path),
+                        value=value_at(run.trace.output, path),
                         scope=run.scope,
                         known=KnownThen(run.known),
                     )
@@ -1217,10 +1127,6 @@ class _Builder:
 
 
 _NOTHING: Final = object()
-STATES: Final = frozenset(
-    {"status", "state", "kind", "type", "category", "priority", "level", "result", "outcome"}
-)
-"""Names of fields that say of which kind a thing is."""
 _HOW: Final[Mapping[Kind, str]] = {
     Kind.PATH: "path",
     Kind.FILTER: "filter",
@@ -1241,45 +1147,12 @@ def _is_strange(spec: ToolSpec | None) -> bool:
     return spec is None or spec.is_untrusted
 
 
-def _keys(value: JsonValue) -> list[str]:
-    return list(value) if isinstance(value, Mapping) else []
-
-
-def _part(value: JsonValue, key: str) -> JsonValue:
-    return value.get(key) if isinstance(value, Mapping) else None
-
-
-def _any(values: Sequence[JsonValue]) -> JsonValue:
-    return next((each for each in values if each is not None), None)
-
-
-def _at(value: JsonValue, path: Sequence[str | int]) -> JsonValue:
-    """What stands at the path; None: nothing does."""
-    for key in path:
-        if isinstance(value, Mapping) and isinstance(key, str):
-            value = value.get(key)
-        elif isinstance(value, list | tuple) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        else:
-            return None
-    return value
-
-
-def _put(holder: JsonValue, path: Sequence[str | int], value: JsonValue) -> None:
-    inner, last = _at(holder, path[:-1]), path[-1]
-    match inner, last:
-        case dict(), str():
-            inner[last] = value
-        case list(), int():
-            inner[last] = value
-
-
 def _without_echoes(known: Iterable[Known], calls: Sequence[TracedCall]) -> list[Known]:
     """What calls gave, without what only repeats their own arguments."""
     echoes = {
         (type(part).__name__, part)
         for call in calls
-        for _, part in _plain_leaves(call.arguments)
+        for _, part in plain_leaves(call.arguments)
         if is_telling(part) and isinstance(part, str | int | float)
     }
     return [
@@ -1292,32 +1165,18 @@ def _without_echoes(known: Iterable[Known], calls: Sequence[TracedCall]) -> list
 
 def _of_pages(own: str, outputs: Sequence[JsonValue]) -> Iterator[Known]:
     """The lists that pages are parts of."""
-    for key in _keys(outputs[0]):
-        parts = [_part(each, key) for each in outputs]
+    for key in keys_of(outputs[0]):
+        parts = [part_of(each, key) for each in outputs]
         if "." not in key and all(isinstance(each, list | tuple) for each in parts):
             whole = [item for part in parts if isinstance(part, list | tuple) for item in part]
             text = f"({own} | map(attribute='{key}') | flatten)"
             yield Known(text=text, value=whole, root=own, label=key)
 
 
-def _plain_leaves(
-    value: JsonValue, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
-    """Texts, numbers and truth values within a value, with their paths."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _plain_leaves(part, (*path, key))
-    elif isinstance(value, list | tuple):
-        for at, part in enumerate(value):
-            yield from _plain_leaves(part, (*path, at))
-    else:
-        yield path, value
-
-
 def _is_about(call: TracedCall, item: JsonValue) -> bool:
     """Whether an argument of the call holds a telling part of the item."""
-    given = [part for _, part in _plain_leaves(call.arguments)]
-    for _, part in _plain_leaves(item):
+    given = [part for _, part in plain_leaves(call.arguments)]
+    for _, part in plain_leaves(item):
         if part is None or isinstance(part, bool):
             continue
         if any(is_equal(part, each) for each in given):
@@ -1349,60 +1208,5 @@ def _field_name(name: str, path: tuple[str | int, ...]) -> str:
 
 
 def _description(spec: ToolSpec | None, name: str) -> str:
-    described = _schema_at(spec, (name,)).get("description")
+    described = schema_at(spec, (name,)).get("description")
     return described if isinstance(described, str) else ""
-
-
-def _schema_at(spec: ToolSpec | None, path: Sequence[str | int]) -> JsonSchema:
-    """What the tool says of a parameter or a part of it; {}: nothing."""
-    schema: JsonValue = spec.parameters if spec is not None else {}
-    for key in path:
-        if not isinstance(schema, Mapping):
-            return {}
-        schema = (
-            _part(schema.get("properties"), key) if isinstance(key, str) else schema.get("items")
-        )
-    return schema if isinstance(schema, Mapping) else {}
-
-
-def _plain_schema(schema: JsonSchema, values: Sequence[JsonValue]) -> JsonSchema:
-    """What a model is told of a value: type, listed values and bounds, no words."""
-    kept = {
-        key: schema[key]
-        for key in ("type", "enum", "minimum", "maximum", "items", "maxLength", "pattern")
-        if key in schema
-    }
-    if "enum" in kept:
-        return kept
-    texts = [each for each in values if isinstance(each, str) and re.fullmatch(r"[\w-]+", each)]
-    words = sorted(set(texts))
-    if len(texts) == len(values) and len(values) >= 2 * len(words) >= 4:
-        return {"type": "string", "enum": list(words)}
-    return kept if "type" in kept else schema_of(values)
-
-
-def schema_of(values: Sequence[JsonValue]) -> JsonSchema:
-    """The narrowest type of values that were seen."""
-    present = [each for each in values if each is not None]
-    if not present:
-        return {}
-    first = present[0]
-    if all(isinstance(each, bool) for each in present):
-        return {"type": "boolean"}
-    if all(isinstance(each, int) and not isinstance(each, bool) for each in present):
-        return {"type": "integer"}
-    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in present):
-        return {"type": "number"}
-    if all(isinstance(each, str) for each in present):
-        return {"type": "string"}
-    if isinstance(first, list | tuple):
-        items = [part for each in present if isinstance(each, list | tuple) for part in each]
-        return {"type": "array", "items": schema_of(items)}
-    if isinstance(first, Mapping):
-        keys = dict.fromkeys(key for each in present for key in _keys(each))
-        return {
-            "type": "object",
-            "properties": {key: schema_of([_part(each, key) for each in present]) for key in keys},
-            "required": [key for key in keys if all(key in _keys(each) for each in present)],
-        }
-    return {}
