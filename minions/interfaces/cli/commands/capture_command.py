@@ -363,7 +363,8 @@ def _lines(found: Capture, written: Path | None) -> Iterator[str]:
         f"tokens of the agent: {found.usage_before.total_tokens}"
     )
     if found.is_proved:
-        yield f"proved: the same calls and output as in {len(found.traces)} trace{'s' * (len(found.traces) != 1)}"
+        count = len(found.traces)
+        yield f"proved: the same calls and output as in {count} trace{'s' * (count != 1)}"
     for problem in found.problems:
         yield f"not proved: {problem}"
     if written is not None:
