@@ -112,7 +112,7 @@ def hostile() -> dict[str, Callable[[], object]]:
         ),
         "YAML in an answer": lambda: artifacts_of("```yaml\na:\n" + "- []\n" * 10_000 + "```"),
         "fences": lambda: artifacts_of("```\n" * 60_000),
-        "lines": lambda: artifacts_of("x\n" * 120_000),
+        "lines": lambda: artifacts_of("x\n" * 60_000),
         "conflict marks": lambda: artifacts_of("<<<<<<< SEARCH\n" * 15_000),
         "similar names": lambda: near_names("ab" * 50, near),
         "long names": lambda: near_names("ab" * 50_000, near),

@@ -232,6 +232,7 @@ def _bodies(known: Mapping[str, str]) -> Mapping[str, dict[str, object]]:
         "decideRun": dict(approval),
         "retryRun": {},
         "rollBackFiles": {},
+        "captureRun": {},
     }
 
 
