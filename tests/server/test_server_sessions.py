@@ -13,7 +13,8 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
-from minions.interfaces.server.app import create_app
+from minions.data.json_values import as_object
+from minions.interfaces.server.app import api_document, create_app
 from minions.interfaces.server.server_options import ServerOptions
 from served import Door, MakeApp
 
@@ -390,3 +391,12 @@ async def test_a_turn_is_answered_by_a_model_that_the_operator_lists(
     said = [step["content"] for step in steps if step["role"] == "assistant"]
     assert said == ["of own", "of other", "of own"]
     await app.aclose()
+
+
+async def test_all_that_is_said_of_a_session_of_a_user_is_documented(client: Client) -> None:
+    made = await client.post("/sessions", {"recipe": "chat", "user": "ann"})
+    shown = (await client.get(f"/sessions/{made.json['id']}")).json
+    assert shown["user"] == "ann"
+    schemas = as_object(as_object(api_document()["components"])["schemas"])
+    properties = as_object(as_object(schemas["SessionView"])["properties"])
+    assert shown.keys() <= properties.keys()

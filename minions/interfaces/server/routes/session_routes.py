@@ -577,6 +577,8 @@ class SessionView:
     """The number of messages; only in the response about one session."""
     position: int | None = None
     """The position of its newest row, after which its events can be followed; as `step_count`."""
+    user: str | None = None
+    """The label of the user to whom it belongs; None: it is the operator's."""
     project: str | None = None
     """The folder of the project in which it was made; not told to a token that sees one user's
     sessions alone."""
