@@ -249,6 +249,17 @@ class PlanReplaced(_StepEvent):
 
 
 @frozen(kw_only=True)
+class PlanLookup(_StepEvent):
+    """It was looked for a plan of an earlier run that serves the task of this one."""
+
+    type: ClassVar[str] = "plan_lookup"
+    text: str
+    """What came of it, in words for people."""
+    kept_run: str | None = None
+    """The run whose plan is used; None: none serves the task."""
+
+
+@frozen(kw_only=True)
 class LimitReached(_Event):
     """A limit of the run is reached; no further work starts."""
 
@@ -309,6 +320,7 @@ RunEvent: TypeAlias = (
     | OutputChecked
     | StepFinished
     | StepWaiting
+    | PlanLookup
     | PlanReplaced
     | LimitReached
     | RunCompleted

@@ -41,6 +41,8 @@ class PlanChoices:
     """Whether consent to a plan lets it write what it names although it configures tools."""
     rolls_back: bool = False
     """Whether files are taken back to what they were when the plan fails."""
+    reuses: bool = False
+    """Whether a plan that served a similar task is carried out again."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
     tools: tuple[str, ...] = ()
@@ -71,6 +73,8 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "execute": choices.is_run,
         "opens_named": choices.opens_named,
     }
+    if choices.reuses:
+        step["reuse"] = True
     inputs["context"] = {**inputs["context"], "default": choices.context}
     if choices.tools:
         step["tools"], document["tools"] = list(choices.tools), list(choices.tools)

@@ -16,8 +16,9 @@ from minions.adapters.tools.default_tools import date_time_tools, state_tools
 from minions.contracts.redaction import Redactor
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
-from minions.recipe.kinds.plan_kind import RecipePlanner
+from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit, RecipePlanner
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
@@ -322,6 +323,17 @@ class BuiltInPlanner(RecipePlanner):
 
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
         return load_recipe_text(text, "planner.yaml", self._catalog)
+
+    @property
+    def checking_tool(self) -> str:
+        """The tool of `planning/plan_tools.py`."""
+        return "plans__check"
+
+    def fit(self, kept: KeptPlan, inputs: Mapping[str, JsonValue]) -> PlanFit:
+        """Where the tasks differ in names, numbers and paths alone."""
+        from minions.planning.kept_plans import fit_plan
+
+        return fit_plan(kept, inputs)
 
     def reads(self, text: str) -> bool:
         """Whether `read_plan` finds one."""

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from minions.contracts.executions import StepExecution
 from minions.contracts.file_changes import RollbackReport
+from minions.contracts.journal.facts import PlanLookup
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.steps import StepScope
 from minions.data.errors import FailureInfo
@@ -17,6 +18,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.compile.opening_rights import MadeOf
 from minions.recipe.expressions.values import Reference
+from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
@@ -143,6 +145,30 @@ class EngineScope(StepScope):
             StepFailedError: There is no answer yet (`needs-decision`), or none came in time
                 (`ask-timeout`).
         """
+
+    @abstractmethod
+    async def look_up_plan(
+        self,
+        task: str,
+        tool: str,
+        fit: Callable[[KeptPlan], PlanFit],
+        *,
+        place: str,
+    ) -> PlanLookup:
+        """Look for a plan of an earlier run of the recipe, by the same user and in the same
+        project, and record what came of it: the same when the step is entered again.
+
+        Args:
+            tool: As `RecipePlanner.checking_tool`.
+            fit: Called on a thread with one plan after the other, until one serves the task.
+            place: Unique in the step.
+        Raises:
+            JournalError: The journal cannot be read, or refuses the fact.
+        """
+
+    @abstractmethod
+    async def refuse_plan(self, text: str, *, place: str) -> None:
+        """Record, for people, why a plan that was found is not used after all."""
 
     @abstractmethod
     async def record_new_plan(self, diff: PlanDiff, *, place: str) -> None:

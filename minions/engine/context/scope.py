@@ -66,6 +66,8 @@ class RunScope:
     """What recorded runs give as examples for its steps."""
     recipes: tuple[AgentRecipe, ...]
     """The recipe of the run first, then each that is a step of the one before; this one last."""
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none."""
     starters: tuple[str, ...] = ()
     """Names of whoever started the run, as far as they are known."""
     redaction: RunRedaction | None = None
@@ -127,6 +129,7 @@ class RunScope:
             base_model=recipe.model,
             retry=recipe.retry,
             recipes=(recipe,),
+            user=user,
             starters=starters,
         )
 

@@ -21,6 +21,7 @@ from minions.contracts.journal.facts import (
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
+    PlanLookup,
     PlanReplaced,
     Rollback,
     RouteFailed,
@@ -139,6 +140,8 @@ class EventMaker:
                 return _tool_finished(entry, fact)
             case DecisionWaiting():
                 return _waiting(entry, fact)
+            case PlanLookup(step_id=step_id, text=text, run=run):
+                return events.PlanLookup(**_step_place(entry, step_id), text=text, kept_run=run)
             case PlanReplaced(step_id=step_id, text=text, diff=diff):
                 return events.PlanReplaced(**_step_place(entry, step_id), text=text, diff=diff)
             case (

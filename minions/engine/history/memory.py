@@ -20,6 +20,7 @@ from minions.contracts.journal.facts import (
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
+    PlanLookup,
     PlanReplaced,
     Rollback,
     RouteFailed,
@@ -243,8 +244,8 @@ def apply_entry(
         case (
             RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
-            | DecisionFact() | BackEdge() | PlanReplaced() | RouteFinished() | RouteFailed()
-            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
+            | DecisionFact() | BackEdge() | PlanLookup() | PlanReplaced() | RouteFinished()
+            | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
             | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message

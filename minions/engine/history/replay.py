@@ -28,6 +28,7 @@ from minions.contracts.journal.facts import (
     MarkFact,
     MessageRecorded,
     ModelCallFact,
+    PlanLookup,
     PlanReplaced,
     Rollback,
     RouteFailed,
@@ -150,7 +151,7 @@ class Replay:
             case StepFact():
                 self._add_step_row(self._rows_of(entry), entry, fact)
             case (
-                ConversationStarted() | Rollback() | DecisionFact() | PlanReplaced()
+                ConversationStarted() | Rollback() | DecisionFact() | PlanLookup() | PlanReplaced()
                 | RouteFinished() | RouteFailed()
             ):  # fmt: skip
                 self._rows_of(entry)

@@ -21,6 +21,7 @@ from minions.contracts.journal.facts import (
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
+    PlanLookup,
     PlanReplaced,
     Rollback,
     RouteFailed,
@@ -178,9 +179,9 @@ class SessionConversation:
                 RunBeginning() | RunFinished() | RunLimitReached() | RunRejected()
                 | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
-                | PlanReplaced() | RouteFinished() | RouteFailed() | WarningRecorded()
-                | FileChangeFact() | FileRollbackFact() | MarkFact() | ExamplesPinned()
-                | UnreadableFact()
+                | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
+                | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
+                | ExamplesPinned() | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
@@ -18,7 +19,8 @@ from minions.contracts.decisions import Question
 from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.journal.facts import PlanReplaced
+from minions.contracts.journal.facts import PlanLookup, PlanReplaced
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.steps import DefaultStep
@@ -46,6 +48,7 @@ from minions.engine.services.event_loop import beside
 from minions.engine.step.model_work import ModelLoop
 from minions.engine.step.work import WorkParts, open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
+from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
@@ -313,6 +316,52 @@ class JournalledScope(EngineScope):
             plan=plan,
         )
         return await answer_to(self._view, question)
+
+    async def look_up_plan(
+        self,
+        task: str,
+        tool: str,
+        fit: Callable[[KeptPlan], PlanFit],
+        *,
+        place: str,
+    ) -> PlanLookup:
+        """Once: a recorded look-up is not made again, whatever was recorded since."""
+        from minions.engine.views.kept_plans import kept_plans
+
+        view = self._view
+        scope, key = view.context.scope, f"{view.key}/{place}"
+        known = scope.replay.newest("plan", key) if scope.replay is not None else None
+        if known is not None and isinstance(known.fact, PlanLookup):
+            return known.fact
+        services, nearest = scope.services, ""
+        plans = kept_plans(
+            services.journal,
+            RunFilter(recipe=scope.recipes[0].id, project=services.project, user=scope.user),
+            task,
+            tool,
+            without=scope.run_id,
+        )
+        fact: PlanLookup | None = None
+        async for kept in plans:
+            found = await asyncio.to_thread(fit, kept)
+            if found.plan is not None:
+                changed = f", with {found.reason}" if found.reason else ""
+                text = f"The plan of run {kept.run_id} is used again{changed}."
+                plan = found.plan.to_json()
+                fact = PlanLookup(step_id=view.address, text=text, run=kept.run_id, plan=plan)
+                break
+            nearest = nearest or f": of that of run {kept.run_id}, {found.reason}"
+        if fact is None:
+            text = f"No plan of an earlier run serves the task{nearest}."
+            fact = PlanLookup(step_id=view.address, text=text)
+        await scope.recorder.record(key, fact)
+        return fact
+
+    async def refuse_plan(self, text: str, *, place: str) -> None:
+        """Once: a replayed fact is not stored again."""
+        view = self._view
+        fact = PlanLookup(step_id=view.address, text=text)
+        await view.context.scope.recorder.record(f"{view.key}/{place}", fact)
 
     async def record_new_plan(self, diff: PlanDiff, *, place: str) -> None:
         """Once: a replayed fact is not stored again."""

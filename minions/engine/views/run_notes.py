@@ -14,6 +14,7 @@ from minions.contracts.journal.facts import (
     ExamplesPinned,
     FileRollbackFact,
     MarkFact,
+    PlanLookup,
     PlanReplaced,
     RouteFailed,
     RunResumed,
@@ -34,7 +35,8 @@ class RunNote:
     kind: str
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
     next step could be chosen; `file_rollback`: files that the run changed were restored;
-    `plan`: a plan took the place of one that failed; `mark`: a person said that an output is good
+    `plan`: a plan took the place of one that failed (`replaced`), or a plan of an earlier run was
+    looked for (`looked_up`); `mark`: a person said that an output is good
     or bad; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
     that stopped nothing."""
     step_id: str
@@ -56,7 +58,7 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
     origins: dict[str, Mapping[str, JsonValue]] = {}
     for entry in entries:
         match fact := entry.fact:
-            case BackEdge() | RouteFailed() | DecisionWaiting() | PlanReplaced():
+            case BackEdge() | RouteFailed() | DecisionWaiting() | PlanLookup() | PlanReplaced():
                 yield _note(entry, fact.step_id, fact.state, entry.body)
             case RunResumed():
                 for key, decision in fact.decided.items():

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from attrs import frozen
 
+from minions.contracts.plans import Plan
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -75,6 +76,8 @@ class PlanSpec(StepSpec):
     """Patterns of files that steps may write although they configure tools outside."""
     allow_secrets: tuple[str, ...] = ()
     """Patterns of files that steps may use although they are taken for secrets."""
+    reuses: bool = False
+    """Whether a plan that served a similar task is carried out again instead of a new one."""
     is_run: bool = True
     """Whether the plan is carried out; else the step's output is the plan with its recipe."""
     model: ModelConfig | None = None
@@ -125,6 +128,7 @@ _CARRIED_OUT: Final[JsonSchema] = {
             },
         },
         "replans": {"type": "integer"},
+        "kept_run": {"type": "string", "description": "The run whose plan was used again."},
     },
     "required": ["plan", "steps", "replans"],
     "additionalProperties": False,
@@ -204,6 +208,11 @@ class _Plan(StepKind):
                 types=("array",),
                 shape=TEXTS,
             ),
+            flag_key(
+                "reuse",
+                "Whether a plan that served an earlier run of the recipe is used again, without a "
+                "model, where the task differs in names, numbers and paths alone.",
+            ),
             flag_key("trusted", "Whether the text of the workspace is trusted."),
             flag_key("execute", "Whether the plan is carried out (default), or only written."),
             MODEL_KEY,
@@ -218,6 +227,10 @@ class _Plan(StepKind):
         if not (section.text("plan") or "?").strip():
             message = "'plan' is empty: there is no task"
             fault = section.place_of("plan").fault("bad-value", message, help="write the task")
+            reader.report(fault)
+        if section.plain("reuse") is True and section.plain("given") is not None:
+            message = "'reuse' and 'given' exclude each other: a plan that is given is carried out"
+            fault = section.place_of("reuse").fault("bad-value", message, help="remove one of them")
             reader.report(fault)
         node = section.node("model")
         step.goal = GoalParts(model=reader.read_model(node) if node is not None else None)
@@ -239,6 +252,7 @@ class _Plan(StepKind):
             max_repairs=_count(section.plain("max_repairs"), 2),
             opens_named=section.plain("opens_named") is not False,
             rolls_back=section.plain("rollback_on_failure") is True,
+            reuses=section.plain("reuse") is True,
             is_trusted=section.plain("trusted") is True,
             tools=step.tools,
             allow_config=_texts(section, "allow_config"),
@@ -263,6 +277,26 @@ PLAN = _Plan()
 # --- the contract of planners, which `plan:` steps use -------------------------------------------
 
 
+@frozen(kw_only=True)
+class KeptPlan:
+    """The plan of a recorded run that was carried out to its end, and what it was made for."""
+
+    run_id: str
+    plan: Plan
+    inputs: Mapping[str, JsonValue]
+    """The arguments of the call of `checking_tool` for its first draft."""
+
+
+@frozen(kw_only=True)
+class PlanFit:
+    """Whether a kept plan serves another task."""
+
+    plan: Plan | None
+    """The plan for that task; None: it does not serve it."""
+    reason: str
+    """Why not; else what was replaced in it, empty where nothing was."""
+
+
 class RecipePlanner(ABC):
     """Turns tasks into recipes, for `plan:` steps."""
 
@@ -281,6 +315,20 @@ class RecipePlanner(ABC):
         Its inputs are those of the `plan:` step, and `earlier`, `done`, `completed`, `wish`,
         `given`; its output has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
         """
+
+    @property
+    def checking_tool(self) -> str | None:
+        """The tool that the recipe `drafting` calls with each draft: of its inputs the arguments
+        have at least `task`, `workspace`, `context`, `command` and `tools`. None: there is none,
+        and no plan is used again.
+        """
+        return None
+
+    def fit(self, kept: KeptPlan, inputs: Mapping[str, JsonValue]) -> PlanFit:
+        """A plan of an earlier run for the task of these inputs of `drafting`; may look at the
+        workspace, and asks no model.
+        """
+        return PlanFit(plan=None, reason="this planner uses no plan again")
 
     @abstractmethod
     def reads(self, text: str) -> bool:

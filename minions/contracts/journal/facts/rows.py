@@ -22,6 +22,7 @@ from minions.contracts.journal.facts.run_facts import (
     MarkImported,
     MarkRecorded,
     PinnedExample,
+    PlanLookup,
     PlanReplaced,
     RecordedClass,
     RecordedConversation,
@@ -103,6 +104,7 @@ Fact: TypeAlias = (
     | DecisionRecorded
     | DecisionImported
     | BackEdge
+    | PlanLookup
     | PlanReplaced
     | RouteFinished
     | RouteFailed

@@ -195,6 +195,20 @@ class PlanReplaced(FactOfStep, frozen=True, kw_only=True):
     """What differs, as `PlanDiff` writes it."""
 
 
+class PlanLookup(FactOfStep, frozen=True, kw_only=True):
+    """It was looked for a plan of an earlier run that serves the task of this one."""
+
+    kind: ClassVar[str] = "plan"
+    state: ClassVar[str] = "looked_up"
+
+    text: str
+    """What came of it, in words for people."""
+    run: str | None = None
+    """The run whose plan is used; None: none serves the task."""
+    plan: Object | None = None
+    """That plan as it is used, as `Plan` writes it."""
+
+
 class RouteFinished(FactOfStep, frozen=True, kw_only=True):
     """A model chose the next step."""
 

@@ -14,7 +14,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import FailureInfo, StepFailedError, UsageError
 from minions.data.failure_categories import FailureCategory
-from minions.data.json_values import JsonValue, as_array, as_object
+from minions.data.json_values import JsonValue, as_array, as_object, dumps
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf
@@ -28,12 +28,20 @@ from minions.engine.compile.plan_report import (
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import RecordedInParts, WrittenStep, as_text, bounded
 from minions.recipe.expressions.template import Template
-from minions.recipe.kinds.plan_kind import QUESTION, PlanSpec, RecipePlanner
+from minions.recipe.kinds.plan_kind import (
+    QUESTION,
+    KeptPlan,
+    PlanFit,
+    PlanSpec,
+    RecipePlanner,
+)
 
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")
 _LONGEST_TASK: Final = 200_000
 """Characters of a task; it stands in prompts, and may be the goal of a step."""
+_KEPT: Final = "kept_run"
+"""The run whose plan is used again, in the output and beside the draft."""
 _MOST_CHANGES: Final = 20
 """How often a person may have one plan changed."""
 _HOPELESS: Final = frozenset(
@@ -159,7 +167,8 @@ class _Planning:
         for number in range(spec.max_replans + 1):
             outcome = await self._carried_out(plan, number)
             if outcome.error is None:
-                return {"plan": plan["plan"], "steps": self._report, "replans": number}
+                done = {"plan": plan["plan"], "steps": self._report, "replans": number}
+                return {**done, _KEPT: plan[_KEPT]} if _KEPT in plan else done
             if number == spec.max_replans or _is_hopeless(outcome.error):
                 undone = await self._rolled_back(number)
                 raise StepFailedError(plan_failure(outcome.error, self._report, undone))
@@ -205,7 +214,8 @@ class _Planning:
     async def _approve_plan(self, earlier: str) -> Mapping[str, JsonValue]:
         """A plan without faults that a person approved, where that is asked for."""
         given = self._given if self._before is None else ""
-        plan = await self._draft_plan(earlier=earlier, given=given)
+        plan = await self._find_kept_plan() if self._before is None else None
+        plan = plan or await self._draft_plan(earlier=earlier, given=given)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
             return await self._record_new_plan(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
@@ -228,6 +238,35 @@ class _Planning:
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
+
+    async def _find_kept_plan(self) -> Mapping[str, JsonValue] | None:
+        """The plan of an earlier run that serves the task, checked as any other; None: none does,
+        or none is wanted.
+        """
+        spec, planner = self._step.spec, self._step.planner
+        tool = planner.checking_tool if spec.reuses else None
+        if tool is None:
+            return None
+        inputs = self._inputs
+
+        def fit(kept: KeptPlan) -> PlanFit:
+            is_elsewhere = kept.inputs.get("workspace") != inputs["workspace"]
+            if is_elsewhere and spec.is_run and not spec.needs_approval:
+                # The files there may have been a stranger's, and nobody sees the plan before it
+                # is carried out here.
+                reason = "it was made in another folder, and nobody is asked about it"
+                return PlanFit(plan=None, reason=reason)
+            return planner.fit(kept, inputs)
+
+        found = await self._scope.look_up_plan(str(inputs["task"]), tool, fit, place="kept-plan")
+        if found.plan is None or found.run is None:
+            return None
+        plan = await self._draft_plan(earlier="", given=dumps(found.plan))
+        if plan["ok"] is True:
+            return {**plan, "notes": [found.text, *as_array(plan["notes"])], _KEPT: found.run}
+        text = f"The plan of run {found.run} is not used: it has faults here.\n{_faults_of(plan)}"
+        await self._scope.refuse_plan(text, place="kept-plan-faults")
+        return None
 
     async def _record_new_plan(self, plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """The plan, after what differs from the one that failed is recorded for people."""

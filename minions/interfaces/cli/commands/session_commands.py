@@ -386,6 +386,8 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
     if note.kind == "file_rollback":
         return _rollback_words(note)
+    if note.kind == "plan" and note.state == "looked_up":
+        return f"{note.step_id}: {facts['text']}"
     if note.kind == "plan":
         counts = "".join(str(facts["text"]).splitlines()[1:2]).strip()
         return f"{note.step_id}: planned again: {counts}"

@@ -170,6 +170,12 @@ class _DoOptions(
     """How the plan is carried out."""
 
     yes: bool = option("-y", "--yes", is_flag=True, help="Carry plans out without asking.")
+    reuse: bool = option(
+        "--reuse",
+        is_flag=True,
+        help="Use the plan of an earlier task again, if this one differs in names, numbers and "
+        "paths alone.",
+    )
     max_replans: int = option(
         "--max-replans",
         type=click.IntRange(0, 20),
@@ -286,6 +292,7 @@ def do_command(options: _DoOptions, task: str) -> int:
         max_replans=options.max_replans,
         max_repairs=options.max_repairs,
         rolls_back=options.rollback_on_failure,
+        reuses=options.reuse,
     )
     wanted = _Task(task=task, options=options, choices=choices)
     context = command_context(options)

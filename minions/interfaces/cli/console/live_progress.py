@@ -17,6 +17,7 @@ from minions.contracts.events import (
     LimitReached,
     ModelReplaced,
     OutputChecked,
+    PlanLookup,
     PlanReplaced,
     RunEvent,
     RunStarted,
@@ -148,6 +149,8 @@ class PlainProgress(Progress):
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.address} waits for an {event.what}: {asked}"
+        if isinstance(event, PlanLookup):
+            return f"    {event.address}: {event.text}"
         if isinstance(event, PlanReplaced):
             return f"    {event.address} is planned again:\n{indent(event.text, '    ')}"
         if isinstance(event, LimitReached):
@@ -282,6 +285,10 @@ class LiveProgress(Progress):
             self._is_started = True
         elif isinstance(event, StepStarted | StepFinished):
             self._on_step(event)
+        elif isinstance(event, PlanLookup):
+            self._console.print(
+                plain(f"{event.address}: {event.text}"), highlight=False, markup=False
+            )
         elif isinstance(event, PlanReplaced):
             self._console.print(_new_plan(event, self._console.width))
         else:

@@ -381,11 +381,11 @@ class RunPage {
 		return [...this.decided.values()].filter(({ id, taken, unsent }) => !this.sent.has(id) && (taken || unsent));
 	}
 
-	/** Plans that took the place of those that failed, where nobody was asked. */
+	/** Plans of earlier runs that were looked for; plans that took the place of those that failed, where nobody was asked. */
 	paintPlans() {
-		const replaced = this.view.notes.filter((each) => each.kind === "plan");
-		if (!changed(this, "plans", replaced)) return;
-		fill(this.plans, replaced.map(({ step_id: step, facts }) => h("details.panel", { open: true },
+		const plans = this.view.notes.filter((each) => each.kind === "plan");
+		if (!changed(this, "plans", plans)) return;
+		fill(this.plans, plans.map(({ step_id: step, state, facts }) => state === "looked_up" ? h("p.panel", "Step ", h("code", step), ": ", facts.text) : h("details.panel", { open: true },
 			h("summary", "Step ", h("code", step), " was planned again"), planDiff(facts.diff))));
 	}
 

@@ -1,0 +1,257 @@
+"""`plan:` steps with `reuse: true`: a plan that succeeded is used again for a task of its kind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from attrs import evolve
+
+from builders import deterministic_services
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.app.wiring.built_in_extensions import built_in_extensions
+from minions.contracts.approvals import DecisionMaker
+from minions.contracts.calls import Prompt
+from minions.contracts.decisions import Answer as Said
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.journal.facts import DecisionWaiting, MarkRecorded, PlanLookup
+from minions.contracts.journal.journal import EntryDraft
+from minions.data.json_values import JsonValue, as_object, as_objects
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.engine.views.run_notes import notes_in
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import check_recipe_text, recipe_from_document
+
+USERS: Final = "Add a command that lists users"
+ORDERS: Final = "Add a command that lists orders"
+
+
+def plan_for(name: str) -> JsonValue:
+    return {
+        "name": f"List {name}",
+        "steps": [
+            {
+                "id": name,
+                "type": "generate",
+                "goal": f"A function list_{name}",
+                "artifacts": [f"commands/{name}.py"],
+            },
+        ],
+    }
+
+
+def answer(prompt: Prompt) -> Answer:
+    """Plans what the task names, and writes the file of a step."""
+    text = "\n".join(message.content or "" for message in prompt.messages)
+    if "You plan work" in text:
+        [name] = re.findall(r"lists (\w+)", text)[-1:]
+        return json.dumps(plan_for(name))
+    path = text.rpartition("Write: ")[2].splitlines()[0]
+    return f"{path}\n```\nNAME = '{path}'\n```"
+
+
+class Tasks:
+    """Runs of one recipe with a plan step, over one journal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.services: Services = deterministic_services()
+        self.plannings = 0
+        self.answer: Callable[[Prompt], Answer] = answer
+
+    def recipe(self, **keys: JsonValue) -> AgentRecipe:
+        step: dict[str, JsonValue] = {
+            "id": "work",
+            "plan": "{{ inputs.task }}",
+            "workspace": "{{ inputs.folder }}",
+            "approval": "none",
+            "reuse": True,
+            **keys,
+        }
+        document: dict[str, JsonValue] = {
+            "id": "do",
+            "inputs": {"task": "string", "folder": {"type": "string", "default": str(self.folder)}},
+            "permissions": {"allow_write": True},
+            "steps": [step],
+        }
+        return recipe_from_document(document, built_in_extensions().catalog())
+
+    def executor(self) -> AgentExecutor:
+        def heard(prompt: Prompt) -> Answer:
+            self.plannings += any("You plan work" in (m.content or "") for m in prompt.messages)
+            return self.answer(prompt)
+
+        extensions = built_in_extensions()
+        return AgentExecutor(ScriptedModel(heard), extensions=extensions, services=self.services)
+
+    async def run(
+        self, task: str, *, folder: Path | None = None, user: str | None = None, **keys: JsonValue
+    ) -> AgentResult[object]:
+        inputs = {"task": task} if folder is None else {"task": task, "folder": str(folder)}
+        recipe = self.recipe(**keys)
+        return await self.executor().prepare(recipe, inputs, user=user).execute()
+
+    async def lookups(self, run_id: str) -> list[PlanLookup]:
+        rows = await self.services.journal.entries(run_id=run_id)
+        return [row.fact for row in rows if isinstance(row.fact, PlanLookup)]
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Tasks:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return Tasks(folder)
+
+
+async def test_a_second_task_of_the_kind_asks_no_planner(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    second = await tasks.run(ORDERS)
+    assert (first.status, second.status) == (RunStatus.COMPLETED, RunStatus.COMPLETED)
+    assert tasks.plannings == 1
+    assert (tasks.folder / "commands/orders.py").read_text() == "NAME = 'commands/orders.py'\n"
+    output = as_object(second.output)
+    assert output["plan"] == {"id": "List_orders", **as_object(plan_for("orders"))}
+    assert output["kept_run"] == first.run_id
+    assert "kept_run" not in as_object(first.output)
+
+
+async def test_a_run_tells_which_plan_was_used_and_why_none_was(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    second = await tasks.run(ORDERS)
+    third = await tasks.run("Remove a command that lists orders")
+    said = [await tasks.lookups(each.run_id) for each in (first, second, third)]
+    assert [[(each.run, each.text) for each in listed] for listed in said] == [
+        [(None, "No plan of an earlier run serves the task.")],
+        [
+            (
+                first.run_id,
+                f"The plan of run {first.run_id} is used again, with users → orders.",
+            )
+        ],
+        [
+            (
+                None,
+                f"No plan of an earlier run serves the task: of that of run {second.run_id}, its "
+                "task says 'Add' where this one says 'Remove', and that is no name, number or path.",
+            )
+        ],
+    ]
+    assert tasks.plannings == 2
+    rows = await tasks.services.journal.entries(run_id=second.run_id)
+    [note] = [each for each in notes_in(rows) if each.kind == "plan"]
+    assert (note.step_id, note.state) == ("work", "looked_up")
+
+
+async def test_a_plan_that_was_used_again_is_kept_too(tasks: Tasks) -> None:
+    await tasks.run(USERS)
+    second = await tasks.run(ORDERS)
+    await tasks.services.journal.entries(run_id=second.run_id)
+    third = await tasks.run("Add a command that lists carts")
+    assert as_object(third.output)["kept_run"] == second.run_id
+    assert tasks.plannings == 1
+
+
+async def test_without_the_key_each_task_is_planned(tasks: Tasks) -> None:
+    await tasks.run(USERS)
+    second = await tasks.run(ORDERS, reuse=False)
+    assert tasks.plannings == 2
+    assert await tasks.lookups(second.run_id) == []
+
+
+async def test_a_plan_that_would_write_over_a_file_is_made_anew(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    second = await tasks.run(USERS)
+    assert tasks.plannings == 2
+    [lookup] = await tasks.lookups(second.run_id)
+    assert lookup.text == (
+        f"No plan of an earlier run serves the task: of that of run {first.run_id}, it creates "
+        "'commands/users.py', which exists already."
+    )
+
+
+async def test_a_plan_that_failed_is_not_used(tasks: Tasks) -> None:
+    tasks.answer = lambda p: (
+        answer(p) if any("You plan work" in (m.content or "") for m in p.messages) else "no file"
+    )
+    first = await tasks.run(USERS, max_replans=0)
+    assert first.status is RunStatus.FAILED
+    tasks.answer = answer
+    second = await tasks.run(ORDERS)
+    assert (second.status, tasks.plannings) == (RunStatus.COMPLETED, 2)
+
+
+async def test_a_plan_whose_run_was_marked_bad_is_not_used(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    journal = tasks.services.journal
+    lease = await journal.acquire(first.session_id, first.run_id, "person", 60)
+    await journal.append(lease, EntryDraft(key="mark/1", fact=MarkRecorded(verdict="bad")))
+    await journal.release(lease)
+    await tasks.run(ORDERS)
+    assert tasks.plannings == 2
+
+
+async def test_a_plan_of_another_user_is_not_used(tasks: Tasks) -> None:
+    await tasks.run(USERS, user="ann")
+    await tasks.run("Add a command that lists carts", user="bob")
+    await tasks.run("Add a command that lists books")
+    assert tasks.plannings == 3
+    await tasks.run(ORDERS, user="ann")
+    assert tasks.plannings == 3
+
+
+async def test_a_plan_of_another_project_is_not_used(tasks: Tasks) -> None:
+    tasks.services = evolve(tasks.services, project="/a")
+    await tasks.run(USERS)
+    tasks.services = evolve(tasks.services, project="/b")
+    await tasks.run(ORDERS)
+    assert tasks.plannings == 2
+
+
+async def test_a_plan_of_another_folder_is_not_used_where_nobody_is_asked(
+    tasks: Tasks, tmp_path: Path
+) -> None:
+    """A stranger's files may have had a say in it, and a person sees it where one is asked."""
+    other = tmp_path / "other"
+    other.mkdir()
+    first = await tasks.run(USERS)
+    second = await tasks.run(ORDERS, folder=other)
+    [lookup] = await tasks.lookups(second.run_id)
+    assert lookup.text == (
+        f"No plan of an earlier run serves the task: of that of run {first.run_id}, it was made in "
+        "another folder, and nobody is asked about it."
+    )
+    asked = await tasks.run("Add a command that lists carts", folder=other, approval="required")
+    [lookup] = await tasks.lookups(asked.run_id)
+    assert lookup.run in (first.run_id, second.run_id)
+
+
+async def test_the_question_says_whose_plan_it_is_and_outlives_the_process(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    waiting = await tasks.run(ORDERS, approval="required")
+    assert waiting.status is RunStatus.WAITING
+    rows = await tasks.services.journal.entries(run_id=waiting.run_id)
+    [question] = [row.fact for row in rows if isinstance(row.fact, DecisionWaiting)]
+    text = f"Note: The plan of run {first.run_id} is used again, with users → orders."
+    assert text in (question.question or "").splitlines()
+    assert not (tasks.folder / "commands/orders.py").exists()
+
+
+async def test_a_wish_of_the_person_goes_to_the_planner(tasks: Tasks) -> None:
+    await tasks.run(USERS)
+    answers = iter(["with tests", "yes"])
+    tasks.services = evolve(tasks.services, decider=_Person(lambda: next(answers)))
+    result = await tasks.run(ORDERS, approval="required")
+    assert result.status is RunStatus.COMPLETED
+    assert tasks.plannings == 2
+    assert "kept_run" not in as_object(result.output)
+
+
+async def test_a_plan_with_faults_here_is_made_anew_and_that_is_told(tasks: Tasks) -> None:
+    """`setup.py` configures tools: nobody is asked whether it may be written."""
+    first = await tasks.run(USERS, workspace=str(tasks.folder), plan="Write `users` as file")
