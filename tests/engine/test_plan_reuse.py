@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,15 +15,15 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.built_in_extensions import built_in_extensions
-from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import Answer as Said
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.journal.facts import DecisionWaiting, MarkRecorded, PlanLookup
+from minions.contracts.journal.facts import MarkRecorded, PlanLookup
 from minions.contracts.journal.journal import EntryDraft
-from minions.data.json_values import JsonValue, as_object, as_objects
+from minions.data.json_values import JsonValue, as_object
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
+from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.run_notes import notes_in
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
@@ -56,6 +56,25 @@ def answer(prompt: Prompt) -> Answer:
     return f"{path}\n```\nNAME = '{path}'\n```"
 
 
+def is_planning(prompt: Prompt) -> bool:
+    return any("You plan work" in (message.content or "") for message in prompt.messages)
+
+
+class Person(Decider):
+    """Answers each question with the next answer, and without one later."""
+
+    def __init__(self, *answers: JsonValue) -> None:
+        self.answers = list(answers)
+        self.questions: list[str] = []
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return Verdict.APPROVED
+
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
+        self.questions.append(question.text)
+        return self.answers.pop(0) if self.answers else NoAnswer.LATER
+
+
 class Tasks:
     """Runs of one recipe with a plan step, over one journal."""
 
@@ -84,7 +103,7 @@ class Tasks:
 
     def executor(self) -> AgentExecutor:
         def heard(prompt: Prompt) -> Answer:
-            self.plannings += any("You plan work" in (m.content or "") for m in prompt.messages)
+            self.plannings += is_planning(prompt)
             return self.answer(prompt)
 
         extensions = built_in_extensions()
@@ -100,6 +119,12 @@ class Tasks:
     async def lookups(self, run_id: str) -> list[PlanLookup]:
         rows = await self.services.journal.entries(run_id=run_id)
         return [row.fact for row in rows if isinstance(row.fact, PlanLookup)]
+
+    async def mark_bad(self, result: AgentResult[object]) -> None:
+        journal = self.services.journal
+        lease = await journal.acquire(result.session_id, result.run_id, "person", 60)
+        await journal.append(lease, EntryDraft(key="mark/1", fact=MarkRecorded(verdict="bad")))
+        await journal.release(lease)
 
 
 @pytest.fixture
@@ -149,9 +174,9 @@ async def test_a_run_tells_which_plan_was_used_and_why_none_was(tasks: Tasks) ->
 
 
 async def test_a_plan_that_was_used_again_is_kept_too(tasks: Tasks) -> None:
-    await tasks.run(USERS)
+    first = await tasks.run(USERS)
     second = await tasks.run(ORDERS)
-    await tasks.services.journal.entries(run_id=second.run_id)
+    await tasks.mark_bad(first)
     third = await tasks.run("Add a command that lists carts")
     assert as_object(third.output)["kept_run"] == second.run_id
     assert tasks.plannings == 1
@@ -176,9 +201,7 @@ async def test_a_plan_that_would_write_over_a_file_is_made_anew(tasks: Tasks) ->
 
 
 async def test_a_plan_that_failed_is_not_used(tasks: Tasks) -> None:
-    tasks.answer = lambda p: (
-        answer(p) if any("You plan work" in (m.content or "") for m in p.messages) else "no file"
-    )
+    tasks.answer = lambda prompt: answer(prompt) if is_planning(prompt) else "no file"
     first = await tasks.run(USERS, max_replans=0)
     assert first.status is RunStatus.FAILED
     tasks.answer = answer
@@ -187,11 +210,7 @@ async def test_a_plan_that_failed_is_not_used(tasks: Tasks) -> None:
 
 
 async def test_a_plan_whose_run_was_marked_bad_is_not_used(tasks: Tasks) -> None:
-    first = await tasks.run(USERS)
-    journal = tasks.services.journal
-    lease = await journal.acquire(first.session_id, first.run_id, "person", 60)
-    await journal.append(lease, EntryDraft(key="mark/1", fact=MarkRecorded(verdict="bad")))
-    await journal.release(lease)
+    await tasks.mark_bad(await tasks.run(USERS))
     await tasks.run(ORDERS)
     assert tasks.plannings == 2
 
@@ -231,21 +250,43 @@ async def test_a_plan_of_another_folder_is_not_used_where_nobody_is_asked(
     assert lookup.run in (first.run_id, second.run_id)
 
 
-async def test_the_question_says_whose_plan_it_is_and_outlives_the_process(tasks: Tasks) -> None:
+async def test_the_question_says_whose_plan_it_is_and_a_resume_looks_for_none(
+    tasks: Tasks,
+) -> None:
+    """A plan that is recorded while the question waits changes nothing."""
     first = await tasks.run(USERS)
+    person = Person()
+    tasks.services = evolve(tasks.services, decider=person)
     waiting = await tasks.run(ORDERS, approval="required")
-    assert waiting.status is RunStatus.WAITING
-    rows = await tasks.services.journal.entries(run_id=waiting.run_id)
-    [question] = [row.fact for row in rows if isinstance(row.fact, DecisionWaiting)]
-    text = f"Note: The plan of run {first.run_id} is used again, with users → orders."
-    assert text in (question.question or "").splitlines()
+    assert waiting.status is RunStatus.NEEDS_DECISION
+    note = f"Note: The plan of run {first.run_id} is used again, with users → orders."
+    assert note in person.questions[-1].splitlines()
     assert not (tasks.folder / "commands/orders.py").exists()
+    await tasks.run("Add a command that lists carts")
+    person.answers.append("yes")
+    result = await tasks.executor().resume(waiting.run_id)
+    assert as_object(result.output)["kept_run"] == first.run_id
+    assert len(await tasks.lookups(waiting.run_id)) == 1
+    assert tasks.plannings == 1
+
+
+async def test_a_run_that_found_no_plan_stays_without_one_when_it_is_resumed(tasks: Tasks) -> None:
+    person = Person()
+    tasks.services = evolve(tasks.services, decider=person)
+    waiting = await tasks.run(ORDERS, approval="required")
+    await tasks.run(USERS)
+    person.answers.append("yes")
+    result = await tasks.executor().resume(waiting.run_id)
+    assert result.status is RunStatus.COMPLETED
+    assert "kept_run" not in as_object(result.output)
+    [lookup] = await tasks.lookups(waiting.run_id)
+    assert lookup.run is None
 
 
 async def test_a_wish_of_the_person_goes_to_the_planner(tasks: Tasks) -> None:
     await tasks.run(USERS)
-    answers = iter(["with tests", "yes"])
-    tasks.services = evolve(tasks.services, decider=_Person(lambda: next(answers)))
+    person = Person("with tests", "yes")
+    tasks.services = evolve(tasks.services, decider=person)
     result = await tasks.run(ORDERS, approval="required")
     assert result.status is RunStatus.COMPLETED
     assert tasks.plannings == 2
@@ -253,5 +294,59 @@ async def test_a_wish_of_the_person_goes_to_the_planner(tasks: Tasks) -> None:
 
 
 async def test_a_plan_with_faults_here_is_made_anew_and_that_is_told(tasks: Tasks) -> None:
-    """`setup.py` configures tools: nobody is asked whether it may be written."""
-    first = await tasks.run(USERS, workspace=str(tasks.folder), plan="Write `users` as file")
+    """`setup.py` configures tools: where nobody is asked, a plan must not write it."""
+    first = await tasks.run(USERS)
+    tasks.answer = lambda prompt: (
+        json.dumps(plan_for("others")) if is_planning(prompt) else answer(prompt)
+    )
+    second = await tasks.run("Add a command that lists setup")
+    assert (second.status, tasks.plannings) == (RunStatus.COMPLETED, 2)
+    found, refused = await tasks.lookups(second.run_id)
+    assert found.run == first.run_id
+    assert refused.run is None
+    assert refused.text.startswith(
+        f"The plan of run {first.run_id} is not used: it has faults here.\n- "
+    )
+    assert "kept_run" not in as_object(second.output)
+
+
+async def test_after_a_failure_of_a_kept_plan_what_is_left_is_planned(tasks: Tasks) -> None:
+    await tasks.run(USERS)
+    failed: list[Prompt] = []
+
+    def fails_once(prompt: Prompt) -> Answer:
+        if is_planning(prompt) or len(failed) > 2:
+            return answer(prompt)
+        failed.append(prompt)
+        return "no file"
+
+    tasks.answer = fails_once
+    result = await tasks.run(ORDERS)
+    assert (result.status, tasks.plannings) == (RunStatus.COMPLETED, 2)
+    output = as_object(result.output)
+    assert (output["replans"], "kept_run" in output) == (1, False)
+
+
+async def test_a_plan_of_which_a_part_was_planned_again_is_not_used(tasks: Tasks) -> None:
+    await test_after_a_failure_of_a_kept_plan_what_is_left_is_planned(tasks)
+    third = await tasks.run("Add a command that lists carts")
+    [lookup] = await tasks.lookups(third.run_id)
+    assert lookup.run == "run_1"
+
+
+async def test_a_plan_whose_files_were_taken_back_is_not_used(tasks: Tasks) -> None:
+    first = await tasks.run(USERS)
+    await roll_back_run(tasks.services, first.run_id)
+    await tasks.run(ORDERS)
+    assert tasks.plannings == 2
+
+
+def test_a_plan_that_is_given_is_not_looked_for(tasks: Tasks) -> None:
+    text = json.dumps(
+        {"id": "do", "steps": [{"id": "a", "plan": "x", "given": "y", "reuse": True}]}
+    )
+    checked = check_recipe_text(text, "do.yaml", built_in_extensions().catalog())
+    [fault] = checked.errors
+    assert fault.message == (
+        "'reuse' and 'given' exclude each other: a plan that is given is carried out"
+    )

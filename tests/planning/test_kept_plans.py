@@ -74,9 +74,7 @@ def test_words_that_differ_are_replaced_in_every_form_that_identifiers_have(fold
     assert (second.id, second.dependencies) == ("test_order_items", ("order_items",))
     assert second.command == "python -m unittest test_order_items -q"
     assert second.goal == "The tests of ORDER_ITEMS pass"
-    assert found.reason == (
-        "shop/users.py → shop/order_items.py, users → order_items, 8080 → 9090"
-    )
+    assert found.reason == ("shop/users.py → shop/order_items.py, users → order_items, 8080 → 9090")
 
 
 def test_the_same_task_takes_the_plan_as_it_is(folder: Path) -> None:
