@@ -1,6 +1,6 @@
 """A plan that served one task, fitted to another task that differs only in names, numbers, paths.
 
-Whatever is not surely understood is a reason against it: the task is then planned anew.
+Whatever is not surely understood is a reason against it: a model then plans the task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from minions.planning.plan_checks import MOST_STEPS, refusal_of
 from minions.planning.plan_json import tidy_id
 from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit
 
-_EDGES: Final = re.compile(r"([\"'`(\[{<“‘]*)(.*?)([\"'`)\]}>”’,;:!?.]*)", re.DOTALL)
+_BEFORE: Final = "\"'`([{<“‘"
+_AFTER: Final = "\"'`)]}>”’,;:!?."
 """What stands around a word of a task: quotes, brackets and the end of a sentence."""
 _QUOTES: Final = "\"'`“‘"
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -26,6 +27,8 @@ _PARTS_OF_ANY: Final = re.compile(r"[^\W_]+")
 _SAFE: Final = re.compile(r"[\w@/][\w./@:+-]{0,79}")
 """What may come into a plan: it may stand in a path or a command."""
 _ENDING: Final = re.compile(r"(?<=[\w)])\.[A-Za-z][A-Za-z0-9]{0,5}\Z")
+_MOST_CHANGES: Final = 20
+"""Words that may differ: for each of them the whole plan is searched."""
 _SHORTEST: Final = 3
 """Letters of a part that is replaced alone, and of which the plan must keep no trace."""
 
@@ -93,6 +96,8 @@ def _changes(before: str, now: str, plan: Plan) -> list[_Change]:
         change = _change(was, is_now, plan)
         if found.setdefault(change.before, change) != change:
             raise _NoFitError(f"'{change.before}' would become two different words")
+        if len(found) > _MOST_CHANGES:
+            raise _NoFitError(f"its task differs in more than {_MOST_CHANGES} words")
     parts = dict(pair for each in found.values() for pair in each.parts)
     pairs = {pair for each in found.values() for pair in each.parts}
     if len(pairs) != len(parts) or len(set(parts.values())) != len(parts):
@@ -131,9 +136,9 @@ def _change(was: str, is_now: str, plan: Plan) -> _Change:
 
 def _split(word: str) -> tuple[str, str, str]:
     """The quotes and brackets before a word, the word, and what follows it."""
-    match = _EDGES.fullmatch(word)
-    assert match is not None  # noqa: S101  # each part may be empty
-    return match[1], match[2], match[3]
+    rest = word.lstrip(_BEFORE)
+    bare = rest.rstrip(_AFTER)
+    return word[: len(word) - len(rest)], bare, rest[len(bare) :]
 
 
 def _parts_of(word: str) -> list[str]:
@@ -190,9 +195,9 @@ def _changed(plan: Plan, changes: Sequence[_Change]) -> Plan:
         return plan
     forms: dict[str, tuple[str, str]] = {}
     """By what stands in the plan: a pattern for it, and what takes its place."""
+    told = "\n".join(_texts(plan))
     for change in changes:
         own = dict(_forms(change))
-        told = "\n".join(_texts(plan))
         if not any(re.search(pattern, told) for pattern, _ in own.values()):
             raise _NoFitError(
                 f"it does not say '{change.before}', and may depend on it"

@@ -162,8 +162,11 @@ async def test_a_run_tells_which_plan_was_used_and_why_none_was(tasks: Tasks) ->
         [
             (
                 None,
-                f"No plan of an earlier run serves the task: of that of run {second.run_id}, its "
-                "task says 'Add' where this one says 'Remove', and that is no name, number or path.",
+                (
+                    f"No plan of an earlier run serves the task: of that of run {second.run_id}, "
+                    "its task says 'Add' where this one says 'Remove', and that is no name, "
+                    "number or path."
+                ),
             )
         ],
     ]
@@ -189,7 +192,7 @@ async def test_without_the_key_each_task_is_planned(tasks: Tasks) -> None:
     assert await tasks.lookups(second.run_id) == []
 
 
-async def test_a_plan_that_would_write_over_a_file_is_made_anew(tasks: Tasks) -> None:
+async def test_a_plan_that_would_write_over_a_file_is_not_used(tasks: Tasks) -> None:
     first = await tasks.run(USERS)
     second = await tasks.run(USERS)
     assert tasks.plannings == 2
@@ -293,7 +296,7 @@ async def test_a_wish_of_the_person_goes_to_the_planner(tasks: Tasks) -> None:
     assert "kept_run" not in as_object(result.output)
 
 
-async def test_a_plan_with_faults_here_is_made_anew_and_that_is_told(tasks: Tasks) -> None:
+async def test_a_plan_with_faults_here_is_not_used_and_that_is_told(tasks: Tasks) -> None:
     """`setup.py` configures tools: where nobody is asked, a plan must not write it."""
     first = await tasks.run(USERS)
     tasks.answer = lambda prompt: (

@@ -135,6 +135,23 @@ def test_a_command_line_that_means_nothing_is_refused(
     assert (done.code, words in done.err) == (2, True), done.err
 
 
+def test_a_plan_is_used_again_for_another_name(cli: Cli, write: Write, here: Path) -> None:
+    planner = MODEL.replace(
+        'return "notes.md\\n```\\n# Notes\\n```"',
+        'name = text.rpartition("Write: ")[2].split()[0]; return f"{name}\\n```\\n# Text\\n```"',
+    )
+    write("model.py", planner)
+    assert cli("do", "Write notes", "-w", "work", "--yes", *OPTIONS).code == 0
+    done = cli("do", "Write letters", "-w", "work", "--yes", "--reuse", "--json", *OPTIONS)
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert (here / "work" / "letters.md").read_text() == "# Text\n"
+    said = f"The plan of run {result['output']['kept_run']} is used again, with notes → letters."
+    assert f"work: {said}" in done.err
+    shown = cli("sessions", "show", result["run_id"], "--db", "j.sqlite")
+    assert f"work: {said}" in " ".join(shown.out.split())
+
+
 LOOKS: Final = """\
 import json
 from minions import ScriptedModel

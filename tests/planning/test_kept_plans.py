@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pytest
@@ -42,10 +44,10 @@ def fit(
     *,
     before: str = TASK,
     plan: Plan = PLAN,
-    then: dict[str, JsonValue] | None = None,
-    **now: JsonValue,
+    then: Mapping[str, JsonValue] = MappingProxyType({}),
+    now: Mapping[str, JsonValue] = MappingProxyType({}),
 ) -> PlanFit:
-    kept = KeptPlan(run_id="run_1", plan=plan, inputs={"task": before, **(then or {})})
+    kept = KeptPlan(run_id="run_1", plan=plan, inputs={"task": before, **then})
     return fit_plan(kept, {"task": task, "workspace": str(folder), **now})
 
 
@@ -87,8 +89,10 @@ def test_the_same_task_takes_the_plan_as_it_is(folder: Path) -> None:
         ("Write it.", "its task has other words"),
         (
             TASK.replace("class", "function"),
-            "its task says 'class' where this one says 'function', and that is no name, number or "
-            "path",
+            (
+                "its task says 'class' where this one says 'function', and that is no name, "
+                "number or path"
+            ),
         ),
         (
             TASK.replace("shop/users.py", "shop/users.rs"),
@@ -170,7 +174,7 @@ def test_a_plan_that_says_a_word_otherwise_is_not_used(
 def test_a_plan_of_other_circumstances_is_not_used(
     folder: Path, then: dict[str, JsonValue], now: dict[str, JsonValue], reason: str
 ) -> None:
-    assert fit(folder, TASK, then=then, **now) == PlanFit(plan=None, reason=reason)
+    assert fit(folder, TASK, then=then, now=now) == PlanFit(plan=None, reason=reason)
 
 
 def test_a_plan_whose_files_are_missing_is_not_used(folder: Path) -> None:
