@@ -78,6 +78,7 @@ bench: $(READY)  ## Measure, as ratios within one run.
 
 tokens: $(READY)  ## Count the tokens of plans against one agent; needs the group `bench`, says how to get it.
 	$(BIN)/python -m benchmarks.tokens
+	$(BIN)/python -m benchmarks.plan_reuse
 
 # The locks hold versions and hashes for every platform and no address, so that any index serves. `requirements.lock` is what production installs, with the versions that
 # were tested; of it is left out what a dependency wants for parts that are not used (release/not-installed.txt), which is why it is installed with --no-deps.

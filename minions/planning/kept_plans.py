@@ -199,9 +199,7 @@ def _changed(plan: Plan, changes: Sequence[_Change]) -> Plan:
     for change in changes:
         own = dict(_forms(change))
         if not any(re.search(pattern, told) for pattern, _ in own.values()):
-            raise _NoFitError(
-                f"it does not say '{change.before}', and may depend on it"
-            )
+            raise _NoFitError(f"it does not say '{change.before}', and may depend on it")
         forms.update({before: form for before, form in own.items() if before not in forms})
     ordered = sorted(forms, key=len, reverse=True)
     replacing = re.compile("|".join(f"({forms[each][0]})" for each in ordered))

@@ -20,6 +20,7 @@ from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Ques
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import MarkRecorded, PlanLookup
 from minions.contracts.journal.journal import EntryDraft
+from minions.contracts.journal.start_note import StartNote
 from minions.data.json_values import JsonValue, as_object
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
@@ -66,8 +67,10 @@ class Person(Decider):
     def __init__(self, *answers: JsonValue) -> None:
         self.answers = list(answers)
         self.questions: list[str] = []
+        self.approved: list[str] = []
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
+        self.approved.append(request.tool)
         return Verdict.APPROVED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
@@ -82,6 +85,7 @@ class Tasks:
         self.folder = folder
         self.services: Services = deterministic_services()
         self.plannings = 0
+        self.is_untrusted = False
         self.answer: Callable[[Prompt], Answer] = answer
 
     def recipe(self, **keys: JsonValue) -> AgentRecipe:
@@ -95,7 +99,10 @@ class Tasks:
         }
         document: dict[str, JsonValue] = {
             "id": "do",
-            "inputs": {"task": "string", "folder": {"type": "string", "default": str(self.folder)}},
+            "inputs": {
+                "task": {"type": "string", "untrusted": self.is_untrusted},
+                "folder": {"type": "string", "default": str(self.folder)},
+            },
             "permissions": {"allow_write": True},
             "steps": [step],
         }
@@ -216,6 +223,37 @@ async def test_a_plan_whose_run_was_marked_bad_is_not_used(tasks: Tasks) -> None
     await tasks.mark_bad(await tasks.run(USERS))
     await tasks.run(ORDERS)
     assert tasks.plannings == 2
+
+
+async def test_a_plan_of_a_run_that_came_from_a_file_is_not_used(tasks: Tasks) -> None:
+    for note in (StartNote(is_imported=True), StartNote(is_strangers=True)):
+        run = tasks.executor().prepare(tasks.recipe(), {"task": USERS}, note=note.to_json())
+        assert (await run.execute()).status is RunStatus.COMPLETED
+        (tasks.folder / "commands/users.py").unlink()
+    tasks.plannings = 0
+    await tasks.run(ORDERS)
+    assert tasks.plannings == 1
+
+
+async def test_of_many_runs_those_with_words_of_the_task_are_read(tasks: Tasks) -> None:
+    for number in range(20):  # all at one time, and then by id: `run_9` is the last one
+        task = USERS if number == 8 else f"Something else lists n{number}"
+        await tasks.run(task, reuse=False)
+    result = await tasks.run(ORDERS)
+    assert as_object(result.output)["kept_run"] == "run_9"
+
+
+async def test_calls_that_hold_a_strangers_words_are_asked_about_with_a_kept_plan_too(
+    tasks: Tasks,
+) -> None:
+    person = Person()
+    tasks.services = evolve(tasks.services, decider=person)
+    tasks.is_untrusted = True
+    await tasks.run(USERS)
+    assert person.approved == ["files__write_many"]
+    result = await tasks.run(ORDERS)
+    assert "kept_run" in as_object(result.output)
+    assert person.approved == ["files__write_many"] * 2
 
 
 async def test_a_plan_of_another_user_is_not_used(tasks: Tasks) -> None:

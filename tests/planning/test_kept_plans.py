@@ -177,6 +177,21 @@ def test_a_plan_of_other_circumstances_is_not_used(
     assert fit(folder, TASK, then=then, now=now) == PlanFit(plan=None, reason=reason)
 
 
+def test_a_task_that_differs_in_many_words_is_another_one(folder: Path) -> None:
+    names = [f"`name_{number}`" for number in range(100, 121)]
+    before, now = " ".join(names), " ".join(each.replace("name", "word") for each in names)
+    found = fit(folder, now, before=before, plan=one_step(before, "out.txt"))
+    assert found == PlanFit(plan=None, reason="its task differs in more than 20 words")
+
+
+def test_names_with_other_letters_are_replaced_whole(folder: Path) -> None:
+    plan = one_step("Write a letter to Müller", "letters/müller.txt")
+    found = fit(folder, "Write to `Çelik`", before="Write to `Müller`", plan=plan)
+    assert found.plan is not None
+    assert found.plan.steps[0].goal == "Write a letter to Çelik"
+    assert found.plan.steps[0].artifacts == ("letters/çelik.txt",)
+
+
 def test_a_plan_whose_files_are_missing_is_not_used(folder: Path) -> None:
     (folder / "shop/base.py").unlink()
     reason = "it reads 'shop/base.py', which is not in the workspace"
