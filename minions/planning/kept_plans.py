@@ -209,8 +209,6 @@ def _changed(plan: Plan, changes: Sequence[_Change]) -> Plan:
         return replacing.sub(lambda match: forms[ordered[(match.lastindex or 1) - 1]][1], text)
 
     ids = {each.id: tidy_id(render(each.id)) for each in plan.steps}
-    if len(set(ids.values())) != len(ids):
-        raise _NoFitError("two of its steps would have the same id")
     steps = [_changed_step(each, ids, render) for each in plan.steps]
     return evolve(
         plan,

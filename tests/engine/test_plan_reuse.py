@@ -61,6 +61,19 @@ def is_planning(prompt: Prompt) -> bool:
     return any("You plan work" in (message.content or "") for message in prompt.messages)
 
 
+def fails_at_first() -> Callable[[Prompt], Answer]:
+    """Gives no file until a step has failed."""
+    failed: list[Prompt] = []
+
+    def answered(prompt: Prompt) -> Answer:
+        if is_planning(prompt) or len(failed) > 2:
+            return answer(prompt)
+        failed.append(prompt)
+        return "no file"
+
+    return answered
+
+
 class Person(Decider):
     """Answers each question with the next answer, and without one later."""
 
@@ -192,6 +205,15 @@ async def test_a_plan_that_was_used_again_is_kept_too(tasks: Tasks) -> None:
     assert tasks.plannings == 1
 
 
+async def test_a_loop_uses_the_plan_of_its_first_item_for_the_others(tasks: Tasks) -> None:
+    result = await tasks.run(
+        "", loop=["users", "orders", "carts"], plan="Add a command that lists {{ loop.item }}"
+    )
+    assert result.status is RunStatus.COMPLETED
+    assert tasks.plannings == 1
+    assert len(list((tasks.folder / "commands").iterdir())) == 3
+
+
 async def test_without_the_key_each_task_is_planned(tasks: Tasks) -> None:
     await tasks.run(USERS)
     second = await tasks.run(ORDERS, reuse=False)
@@ -280,15 +302,15 @@ async def test_a_plan_of_another_folder_is_not_used_where_nobody_is_asked(
     other = tmp_path / "other"
     other.mkdir()
     first = await tasks.run(USERS)
+    asked = await tasks.run(ORDERS, folder=other, approval="required")
+    [lookup] = await tasks.lookups(asked.run_id)
+    assert lookup.run == first.run_id
     second = await tasks.run(ORDERS, folder=other)
     [lookup] = await tasks.lookups(second.run_id)
     assert lookup.text == (
         f"No plan of an earlier run serves the task: of that of run {first.run_id}, it was made in "
         "another folder, and nobody is asked about it."
     )
-    asked = await tasks.run("Add a command that lists carts", folder=other, approval="required")
-    [lookup] = await tasks.lookups(asked.run_id)
-    assert lookup.run in (first.run_id, second.run_id)
 
 
 async def test_the_question_says_whose_plan_it_is_and_a_resume_looks_for_none(
@@ -353,15 +375,7 @@ async def test_a_plan_with_faults_here_is_not_used_and_that_is_told(tasks: Tasks
 
 async def test_after_a_failure_of_a_kept_plan_what_is_left_is_planned(tasks: Tasks) -> None:
     await tasks.run(USERS)
-    failed: list[Prompt] = []
-
-    def fails_once(prompt: Prompt) -> Answer:
-        if is_planning(prompt) or len(failed) > 2:
-            return answer(prompt)
-        failed.append(prompt)
-        return "no file"
-
-    tasks.answer = fails_once
+    tasks.answer = fails_at_first()
     result = await tasks.run(ORDERS)
     assert (result.status, tasks.plannings) == (RunStatus.COMPLETED, 2)
     output = as_object(result.output)
@@ -369,10 +383,12 @@ async def test_after_a_failure_of_a_kept_plan_what_is_left_is_planned(tasks: Tas
 
 
 async def test_a_plan_of_which_a_part_was_planned_again_is_not_used(tasks: Tasks) -> None:
-    await test_after_a_failure_of_a_kept_plan_what_is_left_is_planned(tasks)
-    third = await tasks.run("Add a command that lists carts")
-    [lookup] = await tasks.lookups(third.run_id)
-    assert lookup.run == "run_1"
+    tasks.answer = fails_at_first()
+    first = await tasks.run(USERS)
+    assert (first.status, as_object(first.output)["replans"]) == (RunStatus.COMPLETED, 1)
+    second = await tasks.run(ORDERS)
+    [lookup] = await tasks.lookups(second.run_id)
+    assert lookup.run is None
 
 
 async def test_a_plan_whose_files_were_taken_back_is_not_used(tasks: Tasks) -> None:

@@ -150,6 +150,18 @@ def test_what_is_not_surely_an_input_is_a_reason_against_it(
             "'12' may be the number of its steps",
         ),
         (
+            "Copy `users` to `orders`",
+            "Copy `carts` to `carts`",
+            one_step("Copy users to orders", "copied.txt"),
+            "the words that differ are not told apart by it",
+        ),
+        (
+            "Serve on 8080 and 8080",
+            "Serve on 9090 and 9091",
+            one_step("Serve on 8080", "serve.py"),
+            "'8080' would become two different words",
+        ),
+        (
             "Serve on port 8080",
             "Serve on port 9090",
             one_step("Serve on port 8080, as p8080", "serve.py"),

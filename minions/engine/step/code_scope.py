@@ -339,7 +339,6 @@ class JournalledScope(EngineScope):
             RunFilter(recipe=scope.recipes[0].id, project=services.project, user=scope.user),
             task,
             tool,
-            without=scope.run_id,
         )
         fact: PlanLookup | None = None
         async for kept in plans:

@@ -34,7 +34,7 @@ _KINDS: Final = frozenset({"run", "step", "tool_call", "file_rollback", "mark"})
 
 
 async def kept_plans(
-    journal: Journal, wanted: RunFilter, task: str, tool: str, *, without: str
+    journal: Journal, wanted: RunFilter, task: str, tool: str
 ) -> AsyncIterator[KeptPlan]:
     """Plans that were carried out to their end and of which nothing was planned again, taken back
     or marked bad; those first whose runs have most words of the task in their inputs.
@@ -44,7 +44,6 @@ async def kept_plans(
     Args:
         wanted: Which runs. Without a `user` they are those that have none.
         tool: As `RecipePlanner.checking_tool`.
-        without: The id of the run that asks.
     Raises:
         JournalError: The journal cannot be read.
     """
@@ -56,7 +55,7 @@ async def kept_plans(
     rows = [
         row
         for row in await journal.runs(wanted, limit=_MOST_RUNS)
-        if row.user == wanted.user and row.run_id != without and row.problem is None
+        if row.user == wanted.user and row.problem is None
     ]
     for row in sorted(rows, key=likeness, reverse=True)[:_MOST_READ]:  # stable: the newest first
         entries = await journal.entries(
