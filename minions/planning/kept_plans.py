@@ -48,8 +48,8 @@ def fit_plan(kept: KeptPlan, inputs: Mapping[str, JsonValue]) -> PlanFit:
     """
     try:
         _compare_circumstances(kept, inputs)
-        changes = _changes(str(kept.inputs.get("task", "")), str(inputs["task"]), kept.plan)
-        plan = _changed(kept.plan, changes)
+        changes = _find_changes(str(kept.inputs.get("task", "")), str(inputs["task"]), kept.plan)
+        plan = _replace_words(kept.plan, changes)
         _compare_workspace(plan, Path(str(inputs["workspace"])))
     except _NoFitError as error:
         return PlanFit(plan=None, reason=str(error))
@@ -82,7 +82,7 @@ class _Change:
     words of a part of several, and of what takes its place, are separated by `_`."""
 
 
-def _changes(before: str, now: str, plan: Plan) -> list[_Change]:
+def _find_changes(before: str, now: str, plan: Plan) -> list[_Change]:
     """The words that differ, each once; all of them are inputs of the task."""
     old, new = before.split(), now.split()
     if len(old) != len(new):
@@ -91,9 +91,9 @@ def _changes(before: str, now: str, plan: Plan) -> list[_Change]:
     stay: set[str] = set()
     for was, is_now in zip(old, new, strict=True):
         if was == is_now:
-            stay.update(each.casefold() for each in _parts_of(was))
+            stay.update(each.casefold() for each in _list_parts(was))
             continue
-        change = _change(was, is_now, plan)
+        change = _compare_words(was, is_now, plan)
         if found.setdefault(change.before, change) != change:
             raise _NoFitError(f"'{change.before}' would become two different words")
         if len(found) > _MOST_CHANGES:
@@ -108,8 +108,8 @@ def _changes(before: str, now: str, plan: Plan) -> list[_Change]:
     return list(found.values())
 
 
-def _change(was: str, is_now: str, plan: Plan) -> _Change:
-    (left, old, right), (now_left, new, now_right) = _split(was), _split(is_now)
+def _compare_words(was: str, is_now: str, plan: Plan) -> _Change:
+    (left, old, right), (now_left, new, now_right) = _split_edges(was), _split_edges(is_now)
     if (left, right) != (now_left, now_right) or not _SAFE.fullmatch(new) or not old:
         raise _NoFitError(f"its task says '{was:.60}' where this one says '{is_now:.60}'")
     ending, now_ending = (
@@ -118,7 +118,7 @@ def _change(was: str, is_now: str, plan: Plan) -> _Change:
     if ending != now_ending:
         raise _NoFitError(f"'{old:.60}' and '{new:.60}' are of different types")
     bare, now_bare = old.removesuffix(ending), new.removesuffix(ending)
-    parts = _changed_parts(bare, now_bare)
+    parts = _pair_parts(bare, now_bare)
     is_input = (
         (len(left) > 0 and left[-1] in _QUOTES)
         or _is_name(old)
@@ -134,20 +134,20 @@ def _change(was: str, is_now: str, plan: Plan) -> _Change:
     return _Change(before=old, after=new, parts=parts)
 
 
-def _split(word: str) -> tuple[str, str, str]:
+def _split_edges(word: str) -> tuple[str, str, str]:
     """The quotes and brackets before a word, the word, and what follows it."""
     rest = word.lstrip(_BEFORE)
     bare = rest.rstrip(_AFTER)
     return word[: len(word) - len(rest)], bare, rest[len(bare) :]
 
 
-def _parts_of(word: str) -> list[str]:
+def _list_parts(word: str) -> list[str]:
     return (_PARTS if word.isascii() else _PARTS_OF_ANY).findall(word)
 
 
-def _changed_parts(old: str, new: str) -> tuple[tuple[str, str], ...]:
+def _pair_parts(old: str, new: str) -> tuple[tuple[str, str], ...]:
     """The parts in letters that differ, pair by pair where both words are built alike."""
-    before, after = _parts_of(old), _parts_of(new)
+    before, after = _list_parts(old), _list_parts(new)
     pattern = _PARTS if old.isascii() and new.isascii() else _PARTS_OF_ANY
     if pattern.sub("_", old) == pattern.sub("_", new):
         pairs = [
@@ -177,7 +177,7 @@ def _stands_in_path(part: str, plan: Plan) -> bool:
         for path in (*(each.path for each in step.files), *step.made_files)
     ]
     names = {
-        each.casefold() for path in paths for each in _parts_of(path.removesuffix(_suffix(path)))
+        each.casefold() for path in paths for each in _list_parts(path.removesuffix(_suffix(path)))
     }
     return all(each in names for each in part.split("_"))
 
@@ -189,27 +189,27 @@ def _suffix(path: str) -> str:
 # --- the plan with other words --------------------------------------------------------------------
 
 
-def _changed(plan: Plan, changes: Sequence[_Change]) -> Plan:
+def _replace_words(plan: Plan, changes: Sequence[_Change]) -> Plan:
     """The plan in which they are replaced, in whatever form an identifier has them."""
     if not changes:
         return plan
     forms: dict[str, tuple[str, str]] = {}
     """By what stands in the plan: a pattern for it, and what takes its place."""
-    told = "\n".join(_texts(plan))
+    told = "\n".join(_list_texts(plan))
     for change in changes:
-        own = dict(_forms(change))
+        own = dict(_list_forms(change))
         if not any(re.search(pattern, told) for pattern, _ in own.values()):
             raise _NoFitError(f"it does not say '{change.before}', and may depend on it")
         forms.update({before: form for before, form in own.items() if before not in forms})
     ordered = sorted(forms, key=len, reverse=True)
     replacing = re.compile("|".join(f"({forms[each][0]})" for each in ordered))
-    _refuse_traces("\n".join(replacing.sub("\0", each) for each in _texts(plan)), changes)
+    _refuse_traces("\n".join(replacing.sub("\0", each) for each in _list_texts(plan)), changes)
 
     def render(text: str) -> str:
         return replacing.sub(lambda match: forms[ordered[(match.lastindex or 1) - 1]][1], text)
 
     ids = {each.id: tidy_id(render(each.id)) for each in plan.steps}
-    steps = [_changed_step(each, ids, render) for each in plan.steps]
+    steps = [_replace_in_step(each, ids, render) for each in plan.steps]
     return evolve(
         plan,
         id=tidy_id(render(plan.id)) or plan.id,
@@ -219,7 +219,7 @@ def _changed(plan: Plan, changes: Sequence[_Change]) -> Plan:
     )
 
 
-def _changed_step(step: PlanStep, ids: Mapping[str, str], render: _Render) -> PlanStep:
+def _replace_in_step(step: PlanStep, ids: Mapping[str, str], render: _Render) -> PlanStep:
     return evolve(
         step,
         id=ids[step.id],
@@ -233,7 +233,7 @@ def _changed_step(step: PlanStep, ids: Mapping[str, str], render: _Render) -> Pl
     )
 
 
-def _texts(plan: Plan) -> Iterator[str]:
+def _list_texts(plan: Plan) -> Iterator[str]:
     """Everything that the plan says."""
     yield from (plan.name, plan.description)
     for step in plan.steps:
@@ -242,7 +242,7 @@ def _texts(plan: Plan) -> Iterator[str]:
         yield from step.artifacts
 
 
-def _forms(change: _Change) -> Iterator[tuple[str, tuple[str, str]]]:
+def _list_forms(change: _Change) -> Iterator[tuple[str, tuple[str, str]]]:
     """By each form in which the plan may have a word: a pattern for it, and the new word so."""
     old = re.escape(change.before)
     yield change.before, (rf"(?<![\w.]){old}(?!\w|\.[0-9])", change.after)
@@ -280,7 +280,7 @@ def _refuse_traces(rest: str, changes: Sequence[_Change]) -> None:
         if any(re.search(rf"(?<![0-9]){each}(?![0-9])", rest) for each in numbers):
             raise _NoFitError(f"it says '{change.before}' in a form in which it is not replaced")
         back = evolve(change, before=change.after, parts=tuple((b, a) for a, b in change.parts))
-        if any(re.search(pattern, rest) for _, (pattern, _) in _forms(back)):
+        if any(re.search(pattern, rest) for _, (pattern, _) in _list_forms(back)):
             raise _NoFitError(f"it says '{change.after}' already, of something else")
 
 

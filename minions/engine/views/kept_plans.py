@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
-from minions.contracts.addresses import address_of
+from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     FileRollbackFact,
     RunBeginning,
