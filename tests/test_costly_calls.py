@@ -47,8 +47,8 @@ PATTERNS: Final = {
     "capture/program_building.py::_used_inputs": "escaped names alone: no loops",
     "capture/program_building.py::_without_unread": "escaped names alone: no loops",
     "capture/recipe_writing.py::templated_task": "escaped texts alone: no loops",
-    "planning/kept_plans.py::_replace_words": "escaped texts alone: no loops",
-    "planning/kept_plans.py::_refuse_traces": "escaped texts alone: no loops",
+    "planning/plan_fit.py::_replace_words": "escaped texts alone: no loops",
+    "planning/plan_fit.py::_refuse_traces": "escaped texts alone: no loops",
     "contracts/protected_files.py::__init__": "4,096 characters; `*` of fnmatch is atomic",
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/views/run_search.py::hits_in": "escaped words with blanks between them, of one "

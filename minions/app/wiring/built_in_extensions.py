@@ -331,7 +331,7 @@ class BuiltInPlanner(RecipePlanner):
 
     def fit(self, kept: KeptPlan, inputs: Mapping[str, JsonValue]) -> PlanFit:
         """Where the tasks differ in names, numbers and paths alone."""
-        from minions.planning.kept_plans import fit_plan
+        from minions.planning.plan_fit import fit_plan
 
         return fit_plan(kept, inputs)
 

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.data.json_values import JsonValue
-from minions.planning.kept_plans import fit_plan
+from minions.planning.plan_fit import fit_plan
 from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit
 
 TASK: Final = "Write shop/users.py with a class for users, and test it on port 8080."
