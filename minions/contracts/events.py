@@ -250,7 +250,7 @@ class PlanReplaced(_StepEvent):
 
 @frozen(kw_only=True)
 class PlanLookup(_StepEvent):
-    """It was looked for a plan of an earlier run that serves the task of this one."""
+    """A plan of an earlier run was searched for that serves the task of this one."""
 
     type: ClassVar[str] = "plan_lookup"
     text: str

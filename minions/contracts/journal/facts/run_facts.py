@@ -196,7 +196,7 @@ class PlanReplaced(FactOfStep, frozen=True, kw_only=True):
 
 
 class PlanLookup(FactOfStep, frozen=True, kw_only=True):
-    """It was looked for a plan of an earlier run that serves the task of this one."""
+    """A plan of an earlier run was searched for that serves the task of this one."""
 
     kind: ClassVar[str] = "plan"
     state: ClassVar[str] = "looked_up"
