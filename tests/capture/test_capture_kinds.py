@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from attrs import evolve
 
 from mcp_servers import fake_command
 from minions import (
@@ -21,6 +22,7 @@ from minions import (
     tool,
 )
 from minions.app.capturing.captures import Capture
+from minions.capture.seen_types import plain_schema
 from minions.mcp import McpSettings, Protocol, lock_servers
 from minions.testing import Answer, tool_request
 from patience import HANG_S
@@ -42,6 +44,14 @@ async def test_a_recorded_kind_of_work_is_captured_and_does_the_next_task_as_the
         assert (found.effects, found.files) == (wanted.effects, wanted.files)
         assert found.result.output == wanted.result.output
         assert found.result.usage.total_tokens <= wanted.result.usage.total_tokens
+
+
+async def test_a_recorded_run_without_any_item_may_come_first() -> None:
+    (work,) = (each for each in KINDS if each.name == "loop_over_nothing")
+    full, empty, new = work.tasks
+    capture = await capture_work(evolve(work, tasks=(empty, full, new)))
+    assert capture.is_proved, capture.problems
+    assert how(capture, "output.count") == ("computed", "{{ refund | length }}")
 
 
 # --- one at a time -------------------------------------------------------------------------------
@@ -328,6 +338,8 @@ async def test_words_of_a_page_that_the_agent_obeyed_stand_in_no_step(head: str)
         assert result.status is RunStatus.COMPLETED, result.error
         capture = await app.capture(result.run_id)
     assert capture.is_proved, capture.problems
+    for place in ("send_mail.to", "send_mail.subject", "send_mail.body", "set_label.label"):
+        assert how(capture, place)[0] == "judgement"
     steps = capture.text.partition("\ntests:")[0]
     for word in ("evil", "Leaked", "hacked", "IMPORTANT"):
         assert word not in steps
@@ -343,6 +355,12 @@ async def test_words_of_a_page_that_the_agent_obeyed_stand_in_no_step(head: str)
         waiting = await app.arun(capture.text, page)
     wanted = RunStatus.COMPLETED if head == ALLOWED else RunStatus.NEEDS_DECISION
     assert waiting.status is wanted, waiting.error
+
+
+def test_words_of_strangers_are_no_choices_of_a_model_step() -> None:
+    labels = ["hacked", "hacked", "fine", "fine"]
+    assert plain_schema({}, labels, {"other"})["enum"] == ["fine", "hacked"]
+    assert plain_schema({}, labels, {"hacked"}) == {"type": "string"}
 
 
 async def test_a_plan_is_not_captured_and_the_command_that_writes_it_is_named() -> None:
