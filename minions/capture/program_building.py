@@ -69,7 +69,7 @@ _FEW_WORDS: Final = 3
 """Words around known values that are constant after one trace: more are written by a model."""
 _PART: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 """A part of a path, address or other name."""
-_PERCENTAGE: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?) ?%")
+_PERCENTAGE: Final = re.compile(r"(?<![\w.])([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%")
 _TOKEN: Final = re.compile(r"[\w@][\w@.+/-]*[\w/]|\w")
 
 

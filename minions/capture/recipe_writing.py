@@ -326,8 +326,8 @@ class _Writer:
                 texts.append(each.until or "")
             texts.append(each.when or "")
             texts.append(each.loop.source if each.loop else "")
-        text = " ".join(texts)
-        return frozenset((*re.findall(r"[\w-]+", text), *re.findall(r"[\w-]+\[0\]", text)))
+        found = re.finditer(r"([\w-]+)(?:\[0\])?", " ".join(texts))
+        return frozenset(word for each in found for word in (each.group(), each.group(1)))
 
     def _judged_step(self, step: JudgedNode) -> Iterator[tuple[str, JsonValue]]:
         system = self.traces[0].system
