@@ -1224,7 +1224,7 @@ def _without_echoes(
         for _, part in plain_leaves(call.arguments)
         if is_telling(part) and isinstance(part, str | int | float)
     }
-    texts = [value for _, value in echoes if isinstance(value, str)]
+    texts = [each for _, each in echoes if isinstance(each, str) and len(each) <= MOST_TEXT]
 
     def is_echo(value: JsonValue) -> bool:
         if isinstance(value, str | int | float) and (type(value).__name__, value) in echoes:
@@ -1232,8 +1232,8 @@ def _without_echoes(
         return (
             isinstance(value, str)
             and is_telling(value)
+            and any(before.equal_to(value))  # the look-up first: few values are known already
             and any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", each) for each in texts)
-            and any(before.equal_to(value))
         )
 
     return [each for each in known if not is_echo(each.value)]
