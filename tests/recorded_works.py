@@ -197,16 +197,21 @@ class Work:
     """The inputs of the captured recipe for the other tasks."""
     permissions: str = "{allow_write: true, untrusted: allow}"
     output: str = ""
-    end: Callable[[str], str] = lambda prompt: "Done."
+    declared: str = ""
+    """The toolsets of the agent's recipe, as `tools:` has them; empty: none."""
+    files: Mapping[str, str] = field(factory=dict)
+    """What is in the working folder before the work, by path."""
+    end: Judge = lambda prompt: "Done."
     """The agent's last words, where a captured recipe asks a model for them."""
 
     @property
     def recipe(self) -> str:
         """The agent's recipe."""
         output = f"\n    output: {self.output}" if self.output else ""
+        declared = f"tools: {self.declared}\n" if self.declared else ""
         return (
             f"id: {self.name}\ninputs: {{task: string}}\npermissions: {self.permissions}\n"
-            f"limits: {{max_model_calls_per_step: 40}}\n"
+            f"{declared}limits: {{max_model_calls_per_step: 40}}\n"
             f"steps:\n  - id: work\n    goal: '{{{{ inputs.task }}}}'\n"
             f"    tools: [{', '.join(self.tools)}]{output}\n    tool_failure: report\n"
         )
@@ -249,7 +254,7 @@ def calls_of(*calls: tuple[str, dict[str, JsonValue]]) -> Answer:
     return Message(role=MessageRole.ASSISTANT, tool_calls=requests)
 
 
-def _at(value: JsonValue, *path: str | int) -> JsonValue:
+def value_at(value: JsonValue, *path: str | int) -> JsonValue:
     for key in path:
         match value, key:
             case Mapping(), str():
@@ -274,12 +279,12 @@ def _refund(task: str, results: Results) -> Answer:
         case []:
             return tool_request("get_order", {"order_id": own})
         case [found]:
-            return tool_request("get_customer", {"customer_id": _at(found, "customer")})
+            return tool_request("get_customer", {"customer_id": value_at(found, "customer")})
         case [found, _]:
-            return tool_request("refund", {"order_id": own, "amount": _at(found, "amount")})
+            return tool_request("refund", {"order_id": own, "amount": value_at(found, "amount")})
         case [found, who, _]:
-            body = _letter(_at(who, "name"), _at(found, "amount"))
-            mail = {"to": _at(who, "mail"), "subject": f"Refund of {own}", "body": body}
+            body = _letter(value_at(who, "name"), value_at(found, "amount"))
+            mail = {"to": value_at(who, "mail"), "subject": f"Refund of {own}", "body": body}
             return tool_request("send_mail", mail)
     return f"Refunded {own}."
 
@@ -296,14 +301,14 @@ def _labels(task: str, results: Results) -> Answer:
     queue = task.rsplit(maxsplit=1)[-1].strip(".")
     if not results:
         return tool_request("list_tickets", {"queue": queue})
-    tickets = _at(results[0], "tickets")
+    tickets = value_at(results[0], "tickets")
     assert isinstance(tickets, list)
     done, count = len(results) - 1, len(tickets)
     if done < 2 * count:
-        key = _at(tickets, done // 2, "key")
+        key = value_at(tickets, done // 2, "key")
         if done % 2 == 0:
             return tool_request("read_ticket", {"key": key})
-        text = str(_at(results[-1], "text"))
+        text = str(value_at(results[-1], "text"))
         return tool_request("set_label", {"key": key, "label": _label_of(text)})
     return f"Labelled {count} tickets."
 
@@ -320,12 +325,12 @@ def _read_all(task: str, results: Results) -> Answer:
     queue = task.rsplit(maxsplit=1)[-1].strip(".")
     if not results:
         return tool_request("list_tickets", {"queue": queue})
-    tickets = _at(results[0], "tickets")
+    tickets = value_at(results[0], "tickets")
     assert isinstance(tickets, list)
     if len(results) == 1:
-        return calls_of(*(("read_ticket", {"key": _at(each, "key")}) for each in tickets))
+        return calls_of(*(("read_ticket", {"key": value_at(each, "key")}) for each in tickets))
     if len(results) == len(tickets) + 1:
-        texts = [str(_at(each, "text")) for each in results[1:]]
+        texts = [str(value_at(each, "text")) for each in results[1:]]
         text = f"{sum('burns' in each for each in texts)} of them burn, which is bad enough."
         return tool_request("save_note", {"path": f"notes/{queue}.md", "text": text})
     return "Done."
@@ -340,9 +345,9 @@ def _polled(task: str, results: Results) -> Answer:
     name = task.rsplit(maxsplit=1)[-1]
     if not results:
         return tool_request("start_job", {"name": name})
-    if len(results) == 1 or _at(results[-1], "state") != "done":
-        return tool_request("job_state", {"job": _at(results[0], "job")})
-    return {"job": _at(results[0], "job"), "state": "done"}
+    if len(results) == 1 or value_at(results[-1], "state") != "done":
+        return tool_request("job_state", {"job": value_at(results[0], "job")})
+    return {"job": value_at(results[0], "job"), "state": "done"}
 
 
 def _weather(task: str, results: Results) -> Answer:
@@ -350,9 +355,9 @@ def _weather(task: str, results: Results) -> Answer:
     if not results:
         return tool_request("fetch", {"url": f"https://weather.example/v1/{city}"})
     if len(results) == 1:
-        celsius = _at(results[0], "json", "celsius")
+        celsius = value_at(results[0], "json", "celsius")
         return tool_request("save_note", {"path": f"weather/{city}.txt", "text": f"{celsius}"})
-    return {"city": city, "celsius": _at(results[0], "json", "celsius")}
+    return {"city": city, "celsius": value_at(results[0], "json", "celsius")}
 
 
 def _people(task: str, results: Results) -> Answer:
@@ -363,7 +368,7 @@ def _people(task: str, results: Results) -> Answer:
         case [_]:
             return tool_request("find_people", {"name": name})
         case [_, found]:
-            mail = _at(found, "hits", 1, "mail")
+            mail = value_at(found, "hits", 1, "mail")
             return tool_request(
                 "send_mail", {"to": mail, "subject": "Meeting", "body": "Meeting at noon"}
             )
@@ -388,8 +393,10 @@ def _two_ways(task: str, results: Results) -> Answer:
     if not results:
         return tool_request("get_order", {"order_id": own})
     if len(results) == 1:
-        if _at(results[0], "status") == "paid":
-            return tool_request("refund", {"order_id": own, "amount": _at(results[0], "amount")})
+        if value_at(results[0], "status") == "paid":
+            return tool_request(
+                "refund", {"order_id": own, "amount": value_at(results[0], "amount")}
+            )
         return tool_request("cancel", {"order_id": own})
     return "Done."
 

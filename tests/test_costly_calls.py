@@ -44,6 +44,7 @@ PATTERNS: Final = {
     "capture/origins.py::has_words": "escaped texts alone: no loops",
     "capture/program_building.py::_is_specific": "escaped texts alone: no loops",
     "capture/program_building.py::_read_names": "escaped names alone: no loops",
+    "capture/program_building.py::is_echo": "escaped texts alone: no loops",
     "capture/program_building.py::_used_inputs": "escaped names alone: no loops",
     "capture/program_building.py::_without_unread": "escaped names alone: no loops",
     "capture/recipe_writing.py::templated_task": "escaped texts alone: no loops",

@@ -49,6 +49,8 @@ class InputMade:
     """Its value in each trace."""
     description: str = ""
     schema: JsonSchema = field(factory=dict)
+    is_answer: bool = False
+    """Whether a person said it when the agent's recipe asked."""
 
 
 @frozen(kw_only=True)

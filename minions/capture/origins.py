@@ -20,8 +20,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _METHODS: Final = frozenset({"items", "keys", "values"})
 _MOST_KNOWN: Final = 20_000
 """Values of one trace in which origins are looked for, the first ones."""
+PERCENT: Final = "percent"
+"""Name of an input that is a percentage of the task."""
 MOST_TEXT: Final = 2_000
 """Characters of a text in which parts are looked for."""
+_MOST_SPACES: Final = 6
+"""Spaces of a text of which parts are taken at other places than ends of lines."""
 _MOST_PAIRS: Final = 60
 """Numbers of which two are tried in sums, differences, products and quotients."""
 _SEPARATORS: Final = (
@@ -41,6 +45,8 @@ _SEPARATORS: Final = (
     "_",
     " ",
 )
+_SIGN: Final = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
+"""What a template would not take as text."""
 _WORD_EDGE: Final = r"(?<![\w.@/-])"
 _WORD_END: Final = r"(?![\w@/-]|\.\w)"
 
@@ -256,12 +262,13 @@ def origins_of(sights: Sequence[Sight], name: str, values: Values) -> list[Origi
     """The expressions that give the value of every sight, the simplest kind alone.
 
     Args:
-        sights: At least one; candidates are made of the first, and tried on all.
+        sights: At least one; candidates are made of the first that is not empty, and tried on all.
         name: The parameter or field that it is for.
     """
     found: list[Origin] = []
+    telling = next((each for each in sights if each.value not in (0, "", [])), sights[0])
     for candidates in (_paths, _forms, _lookups, _aggregates, _pairs, _texts):
-        tried = {each.template: each for each in candidates(sights[0], name)}
+        tried = {each.template: each for each in candidates(telling, name)}
         found = [each for each in tried.values() if values.holds(each.template, sights)]
         if found:
             break
@@ -341,7 +348,8 @@ def _parts(known: Known, text: str, value: str, name: str) -> Iterator[Origin]:
         end = "" if at + len(value) == len(text) else str(at + len(value))
         yield _origin(Kind.FILTER, f"{known.text}[{start}:{end}]", [known], name)
         return
-    for separator in _SEPARATORS:
+    is_prose = text.count(" ") > _MOST_SPACES  # the place of a word in it means nothing
+    for separator in ("\n",) if is_prose else _SEPARATORS:
         parts = text.split(separator)
         if 1 < len(parts) <= 20 and parts.count(value) == 1:
             place = parts.index(value)
@@ -514,23 +522,33 @@ def _pairs(sight: Sight, name: str) -> Iterator[Origin]:
     if not isinstance(value, int | float) or isinstance(value, bool) or not is_telling(value):
         return
     numbers = [
-        (each, float(each.value))
+        each
         for each in sight.known
-        if isinstance(each.value, int | float)
-        and not isinstance(each.value, bool)
-        and not each.is_picked
-        and each.value not in (0, 1)
+        if _is_number(each.value) and not each.is_picked and each.value not in (0, 1)
     ][:_MOST_PAIRS]
-    for at, (left, one) in enumerate(numbers):
-        for right, other in numbers[at + 1 :]:
-            for text, result in _results(left.text, one, right.text, other):
+    for at, left in enumerate(numbers):
+        for right in numbers[at + 1 :]:
+            for text, result in _results(left, right):
                 if result == value:
                     yield _origin(Kind.COMPUTED, text, [left, right], name)
                 elif round(result, 2) == value:
                     yield _origin(Kind.COMPUTED, f"({text}) | round(2)", [left, right], name)
 
 
-def _results(left: str, one: float, right: str, other: float) -> Iterator[tuple[str, float]]:
+def _results(first: Known, second: Known) -> Iterator[tuple[str, float]]:
+    """What two numbers give together; of a said percentage only its share, off it and on it."""
+    left, right = first.text, second.text
+    one, other = (
+        float(each.value) if isinstance(each.value, int | float) else 0.0
+        for each in (first, second)
+    )
+    for known, whole, share, part in ((first, one, second, other), (second, other, first, one)):
+        if share.root == "said" and share.label.startswith(PERCENT):
+            of, result = f"{known.text} * {share.text} / 100", whole * part / 100
+            yield of, result
+            yield f"{known.text} - {of}", whole - result
+            yield f"{known.text} + {of}", whole + result
+            return
     yield f"{left} + {right}", one + other
     yield f"{left} - {right}", one - other
     yield f"{right} - {left}", other - one
@@ -567,7 +585,8 @@ def _texts(sight: Sight, _name: str) -> Iterator[Origin]:
     if len(pieces) == 1 and not isinstance(used[0].value, str):
         pieces = [evolve(used[0], text=f"{used[0].text} | string")]
     written = "".join(
-        _literal(piece) if isinstance(piece, str) else f"{{{{ {piece.text} }}}}" for piece in pieces
+        literal_template(piece) if isinstance(piece, str) else f"{{{{ {piece.text} }}}}"
+        for piece in pieces
     )
     yield Origin(
         kind=Kind.TEXT,
@@ -592,10 +611,6 @@ def _size(known: Known) -> int:
     return len(known.value) if isinstance(known.value, str) else 4
 
 
-def _literal(text: str) -> str:
-    return text.replace("{{", "{{ '{{' }}") if "{{" in text else text
-
-
 def _cut(piece: str | Known, text: str, known: Known) -> Iterator[str | Known]:
     if not isinstance(piece, str):
         yield piece
@@ -611,6 +626,11 @@ def _cut(piece: str | Known, text: str, known: Known) -> Iterator[str | Known]:
         yield piece[at:]
 
 
+def literal_template(text: str) -> str:
+    """The template that gives the text as it is."""
+    return _SIGN.sub(lambda sign: f"{{{{ '{sign.group()}' }}}}", text)
+
+
 def template_parts(template: str) -> Iterator[tuple[str, bool]]:
     """The parts of a template as captures write it: text, and whether it is an expression."""
     rest = template
@@ -620,7 +640,8 @@ def template_parts(template: str) -> Iterator[tuple[str, bool]]:
             yield text, False
         expression, _, rest = after.partition(" }}")
         if sign:
-            yield expression, True
+            is_sign = _SIGN.fullmatch(expression[1:-1]) is not None
+            yield (expression[1:-1], False) if is_sign else (expression, True)
 
 
 def as_expression(template: str) -> str:

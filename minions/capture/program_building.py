@@ -38,6 +38,7 @@ from minions.capture.json_places import (
 )
 from minions.capture.origins import (
     MOST_TEXT,
+    PERCENT,
     Kind,
     Known,
     KnownThen,
@@ -51,6 +52,7 @@ from minions.capture.origins import (
     is_equal,
     is_telling,
     leaves,
+    literal_template,
     member,
     origins_of,
     quoted,
@@ -67,6 +69,7 @@ _FEW_WORDS: Final = 3
 """Words around known values that are constant after one trace: more are written by a model."""
 _PART: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 """A part of a path, address or other name."""
+_PERCENTAGE: Final = re.compile(r"(?<![\w.])([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%")
 _TOKEN: Final = re.compile(r"[\w@][\w@.+/-]*[\w/]|\w")
 
 
@@ -142,6 +145,7 @@ class _Builder:
         for run in self._runs:
             for name, value in run.trace.inputs.items():
                 run.known.add(leaves(member("inputs", name), value, "inputs", label=name))
+        self._add_answers()
 
     # --- the whole -------------------------------------------------------------------------------
 
@@ -175,6 +179,15 @@ class _Builder:
 
     # --- inputs that stand for words of the task -------------------------------------------------
 
+    def _add_answers(self) -> None:
+        """Make an input of what a person answered while the agent worked."""
+        asked = [[each.step_id for each in run.trace.answers] for run in self._runs]
+        if any(each != asked[0] for each in asked):
+            return
+        for number, step_id in enumerate(asked[0]):
+            answers = [run.trace.answers[number] for run in self._runs]
+            self._add_input(step_id, [each.value for each in answers], "", is_answer=True)
+
     def _find_inputs(self, columns: Sequence[Column]) -> None:
         """Make an input of each value in the arguments that the person said in the task."""
         for column in columns:
@@ -185,6 +198,31 @@ class _Builder:
         if all(isinstance(each, Mapping) for each in outputs):
             for name in dict.fromkeys(key for each in outputs for key in keys_of(each)):
                 self._make_input(name, [part_of(each, name) for each in outputs], "")
+        self._find_percentages()
+
+    def _find_percentages(self) -> None:
+        """Make an input of each percentage of the task, where there are numbers that neither the
+        task nor a result has.
+        """
+        trace = self._runs[0].trace
+        held = [part for call in trace.calls for _, part in plain_leaves(call.result)]
+        used = [trace.output, *(call.arguments for call in trace.calls)]
+        if not any(
+            isinstance(part, float)
+            and not self._says(0, part)
+            and not any(is_equal(part, each) for each in held)
+            for each in used
+            for _, part in plain_leaves(each)
+        ):
+            return
+        said = [
+            [float(each) for text in run.trace.task for each in _PERCENTAGE.findall(text.text)]
+            for run in self._runs
+        ]
+        if len({len(each) for each in said}) == 1:
+            for together in zip(*said, strict=True):
+                values = [int(each) if each == int(each) else each for each in together]
+                self._add_input(PERCENT, values, "")
 
     def _find_input(self, column: Column, name: str) -> None:
         firsts = [
@@ -264,7 +302,14 @@ class _Builder:
             text = str(int(value))
         return bool(text.strip()) and any(has_words(each.text, text) for each in task)
 
-    def _add_input(self, name: str, values: Sequence[JsonValue], description: str) -> None:
+    def _add_input(
+        self,
+        name: str,
+        values: Sequence[JsonValue],
+        description: str,
+        *,
+        is_answer: bool = False,
+    ) -> None:
         together = list(values)
         for each in self._inputs:
             if all(
@@ -285,14 +330,16 @@ class _Builder:
             values=tuple(together),
             description=description,
             schema=schema_of(together),
+            is_answer=is_answer,
         )
         self._inputs.append(made)
         for number, run in enumerate(self._runs):
             inputs = run.scope["inputs"]
             assert isinstance(inputs, dict)  # noqa: S101  # made so
             inputs[own] = together[number]
-            text = f"inputs.{own}"
-            run.known.add([Known(text=text, value=together[number], root="said", label=own)])
+            text, value = f"inputs.{own}", together[number]
+            parts = leaves(text, value, "said", label=own) if is_answer else ()
+            run.known.add(parts or [Known(text=text, value=value, root="said", label=own)])
 
     def _unique(self, name: str, taken: set[str]) -> str:
         number, found = 2, name
@@ -465,16 +512,19 @@ class _Builder:
             )
         )
         for number, group in enumerate(column.groups):
-            if group is None:
-                continue
             run = self._runs[number]
+            if group is None:
+                if loop is not None:
+                    run.scope[own] = []  # there was no item
+                continue
             outputs = [call.result for call in group.calls]
             is_list = loop is not None or column.cursor is not None
             output: JsonValue = list(outputs) if is_list else outputs[0]
             run.scope[own] = output
             self._made[number][own] = group.calls
             run.made_at[own] = tuple(call.answer for call in group.calls)
-            run.known.add(_without_echoes(leaves(own, output, own), group.calls))
+            found = _without_echoes(leaves(own, output, own), group.calls, run.known)
+            run.known.add(found)
             if column.cursor is not None:
                 run.known.add(_of_pages(own, outputs))
         if loop is not None:
@@ -608,7 +658,7 @@ class _Builder:
                         if made[at] < call.answer and isinstance(outputs, list):
                             own = leaves(f"{other}[loop.index]", outputs[at], "loop")
                             calls = self._made[number].get(other, ())[at : at + 1]
-                            more.add(_without_echoes(own, calls))
+                            more.add(_without_echoes(own, calls, run.known))
                 scope = {**run.scope, "loop": {"item": item, "index": at}}
                 found.append(
                     Sight(
@@ -635,6 +685,7 @@ class _Builder:
             for each in origins_of(sights, key, self._values)
             if self._may_be(each, sights, column)
         ]
+        found = self._without_same_lengths(found)
         if not found:
             return None
         if place in self._answers:
@@ -654,6 +705,19 @@ class _Builder:
             return best.template
         self._tell(place, _HOW[best.kind], best.template, _because(best, sights))
         return best.template
+
+    def _without_same_lengths(self, found: Sequence[Origin]) -> list[Origin]:
+        """The choices without the lengths that always are that of one before: a loop gives as many
+        results as its list has items.
+        """
+        lengths = {
+            f"{{{{ {name} | length }}}}": f"{loop.source[:-3]} | length }}}}"
+            for name, loop in self._loops.items()
+        }
+        same: dict[str, Origin] = {}
+        for each in found:
+            same.setdefault(lengths.get(each.template, each.template), each)
+        return list(same.values())
 
     def _is_plain_choice(self, found: Sequence[Origin]) -> bool:
         """Whether the first is better than the others without a doubt: of one result alone, and
@@ -860,6 +924,7 @@ class _Builder:
     ) -> JudgedNode:
         spec = self._specs.get(column.tool)
         name = self._unique_name(f"decide_{own}")
+        strange = self._strangers_words(column) if self._is_exposed(column) else frozenset()
         fields = []
         for each, path in judged:
             values = [value_at(call.arguments, (each, *path)) for call in column.calls]
@@ -867,7 +932,7 @@ class _Builder:
             fields.append(
                 JudgedField(
                     name=_field_name(each, path),
-                    schema=plain_schema(schema, values),
+                    schema=plain_schema(schema, values, strange),
                     place=".".join((own, each, *map(str, path))),
                 )
             )
@@ -1147,20 +1212,31 @@ def _is_strange(spec: ToolSpec | None) -> bool:
     return spec is None or spec.is_untrusted
 
 
-def _without_echoes(known: Iterable[Known], calls: Sequence[TracedCall]) -> list[Known]:
-    """What calls gave, without what only repeats their own arguments."""
+def _without_echoes(
+    known: Iterable[Known], calls: Sequence[TracedCall], before: KnownValues
+) -> list[Known]:
+    """What calls gave, without what only repeats their own arguments, or words in these that were
+    known before.
+    """
     echoes = {
         (type(part).__name__, part)
         for call in calls
         for _, part in plain_leaves(call.arguments)
         if is_telling(part) and isinstance(part, str | int | float)
     }
-    return [
-        each
-        for each in known
-        if not isinstance(each.value, str | int | float)
-        or (type(each.value).__name__, each.value) not in echoes
-    ]
+    texts = [each for _, each in echoes if isinstance(each, str) and len(each) <= MOST_TEXT]
+
+    def is_echo(value: JsonValue) -> bool:
+        if isinstance(value, str | int | float) and (type(value).__name__, value) in echoes:
+            return True
+        return (
+            isinstance(value, str)
+            and is_telling(value)
+            and any(before.equal_to(value))  # the look-up first: few values are known already
+            and any(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", each) for each in texts)
+        )
+
+    return [each for each in known if not is_echo(each.value)]
 
 
 def _of_pages(own: str, outputs: Sequence[JsonValue]) -> Iterator[Known]:
@@ -1195,7 +1271,7 @@ def _literal(value: JsonValue) -> str:
 def _escaped(value: JsonValue) -> JsonValue:
     """The value as a recipe writes it: braces of a constant are no template."""
     if isinstance(value, str):
-        return value.replace("{{", "{{ '{{' }}") if "{{" in value else value
+        return literal_template(value)
     if isinstance(value, Mapping):
         return {key: _escaped(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

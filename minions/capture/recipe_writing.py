@@ -10,7 +10,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.capture.captured_program import OUTPUT, JudgedNode, Program, ToolNode
-from minions.capture.origins import has_words, template_parts, text_of
+from minions.capture.origins import has_words, literal_template, template_parts, text_of
 from minions.capture.seen_types import STATES, covers, schema_of, seen_schema
 from minions.capture.traces import Trace, is_effect
 from minions.contracts.tools import ToolSpec
@@ -162,7 +162,10 @@ class _Writer:
             if isinstance(each, str) and each in names:
                 kept.append(each)
             elif isinstance(each, Mapping) and any(
-                name in names or _prefix_of(options) in names for name, options in each.items()
+                name in names
+                or (name == "mcp" and _may_be_of(options, used))
+                or _prefix_of(options) in names
+                for name, options in each.items()
             ):
                 kept.append(dict(each))
         return kept
@@ -312,7 +315,7 @@ class _Writer:
         a tool that changes nothing never gave is a surprise: an empty list, another state.
         """
         states = frozenset() if is_effect(spec) else STATES | self.program.decisive
-        return seen_schema(step.results, self._words, states) if step.results else {}
+        return seen_schema(step.results, self._words, states, step.id) if step.results else {}
 
     @property
     def _words(self) -> frozenset[str]:
@@ -323,7 +326,8 @@ class _Writer:
                 texts.append(each.until or "")
             texts.append(each.when or "")
             texts.append(each.loop.source if each.loop else "")
-        return frozenset(re.findall(r"[\w-]+", " ".join(texts)))
+        found = re.finditer(r"([\w-]+)(?:\[0\])?", " ".join(texts))
+        return frozenset(word for each in found for word in (each.group(), each.group(1)))
 
     def _judged_step(self, step: JudgedNode) -> Iterator[tuple[str, JsonValue]]:
         system = self.traces[0].system
@@ -351,6 +355,11 @@ class _Writer:
 
     def _goal_parts(self, step: JudgedNode) -> Iterator[str]:
         yield self.traces[0].goal or self._task()
+        yield from (
+            f"{each.name}: {{{{ inputs.{each.name} }}}}"
+            for each in self.program.inputs
+            if each.is_answer
+        )
         if step.loop is not None:
             yield "{{ loop.item | tojson }}"
             yield from (
@@ -520,9 +529,14 @@ def templated_task(text: str, values: Sequence[tuple[str, JsonValue]]) -> str:
                 at = match.end()
             found.append((False, piece[at:]))
         pieces = found
-    return "".join(
-        piece if is_filled else piece.replace("{{", "{{ '{{' }}") for is_filled, piece in pieces
-    )
+    return "".join(piece if is_filled else literal_template(piece) for is_filled, piece in pieces)
+
+
+def _may_be_of(server: JsonValue, tools: Sequence[str]) -> bool:
+    """Whether a tool may be of an MCP server as `tools:` names it."""
+    given = server if isinstance(server, Mapping) else {"server": server}
+    prefix = given.get("as") or given.get("server")
+    return prefix is None or any(each.startswith(f"{prefix}__") for each in tools)
 
 
 def _prefix_of(options: JsonValue) -> str | None:

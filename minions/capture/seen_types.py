@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from minions.capture.json_places import keys_of, part_of
@@ -29,8 +29,14 @@ def schema_at(spec: ToolSpec | None, path: Sequence[str | int]) -> JsonSchema:
     return schema if isinstance(schema, Mapping) else {}
 
 
-def plain_schema(schema: JsonSchema, values: Sequence[JsonValue]) -> JsonSchema:
-    """What a model is told of a value: type, listed values and bounds, no words."""
+def plain_schema(
+    schema: JsonSchema, values: Sequence[JsonValue], strange: Collection[str]
+) -> JsonSchema:
+    """What a model is told of a value: type, listed values and bounds, no words.
+
+    Args:
+        strange: Words of strangers, in lower case: values that have one are not listed.
+    """
     kept = {
         key: schema[key]
         for key in ("type", "enum", "minimum", "maximum", "items", "maxLength", "pattern")
@@ -40,7 +46,10 @@ def plain_schema(schema: JsonSchema, values: Sequence[JsonValue]) -> JsonSchema:
         return kept
     texts = [each for each in values if isinstance(each, str) and re.fullmatch(r"[\w-]+", each)]
     words = sorted(set(texts))
-    if len(texts) == len(values) and len(values) >= 2 * len(words) >= 4:
+    own = not any(
+        part.lower() in strange for each in words for part in re.findall(r"[^\W\d_]+", each)
+    )
+    if own and len(texts) == len(values) and len(values) >= 2 * len(words) >= 4:
         return {"type": "string", "enum": list(words)}
     return kept if "type" in kept else schema_of(values)
 
@@ -85,7 +94,8 @@ def seen_schema(
     """The type of values that were seen.
 
     Args:
-        words: Names that the recipe reads: fields with others are left open.
+        words: Names that the recipe reads, `orders[0]` where it reads the first of a list: fields
+            with other names are left open.
         states: Names of fields of which other values than those seen are a surprise; empty: none.
         label: The field's own name.
         is_item: Whether it is within a list.
@@ -116,6 +126,9 @@ def seen_schema(
             found["items"] = seen_schema(items, words, states, is_item=True)
         if states and label in words and all(present):
             found["minItems"] = 1
+        several = any(len(each) > 1 for each in present if isinstance(each, list | tuple))
+        if f"{label}[0]" in words and not several:
+            found["maxItems"] = 1  # nothing says which of several it would be
         return found
     if states and not is_null and all(isinstance(each, bool) for each in present) and not is_item:
         return {"type": "boolean", "enum": list(dict.fromkeys(present))}
@@ -143,7 +156,7 @@ def _is_word(value: JsonValue) -> bool:
 
 def covers(declared: JsonSchema | None, seen: JsonSchema) -> bool:
     """Whether what a tool declares of its results tells all of what was seen."""
-    if declared is None or "minItems" in seen:
+    if declared is None or "minItems" in seen or "maxItems" in seen:
         return False
     if "enum" in seen:
         return declared.get("enum") == seen["enum"]

@@ -188,3 +188,13 @@ def test_a_trial_asks_the_agent_and_the_recipe_the_same_cases(cli: Cli, write: W
     assert done.code == 0, done.err
     assert "refunds-captured on cases.csv: 2 cases" in done.out
     assert done.out.count("100%") >= 2
+
+
+def test_a_run_that_was_imported_is_not_captured(cli: Cli) -> None:
+    ran(cli, "A-17", "one")
+    assert cli("sessions", "export", "one", "-o", "one.json", "--db", "j.sqlite").code == 0
+    taken = cli("sessions", "import", "one.json", "--db", "other.sqlite")
+    assert taken.code == 0, taken.err
+    done = cli("capture", "one", "--db", "other.sqlite", "--extensions", "own.py")
+    assert done.code == 2
+    assert "imported-run" in done.err

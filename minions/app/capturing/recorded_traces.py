@@ -37,6 +37,7 @@ from minions.engine.views.run_items import usage_of
 from minions.engine.views.run_names import meaning_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.plan_kind import PlanSpec
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
 from minions.recipe.permissions import tool_specs
 
@@ -73,8 +74,8 @@ async def read_trace(
         catalog: What recipes may name here.
         captured: The captured recipe whose task it was, too; None: there is none yet.
     Raises:
-        NotFoundError, UsageError: There is no such run, or it did not come to an end; or its recipe
-            was made by code.
+        NotFoundError, UsageError: There is no such run, it did not come to an end, was imported, or
+            carried out a plan; or its recipe was made by code.
         JournalError: It cannot be read.
     """
     meaning = await meaning_of(journal, name)
@@ -101,6 +102,13 @@ async def read_trace(
                 code="imported-run",
             )
     recipe = finished[-1].recipe(catalog)
+    if any(isinstance(each, PlanSpec) for each in recipe.steps):
+        raise UsageError(
+            f"Run '{finished[-1].run_id}' carried out a plan, and a plan is a recipe already: "
+            "`minions plan TASK -o FILE` writes one that runs as often as you like. Captured are "
+            "steps in which a model chooses its tool calls.",
+            code="plan-run",
+        )
     specs = tool_specs(recipe, catalog)
     reader = _Reader(finished, recipe, specs, captured)
     return RecordedTrace(
@@ -227,10 +235,11 @@ class _Reader:
 
 
 class _Calls:
-    """Tool calls of one run, in the order in which they began."""
+    """Tool calls of one run."""
 
     def __init__(self, run_id: str, first_answer: int) -> None:
         self.calls: list[TracedCall] = []
+        """In the order in which they ended: those of one answer may end in another order."""
         self.answers: list[TracedAnswer] = []
         self.model_calls = 0
         self.asked = first_answer
@@ -302,9 +311,12 @@ class _Calls:
         )
 
     def own_calls(self, specs: Mapping[str, ToolSpec]) -> Iterator[TracedCall]:
-        """The calls without those that ran an agent, whose own calls are there."""
+        """The calls in the order in which they began, without those that ran an agent, whose own
+        calls are there.
+        """
+        began = {key: number for number, key in enumerate(self._begun)}
         within = {each.key.partition("#")[0] for each in self.calls if "#" in each.key}
-        for each in self.calls:
+        for each in sorted(self.calls, key=lambda call: began[call.key]):
             spec = specs.get(each.tool)
             is_agent = spec is not None and spec.is_resumable
             if not is_agent or execution_key(each.key).replace("/", "~") not in within:
