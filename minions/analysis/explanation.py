@@ -67,7 +67,9 @@ class ToolUse:
     writes: bool
     """Whether it declares a write."""
     steps: tuple[str, ...]
-    """The steps, as `outer/inner` in a nested recipe."""
+    """The steps, as `outer/inner` in a nested recipe, without those of `after_surprise`."""
+    after_surprise: tuple[str, ...] = ()
+    """Steps that use it only where another one failed for what it was given or got."""
     denied_in: tuple[str, ...] = ()
     """Steps that may not call it."""
     needs_approval_in: tuple[str, ...] = ()
@@ -339,10 +341,16 @@ def _tools(places: Sequence[Place]) -> Iterator[ToolUse]:
             name=name,
             effect=tool.effect.value,
             writes=tool.is_write,
-            steps=tuple(path for _, path in uses),
+            steps=tuple(path for place, path in uses if not _is_last_resort(place, path)),
+            after_surprise=tuple(path for place, path in uses if _is_last_resort(place, path)),
             denied_in=tuple(denied),
             needs_approval_in=tuple(path for path in asked if path not in denied),
         )
+
+
+def _is_last_resort(place: Place, path: str) -> bool:
+    """Whether the recipe names the step under `on_surprise`."""
+    return path.rpartition("/")[2] == place.recipe.on_surprise
 
 
 def _operator(places: Sequence[Place], rules: OperatorRules) -> OperatorUse:

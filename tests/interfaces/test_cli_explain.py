@@ -685,3 +685,14 @@ def test_no_value_of_a_run_decides_what_is_opened(cli: Cli, write: Write) -> Non
             write("open.yaml", recipe)
             done = cli("validate", "open.yaml")
             assert (done.code, f"'{option}' says what is opened" in done.err) == (2, True), recipe
+
+
+def test_tools_of_the_step_for_surprises_are_listed_apart(cli: Cli, write: Write) -> None:
+    write(
+        "open.yaml",
+        "id: open\non_surprise: agent\nsteps:\n  - {id: now, tool: getCurrentDateTime}\n"
+        "  - {id: agent, goal: Help., tools: [getCurrentDateTime, listStateKeys]}\n",
+    )
+    out = cli("explain", "open.yaml").out
+    assert "getCurrentDateTime (pure), used by now; after a surprise by agent" in out
+    assert "listStateKeys (pure), after a surprise by agent" in out

@@ -173,7 +173,10 @@ def _input_words(one: InputUse) -> str:
 
 def _tool_words(one: ToolUse) -> str:
     writes = ", writes" if one.writes else ""
-    return f"{one.name} ({one.effect}{writes}), used by {', '.join(one.steps)}"
+    users = [f"used by {', '.join(one.steps)}"] if one.steps else []
+    if one.after_surprise:
+        users.append(f"after a surprise by {', '.join(one.after_surprise)}")
+    return f"{one.name} ({one.effect}{writes}), {'; '.join(users)}"
 
 
 def _model_words(one: ModelUse) -> str:
