@@ -29,6 +29,7 @@ async def test_a_run_is_captured_with_its_proof_and_nothing_is_stored(
     assert found["proved"] is True, found["problems"]
     assert found["recipe"].startswith("id: kept\n")
     assert found["agent_model_calls"] == 2
+    assert found["picture"].startswith("<svg")
     assert {each["place"] for each in found["evidence"]} >= {"save_state.key", "output"}
     assert (await client.get("/recipes")).json == stored
 

@@ -166,9 +166,11 @@ class CaptureView:
     """Steps of the recipe that ask a model."""
     agent_tokens: int
     """Tokens that a run used on average."""
+    picture: str | None
+    """Its steps, as SVG; None: it has faults."""
 
     @classmethod
-    def of(cls, capture: Capture) -> CaptureView:
+    def of(cls, capture: Capture, picture: str | None) -> CaptureView:
         """The capture for a response."""
         return cls(
             recipe=capture.text,
@@ -190,6 +192,7 @@ class CaptureView:
             agent_model_calls=max(each.model_calls for each in capture.traces),
             recipe_model_calls=capture.judgements,
             agent_tokens=capture.usage_before.total_tokens,
+            picture=picture,
         )
 
 

@@ -328,6 +328,7 @@ async def capture_run(
     request: ApiRequest, run_id: InPath, data: Body[CaptureRequest]
 ) -> CaptureView:
     """The recipe that does again what the run did, with its proof; nothing is stored."""
+    from minions.analysis.pictures.svg import svg
     from minions.app.capturing.captures import capture_runs
     from minions.capture.recipe_writing import Surprise
 
@@ -340,7 +341,11 @@ async def capture_run(
         accepts=data.accept,
         on_surprise=Surprise(data.on_surprise),
     )
-    return CaptureView.of(found)
+    recipe, catalog = found.recipe, request.app_state.runtime.catalog
+    if recipe is None:
+        return CaptureView.of(found, None)
+    picture = picture_of(recipe, tool_specs(recipe, catalog))
+    return CaptureView.of(found, await request.app_state.threads.run(lambda: svg(picture)))
 
 
 @get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES, needs=TokenScope.READ)

@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { action, callout, copyButton, fill, h, plural, tag } from "./dom.js";
+import { drawing } from "./graph.js";
 
 const WORKED = new Set(["completed", "partial"]);
 
@@ -42,6 +43,7 @@ export class Capture {
 			h("details", h("summary", "Where its values come from"),
 				h("ul.plain.files", found.evidence.map((each) => h("li", tag("open", each.how), h("span", h("code", each.place), " ", each.source, h("span.hint", each.because)))),
 					found.left_out.map((each) => h("li", tag("gone", "left out"), h("span", h("code", each.tool), " ", JSON.stringify(each.arguments), h("span.hint", each.reason)))))),
+			found.picture && h("div.picture", { role: "region", "aria-label": "Picture of the captured recipe", tabindex: "0" }, drawing(found.picture, "Steps of the captured recipe")),
 			h("h3", "Recipe"),
 			h("div.code", h("pre", { tabindex: "0", "aria-label": "Recipe" }, found.recipe), copyButton(found.recipe, "recipe"))];
 	}

@@ -37,6 +37,17 @@ function adopt(text) {
 	follow();
 }
 
+/** The drawing as an element: `text` is SVG, `label` says what it shows. */
+export function drawing(text, label) {
+	adopt(STYLE.exec(text)?.[1]);
+	const el = copied(new DOMParser().parseFromString(text.replace(STYLE, ""), "image/svg+xml").documentElement);
+	el.setAttribute("role", "group");
+	el.setAttribute("aria-label", label);
+	el.querySelector(":scope > title")?.remove();
+	el.querySelector(":scope > .name")?.remove();
+	return el;
+}
+
 export class Graph {
 	/** Null where the server has no picture of it. */
 	static async load(path, signal, onPick) {
@@ -52,13 +63,7 @@ export class Graph {
 	constructor(data, text, onPick) {
 		this.ids = data.nodes.map((node) => node.id);
 		this.kinds = new Map(data.nodes.map((node) => [node.id, node.kind]));
-		adopt(STYLE.exec(text)?.[1]);
-		const drawn = new DOMParser().parseFromString(text.replace(STYLE, ""), "image/svg+xml").documentElement;
-		this.el = copied(drawn);
-		this.el.setAttribute("role", "group");
-		this.el.setAttribute("aria-label", `Steps of ${data.recipe}`);
-		this.el.querySelector(":scope > title")?.remove();
-		this.el.querySelector(":scope > .name")?.remove();
+		this.el = drawing(text, `Steps of ${data.recipe}`);
 		this.crop();
 		this.nodes = new Map();
 		[...this.el.querySelectorAll(":scope > g")].forEach((g, at) => this.prepare(g, this.ids[at], onPick));
