@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import define, evolve, field
@@ -80,6 +80,7 @@ def build_program(
     answers: Mapping[str, str] | None = None,
     accepts: bool = False,
     before: Mapping[str, str] | None = None,
+    described: Collection[str] = (),
 ) -> Program:
     """The program that makes the calls of the traces again.
 
@@ -89,8 +90,12 @@ def build_program(
         answers: To questions: by place the chosen template.
         accepts: Whether the proposed choice counts where no answer was given.
         before: By place the template of the recipe that is extended, which stays where it can.
+        described: Tools whose descriptions the operator wrote: those of others are a stranger's
+            words, and describe no input.
     """
-    return _Builder(list(traces), specs, answers or {}, before or {}, accepts=accepts).build()
+    builder = _Builder(list(traces), specs, answers or {}, before or {}, accepts=accepts)
+    builder.described = frozenset(described)
+    return builder.build()
 
 
 @define
@@ -117,6 +122,7 @@ class _Builder:
         accepts: bool,
     ) -> None:
         self._specs = specs
+        self.described: frozenset[str] = frozenset()
         self._answers = answers
         self._before = before
         self._accepts = accepts
@@ -229,7 +235,8 @@ class _Builder:
             group.calls[0].arguments.get(name) if group is not None else None
             for group in column.groups
         ]
-        description = _description(self._specs.get(column.tool), name)
+        spec = self._specs.get(column.tool) if column.tool in self.described else None
+        description = _description(spec, name)
         for path, _ in plain_leaves(firsts[0] if firsts[0] is not None else first_given(firsts)):
             values = [value_at(each, path) for each in firsts]
             key = str(path[-1]) if path and isinstance(path[-1], str) else name

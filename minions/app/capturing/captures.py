@@ -210,7 +210,12 @@ async def _captured(
 ) -> Capture:
     def write() -> tuple[Program, WrittenRecipe, str, LoadedRecipe]:
         program = build_program(
-            traces, source.specs, answers=answers, accepts=accepts, before=before
+            traces,
+            source.specs,
+            answers=answers,
+            accepts=accepts,
+            before=before,
+            described=source.described,
         )
         written = write_recipe_document(program, traces, source)
         text = yaml_text(dict(written.document), has_blocks=True)
