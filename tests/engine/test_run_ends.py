@@ -8,6 +8,7 @@ from attrs import evolve
 from builders import deterministic_services, run_of
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.chain import HeadKeeper
+from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
@@ -39,3 +40,19 @@ async def test_the_head_that_a_keeper_finds_is_that_of_the_end(
     assert ended.result.status is status
     report = await services.journal.verify(ended.result.session_id)
     assert keeper.heads == [(ended.result.run_id, report.head)]
+
+
+async def test_a_run_that_failed_records_no_output_though_its_last_step_has_results() -> None:
+    """The results of a loop that may fail are readable, and are not those of the run."""
+    services = deterministic_services()
+    loop = {"id": "b", "loop": [1, 0], "assert": "loop.item", "optional": True}
+    steps = [{"id": "a", "assert": "false"}, loop]
+    recipe = {"id": "r", "on_failure": "continue", "steps": steps}
+    ended = await run_of(recipe_from_document(recipe, Catalog()), services=services)
+    assert ended.result.status is RunStatus.FAILED
+    (finished,) = [
+        each.fact
+        for each in await services.journal.entries(run_id=ended.result.run_id, kinds={"run"})
+        if isinstance(each.fact, RunFinished)
+    ]
+    assert finished.output is None

@@ -230,6 +230,8 @@ class RunRecord:
 
     def _as_json(self, output: object) -> JsonValue:
         """The run's output; that of its last step is there as JSON already."""
+        if output is None:
+            return None  # a failed loop has none either, and results that others may read
         executions = self._context.step_manager.step_executions
         if executions and executions[-1].output is output:
             known = self._context.run_values.ended(executions[-1].step_id)
