@@ -19,6 +19,10 @@ from minions.data.schema import JsonSchema
 
 _MOST_INLINE: Final = 64 * 1024
 """Characters of recorded calls that stand in the recipe itself."""
+_LONGER: Final = 10
+"""How many times as long as the longest list that was seen a list may be over whose items a model is
+asked."""
+_LEAST_ITEMS: Final = 50
 _MOST_READ: Final = 40_000
 """Characters of a result that a model step reads, as the agent did (`max_tool_result_characters`).
 """
@@ -214,10 +218,14 @@ class _Writer:
         }
         judged = [each for each in self.program.steps if isinstance(each, JudgedNode)]
         is_open = self.source.on_surprise is Surprise.AGENT
-        if any(each.loop is not None for each in judged) or not (judged or is_open):
+        if not (judged or is_open):
             return kept
         tokens = max(each.usage.total_tokens for each in self.traces)
-        calls = 3 * len(judged)
+        calls = 3 * sum(each.loop is None for each in judged)
+        for each in judged:
+            if each.loop is not None:  # lists may be longer than those that were seen
+                calls += max(_LEAST_ITEMS, _LONGER * max(map(len, each.answers)))
+                tokens *= _LONGER
         if is_open:
             calls += max(10, 2 * max(each.model_calls for each in self.traces))
             tokens *= 2

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from minions import AgentResult, Minions, Prompt, RunStatus, ScriptedModel, UsageError
 from minions.app.capturing.captures import Capture
+from minions.capture.captured_program import JudgedNode
 from minions.data.json_values import JsonValue
 from minions.testing import Answer, tool_request
 from recorded_works import WORKS, Work, World, agent_model, judge_model
@@ -149,3 +150,13 @@ async def test_a_run_of_the_agent_with_another_task_extends_no_recipe() -> None:
         assert capture.recipe is not None
         with pytest.raises(UsageError, match="is no task of 'two-ways-captured'"):
             await app.extend(capture.recipe, other.run_id)
+
+
+async def test_a_model_that_is_asked_for_each_item_is_bounded_by_what_was_seen() -> None:
+    """A-173: `explain` has a bound, also where a list may be of any length."""
+    capture = await captured(work_named("labels"))
+    assert capture.recipe is not None
+    seen = len(
+        next(each.answers[0] for each in capture.program.steps if isinstance(each, JudgedNode))
+    )
+    assert capture.recipe.limits["max_model_calls"] == max(50, 10 * seen)
