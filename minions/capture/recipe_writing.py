@@ -20,8 +20,7 @@ from minions.data.schema import JsonSchema
 _MOST_INLINE: Final = 64 * 1024
 """Characters of recorded calls that stand in the recipe itself."""
 _LONGER: Final = 10
-"""How many times as long as the longest list that was seen a list may be over whose items a model is
-asked."""
+"""A list for whose items a model is asked may be so many times as long as the longest one seen."""
 _LEAST_ITEMS: Final = 50
 _MOST_READ: Final = 40_000
 """Characters of a result that a model step reads, as the agent did (`max_tool_result_characters`).
