@@ -10,6 +10,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal.chain import HeadKeeper
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 
@@ -45,9 +46,9 @@ async def test_the_head_that_a_keeper_finds_is_that_of_the_end(
 async def test_a_run_that_failed_records_no_output_though_its_last_step_has_results() -> None:
     """The results of a loop that may fail are readable, and are not those of the run."""
     services = deterministic_services()
-    loop = {"id": "b", "loop": [1, 0], "assert": "loop.item", "optional": True}
-    steps = [{"id": "a", "assert": "false"}, loop]
-    recipe = {"id": "r", "on_failure": "continue", "steps": steps}
+    loop: JsonValue = {"id": "b", "loop": [1, 0], "assert": "loop.item", "optional": True}
+    steps: list[JsonValue] = [{"id": "a", "assert": "false"}, loop]
+    recipe: dict[str, JsonValue] = {"id": "r", "on_failure": "continue", "steps": steps}
     ended = await run_of(recipe_from_document(recipe, Catalog()), services=services)
     assert ended.result.status is RunStatus.FAILED
     (finished,) = [
