@@ -79,7 +79,6 @@ class ToolNode:
     is_paged: bool = False
     """Whether all results together are its output: they are pages of one list."""
     attempts: int = 1
-    is_approved: bool = False
     results: tuple[JsonValue, ...] = ()
     """What it gave, in every trace and iteration."""
 

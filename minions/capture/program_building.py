@@ -509,7 +509,6 @@ class _Builder:
                 polls=polls,
                 is_paged=column.cursor is not None,
                 attempts=max(each.attempts for each in column.groups if each is not None),
-                is_approved=any(call.is_approved for call in column.calls),
                 results=tuple(
                     call.result
                     for each in column.groups

@@ -29,12 +29,8 @@ class TracedCall:
     """Number of the model's answer that asked for it, over the trace; calls of one answer were made
     without knowing each other's results."""
     attempts: int = 1
-    is_approved: bool = False
-    """Whether a person approved it."""
     is_rejected: bool = False
     """Whether it was not made, because it was not allowed or a person rejected it."""
-    is_edited: bool = False
-    """Whether a person changed its arguments before it was made."""
 
 
 @frozen(kw_only=True)

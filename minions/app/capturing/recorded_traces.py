@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from minions.app.evaluating.recipe_tests import read_calls
 from minions.capture.recipe_writing import CAPTURED, inputs_of_task
 from minions.capture.traces import Trace, TracedAnswer, TracedCall, TracedText
-from minions.contracts.decisions import Answer, Approve
+from minions.contracts.decisions import Answer
 from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     DecisionTaken,
@@ -247,7 +247,6 @@ class _Calls:
         self._run_id = run_id
         self._begun: dict[str, tuple[str | None, int]] = {}
         """By key of a call, its arguments as JSON and the answer that asked for it."""
-        self._decided: dict[str, DecisionTaken] = {}
 
     def add(self, row: JournalEntry) -> None:
         """Take in one row."""
@@ -257,8 +256,6 @@ class _Calls:
             self.asked += 1
         elif isinstance(fact, ToolCallStarted):
             self._begin(row.key, fact.arguments, is_asked=fact.call_id is not None)
-        elif isinstance(fact, DecisionTaken) and fact.what == "approval":
-            self._decided[row.key] = fact
         elif isinstance(fact, DecisionTaken):
             self._answer(fact)
         elif isinstance(fact, ToolCallFinished | ToolCallFailed):
@@ -290,7 +287,6 @@ class _Calls:
         text, answer = self._begun[key]
         arguments = parse_json(fact.arguments or text or "{}")
         error = fact.error
-        decision = self._decided.get(key)
         code = str(error.get("code")) if error is not None else ""
         message = str(error.get("message")) if error is not None else ""
         value = given(fact.value)
@@ -304,9 +300,7 @@ class _Calls:
                 key=key,
                 answer=answer,
                 attempts=fact.attempts or 1,
-                is_approved=decision is not None and isinstance(decision.decision, Approve),
                 is_rejected=code in _NOT_MADE,
-                is_edited=decision is not None and decision.edited_arguments is not None,
             )
         )
 
