@@ -388,6 +388,22 @@ def _pages(task: str, results: Results) -> Answer:
     return {"rows": count}
 
 
+def _warm(task: str, results: Results) -> Answer:
+    city = task.rsplit(maxsplit=1)[-1]
+    if not results:
+        return tool_request("fetch", {"url": f"https://weather.example/v1/{city}"})
+    celsius = value_at(results[0], "json", "celsius")
+    if len(results) == 1 and isinstance(celsius, float) and celsius > 12:
+        return tool_request("save_note", {"path": f"warm/{city}.txt", "text": f"{celsius}"})
+    return "Done."
+
+
+def _judge_warm(prompt: str) -> JsonValue:
+    found = re.search(r'"celsius":\s*([0-9.]+)', prompt)
+    assert found is not None
+    return {"needed": float(found.group(1)) > 12}
+
+
 def _two_ways(task: str, results: Results) -> Answer:
     own = task.rsplit(maxsplit=1)[-1]
     if not results:
@@ -490,3 +506,19 @@ WORKS: Final[tuple[Work, ...]] = (
         new=({"order_id": "C-33"}, {"order_id": "D-8"}),
     ),
 )
+
+WARM: Final = Work(
+    name="warm",
+    tools=("fetch", "save_note"),
+    policy=_warm,
+    judge=_judge_warm,
+    tasks=(
+        "Note if warm: Lisbon",
+        "Note if warm: Bern",
+        "Note if warm: Rome",
+        "Note if warm: Madrid",
+    ),
+    recorded=2,
+    new=({"city": "Rome"}, {"city": "Madrid"}),
+)
+"""Two ways that no word of a result tells apart."""

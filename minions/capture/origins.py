@@ -14,6 +14,10 @@ from minions.data.json_values import JsonValue, dumps
 from minions.recipe.expressions.syntax import CONSTANTS, KEYWORDS
 from minions.recipe.expressions.template import Templates
 
+STATES: Final = frozenset(
+    {"status", "state", "kind", "type", "category", "priority", "level", "result", "outcome"}
+)
+"""Names of fields that say of which kind a thing is."""
 Scope: TypeAlias = Mapping[str, JsonValue]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -604,6 +608,8 @@ def _may_stand_in(known: Known, value: str) -> bool:
     text = part if isinstance(part, str) else dumps(part)
     if len(text) < 2 or text not in value:
         return False
+    if known.label.lower() in STATES:
+        return False  # a word like others: "we have paid back" does not say the order's status
     return known.root == "said" or is_telling(part)
 
 

@@ -39,6 +39,7 @@ from minions.capture.json_places import (
 from minions.capture.origins import (
     MOST_TEXT,
     PERCENT,
+    STATES,
     Kind,
     Known,
     KnownThen,
@@ -59,7 +60,8 @@ from minions.capture.origins import (
     step_name,
     text_of,
 )
-from minions.capture.seen_types import STATES, plain_schema, schema_at, schema_of
+from minions.capture.recipe_writing import templated_task
+from minions.capture.seen_types import plain_schema, schema_at, schema_of
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps, texts_in
@@ -172,8 +174,11 @@ class _Builder:
                     f"{run.trace.name} has more values than origins are looked for in"
                 )
         steps, left = self._without_unread(output)
+        inputs = self._used_inputs(steps, output)
+        if any(isinstance(each, JudgedNode) for each in steps):
+            self._compare_tasks(inputs)
         return Program(
-            inputs=self._used_inputs(steps, output),
+            inputs=inputs,
             steps=tuple(steps),
             output=output,
             evidence=tuple(self._evidence),
@@ -182,6 +187,23 @@ class _Builder:
             problems=tuple(self._problems),
             decisive=frozenset(self._decisive),
         )
+
+    def _compare_tasks(self, inputs: Sequence[InputMade]) -> None:
+        """Refuse to let a model judge by the words of one task what another one decided."""
+        tasks = [
+            templated_task(
+                "\n".join(each.text for each in run.trace.task),
+                [(each.name, each.values[number]) for each in inputs],
+            )
+            for number, run in enumerate(self._runs)
+        ]
+        for other in tasks[1:]:
+            if other != tasks[0]:
+                self._problems.append(
+                    f"the tasks differ in more than their inputs: '{tasks[0]:.80}' and "
+                    f"'{other:.80}'; capture runs whose tasks have one form"
+                )
+                return
 
     # --- inputs that stand for words of the task -------------------------------------------------
 
@@ -260,7 +282,11 @@ class _Builder:
             return
         for pattern in (_TOKEN, _PART):
             tokens = [
-                [token for token in pattern.findall(str(each)) if self._is_specific(token)]
+                [
+                    token
+                    for token in pattern.findall(str(each))
+                    if varies or self._is_specific(token)
+                ]
                 for each in values
                 if each is not None
             ]
@@ -269,6 +295,9 @@ class _Builder:
             if str(present[0]).count(" ") > 12:
                 continue
             for together in zip(*tokens, strict=True):
+                is_same = all(each == together[0] for each in together)
+                if varies and is_same and not self._is_specific(together[0]):
+                    continue
                 if self._all_said(list(together)):
                     self._add_input(self._label_of(together[0]) or name, list(together), "")
 
@@ -290,7 +319,7 @@ class _Builder:
         if not re.search(r"[0-9@_/]|\w\.\w", text) and " " not in text:
             if not any(each.isupper() for each in text):
                 return False
-            begin = rf"(?:^|[.!?:]\s+){re.escape(text)}\b"  # a word like others, with a capital
+            begin = rf"(?:^|[.!?]\s+){re.escape(text)}\b"  # a word like others, with a capital
             is_name = any(each.isupper() for each in text[1:])
             return is_name or not any(re.search(begin, t.text) for t in self._runs[0].trace.task)
         return True
@@ -466,9 +495,15 @@ class _Builder:
             words = list(dict.fromkeys(str(each) for each in inside))
             if not all(re.fullmatch(r"[A-Za-z][A-Za-z_ -]*", str(each)) for each in values):
                 continue
+            is_state = known.label.lower() in STATES
+            if not is_state and (
+                len({str(each) for each in values}) == len(values)
+                or any(self._says(at, value) for at, value in enumerate(values))
+            ):
+                continue  # a name of each trace's own says nothing of what kind it is
             listed = ", ".join(_literal(each) for each in words)
             text = f"{known.text} == {listed}" if len(words) == 1 else f"{known.text} in [{listed}]"
-            found.append((1 if known.label.lower() in STATES else 2, known.text, text))
+            found.append((1 if is_state else 2, known.text, text))
         return sorted(found, key=lambda each: each[0])
 
     def _judged_way(self, column: Column, own: str) -> str:

@@ -10,8 +10,8 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.capture.captured_program import OUTPUT, JudgedNode, Program, ToolNode
-from minions.capture.origins import has_words, literal_template, template_parts, text_of
-from minions.capture.seen_types import STATES, covers, schema_of, seen_schema
+from minions.capture.origins import STATES, has_words, literal_template, template_parts, text_of
+from minions.capture.seen_types import covers, schema_of, seen_schema
 from minions.capture.traces import Trace, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps, parse_json

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from minions.capture.json_places import keys_of, part_of
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-
-STATES: Final = frozenset(
-    {"status", "state", "kind", "type", "category", "priority", "level", "result", "outcome"}
-)
-"""Names of fields that say of which kind a thing is."""
 
 
 def schema_at(spec: ToolSpec | None, path: Sequence[str | int]) -> JsonSchema:

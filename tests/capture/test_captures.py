@@ -12,7 +12,7 @@ from minions.app.capturing.captures import Capture
 from minions.capture.captured_program import JudgedNode
 from minions.data.json_values import JsonValue
 from minions.testing import Answer, tool_request
-from recorded_works import WORKS, Work, World, agent_model, judge_model
+from recorded_works import WARM, WORKS, Work, World, agent_model, judge_model
 
 
 async def run_agent(work: Work, task: str) -> tuple[AgentResult[object], World]:
@@ -160,3 +160,22 @@ async def test_a_model_that_is_asked_for_each_item_is_bounded_by_what_was_seen()
         next(each.answers[0] for each in capture.program.steps if isinstance(each, JudgedNode))
     )
     assert capture.recipe.limits["max_model_calls"] == max(50, 10 * seen)
+
+
+async def test_a_model_decides_between_ways_that_no_state_tells_apart() -> None:
+    """A city's name divides two runs, too, and says nothing of the next one."""
+    capture = await captured(WARM)
+    assert capture.is_proved, "\n".join((*capture.problems, capture.text))
+    for task, inputs in zip(WARM.tasks[2:], WARM.new, strict=True):
+        _, by_agent = await run_agent(WARM, task)
+        result, by_recipe = await run_recipe(capture.text, inputs, WARM)
+        assert result.status is RunStatus.COMPLETED, result.error
+        assert by_recipe.effects == by_agent.effects
+
+
+async def test_tasks_of_other_forms_are_no_proof_where_a_model_judges_by_them() -> None:
+    """The words of one task would be what a model reads in all later runs."""
+    work = WARM
+    other = "Please look whether it is warm in Bern"
+    capture = await captured(evolve(work, tasks=(work.tasks[0], other), recorded=2))
+    assert any("the tasks differ in more than their inputs" in each for each in capture.problems)
