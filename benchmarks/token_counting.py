@@ -113,7 +113,7 @@ def counted(requests: Sequence[Request], tokenizer: Tokenizer) -> Counts:
     return Counts(
         calls=len(requests),
         input=sum(sizes),
-        largest=max(sizes),
+        largest=max(sizes, default=0),
         output=sum(len(tokenizer(text)) for each in requests for text in each.answer),
         price=sum(sizes) - saved * (1 - _CACHED_PRICE),
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions import AgentResult, Minions, RunStatus, ScriptedModel, Tool, tool
+from minions import AgentResult, Minions, Prompt, RunStatus, ScriptedModel, Tool, tool
 from minions.app.capturing.captures import Capture
 from minions.data.json_values import JsonValue
 from minions.testing import Answer, tool_request
@@ -19,9 +19,10 @@ from recorded_works import (
     Results,
     Work,
     World,
+    agent_answers,
     agent_model,
     calls_of,
-    judge_model,
+    judge_answers,
     value_at,
 )
 
@@ -371,17 +372,18 @@ class Played:
     """Calls with an effect, sorted."""
     files: Mapping[str, str]
     """The working folder after it."""
-    model_calls: int
+    asked: tuple[tuple[Prompt, Answer], ...]
+    """What the model was asked, in order, and what it answered."""
 
 
 async def run_agent(work: Work, task: str) -> Played:
     """The agent on a task, in a folder of its own."""
-    return await _play(work, lambda app: app.arun(work.recipe, {"task": task}), agent_model(work))
+    return await _play(work, lambda app: app.arun(work.recipe, {"task": task}), agent_answers(work))
 
 
 async def run_recipe(work: Work, text: str, inputs: Mapping[str, JsonValue]) -> Played:
     """A captured recipe on the inputs of another task, in a folder of its own."""
-    return await _play(work, lambda app: app.arun(text, inputs), judge_model(work))
+    return await _play(work, lambda app: app.arun(text, inputs), judge_answers(work))
 
 
 async def capture_work(work: Work) -> Capture:
@@ -400,9 +402,17 @@ async def capture_work(work: Work) -> Capture:
 async def _play(
     work: Work,
     run: Callable[[Minions], Awaitable[AgentResult[object]]],
-    model: ScriptedModel,
+    answers: Callable[[Prompt], Answer],
 ) -> Played:
     world = WiderWorld(fails=1)
+    asked: list[tuple[Prompt, Answer]] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        given = answers(prompt)
+        asked.append((prompt, given))
+        return given
+
+    model = ScriptedModel(answer)
     with _folder_of(work) as folder:
         async with Minions(model=model, tools=world.tools(), approve="all") as app:
             result = await run(app)
@@ -411,7 +421,7 @@ async def _play(
         result=result,
         effects=tuple(sorted(map(str, world.effects))),
         files=files,
-        model_calls=len(model.prompts),
+        asked=tuple(asked),
     )
 
 

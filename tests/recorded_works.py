@@ -217,19 +217,19 @@ class Work:
         )
 
 
-def agent_model(work: Work) -> ScriptedModel:
-    """The model that works as the policy of the work says."""
+def agent_answers(work: Work) -> Callable[[Prompt], Answer]:
+    """The answers of a model that works as the policy of the work says."""
 
     def answer(prompt: Prompt) -> Answer:
         task = next(m.content or "" for m in prompt.messages if m.role is not MessageRole.SYSTEM)
         results = [_value(m) for m in prompt.messages if m.role is MessageRole.TOOL]
         return work.policy(task, results)
 
-    return ScriptedModel(answer)
+    return answer
 
 
-def judge_model(work: Work) -> ScriptedModel:
-    """The model that gives what a captured recipe leaves to one."""
+def judge_answers(work: Work) -> Callable[[Prompt], Answer]:
+    """The answers that a captured recipe leaves to a model."""
 
     def answer(prompt: Prompt) -> Answer:
         text = "\n".join(m.content or "" for m in prompt.messages)
@@ -237,7 +237,17 @@ def judge_model(work: Work) -> ScriptedModel:
         assert isinstance(found, str | dict)
         return found
 
-    return ScriptedModel(answer)
+    return answer
+
+
+def agent_model(work: Work) -> ScriptedModel:
+    """The model that works as the policy of the work says."""
+    return ScriptedModel(agent_answers(work))
+
+
+def judge_model(work: Work) -> ScriptedModel:
+    """The model that gives what a captured recipe leaves to one."""
+    return ScriptedModel(judge_answers(work))
 
 
 def _value(message: Message) -> JsonValue:
