@@ -177,7 +177,10 @@ def _texts(answer: Answer) -> list[str]:
     if isinstance(answer, Message):
         calls = (text for call in answer.tool_calls for text in (call.name, call.arguments))
         return [answer.content or "", *calls]
-    return [answer if isinstance(answer, str) else dumps(answer)]
+    if isinstance(answer, str):
+        return [answer]
+    assert isinstance(answer, dict)  # no work answers in another form
+    return [dumps(answer)]
 
 
 async def _main() -> None:
