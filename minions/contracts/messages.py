@@ -17,6 +17,7 @@ CUT_AT_LIMIT: Final = "length"
 
 
 EXAMPLE: Final = "example"
+CONTEXT: Final = "context"
 """The `name` of the turns of an example that a recipe gives; no server gets it."""
 
 
@@ -125,6 +126,11 @@ class Message:
     def is_example(self) -> bool:
         """Whether it is a turn of an example, and was never said."""
         return self.name == EXAMPLE and self.role in (MessageRole.USER, MessageRole.ASSISTANT)
+
+    @property
+    def is_context(self) -> bool:
+        """Whether it is what several steps read, at the same place of their prompts."""
+        return self.name == CONTEXT and self.role is MessageRole.USER
 
     def to_message_dict(self) -> dict[str, JsonValue]:
         """The provider's form: `role` and the fields that are set, without what belongs to the

@@ -25,6 +25,7 @@ from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import Reference, TemplateError, nearest
 from minions.recipe.model import (
     AgentRecipe,
+    ContextPart,
     ExecutionMode,
     InputSpec,
     MessageSpec,
@@ -166,6 +167,7 @@ class TemplateUse(Struct, frozen=True, kw_only=True, eq=False):
 class GoalParts(Struct, frozen=True, kw_only=True):
     """The parts of a goal step, already as values."""
 
+    context: tuple[ContextPart, ...] = ()
     messages: tuple[MessageSpec, ...] = ()
     schema: JsonSchema | None = None
     """The declared output as a full JSON Schema."""

@@ -353,6 +353,16 @@ class MessageSpec:
 
 
 @frozen(kw_only=True)
+class ContextPart:
+    """What several steps read, at the same place of their prompts."""
+
+    text: str
+    """A template; of a file its content."""
+    file: str | None = None
+    """The path as the recipe names it; None: the text stands in the recipe."""
+
+
+@frozen(kw_only=True)
 class PersonQuestion:
     """What a step asks a person."""
 

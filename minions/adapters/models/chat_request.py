@@ -341,7 +341,7 @@ def _encode_texts(value: JsonValue) -> bytes:
 
 def _message_dict(message: Message) -> dict[str, JsonValue]:
     result = message.to_message_dict()
-    if message.is_example:  # some servers refuse a name
+    if message.is_example or message.is_context:  # some servers refuse a name
         del result["name"]
     if message.tool_calls:
         result["tool_calls"] = [_sendable(call).to_message_dict() for call in message.tool_calls]

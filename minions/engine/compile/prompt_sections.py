@@ -35,6 +35,7 @@ class PromptSection(StrEnum):
     """Where a part of a prompt comes from."""
 
     SYSTEM = "system"
+    CONTEXT = "context"
     EXAMPLES = "examples"
     GOAL = "goal"
     OUTPUTS = "step_outputs"
@@ -45,6 +46,7 @@ class PromptSection(StrEnum):
 
 REASONS: Final[Mapping[PromptSection, str]] = {
     PromptSection.SYSTEM: "system texts of the recipe, the step and the engine",
+    PromptSection.CONTEXT: "what several steps read: `context` of the recipe and of templates",
     PromptSection.EXAMPLES: "examples of the step, as earlier turns; from recorded runs at most",
     PromptSection.GOAL: "goals and messages of the recipe and the step",
     PromptSection.OUTPUTS: "data within a border: outputs under `depends_on`, an analysis' input",
@@ -234,6 +236,10 @@ def _parts_before(
         return [PromptPart(section, text)]
     if message.is_example:
         return [PromptPart(PromptSection.EXAMPLES, text)]
+    if message.is_context:
+        return [PromptPart(PromptSection.CONTEXT, text)]
+    if text in described:
+        return [PromptPart(PromptSection.SCHEMA, text)]
     data = _data_in(text) if "\n</data-" in text else None
     if data is None:
         return [PromptPart(PromptSection.GOAL, text)]

@@ -18,6 +18,7 @@ from msgspec import Struct
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
 from minions.contracts.messages import (
+    CONTEXT,
     EXAMPLE,
     Message,
     MessageRole,
@@ -190,9 +191,11 @@ def with_examples(
     examples: Iterable[Example] = spec.examples
     if spec.recorded_examples is not None:
         examples = starmap(Example, recorded)
-    systems = [each for each in messages if each.role is MessageRole.SYSTEM]
-    others = [each for each in messages if each.role is not MessageRole.SYSTEM]
-    return [*systems, *_example_messages(examples), *others]
+    first = [each for each in messages if each.role is MessageRole.SYSTEM or each.is_context]
+    others = [
+        each for each in messages if each.role is not MessageRole.SYSTEM and not each.is_context
+    ]
+    return [*first, *_example_messages(examples), *others]
 
 
 def _example_messages(examples: Iterable[Example]) -> Iterator[Message]:
@@ -250,14 +253,24 @@ class Fingerprinted(ABC):
 
 IsUntrusted: TypeAlias = Callable[[Term], bool]
 """Whether the value of an expression may hold text that a stranger wrote."""
-RoleTexts: TypeAlias = Sequence[tuple[MessageRole, Template]]
 
 
-def plain_texts(texts: RoleTexts, values: Mapping[str, JsonValue]) -> list[Message]:
+class StepText(Struct, frozen=True):
+    """A message of a step."""
+
+    role: MessageRole
+    template: Template
+    name: str | None = None
+    """`CONTEXT` where several steps read it; None as a rule."""
+
+    def message(self, text: str) -> Message:
+        """The message with its values filled in."""
+        return Message(role=self.role, content=text, name=self.name)
+
+
+def plain_texts(texts: Sequence[StepText], values: Mapping[str, JsonValue]) -> list[Message]:
     """The messages with values as the templates write them."""
-    return [
-        Message(role=role, content=as_text(template.render(values))) for role, template in texts
-    ]
+    return [each.message(as_text(each.template.render(values))) for each in texts]
 
 
 @frozen(kw_only=True)
@@ -271,7 +284,7 @@ class MarkedTexts:
     @classmethod
     def of(
         cls,
-        texts: RoleTexts,
+        texts: Sequence[StepText],
         values: Mapping[str, JsonValue],
         is_untrusted: IsUntrusted,
         seed: str,
@@ -285,19 +298,16 @@ class MarkedTexts:
         """
         from minions.engine.compile.borders import border_of, within
 
-        if not any(is_untrusted(term) for _, template in texts for term in template.terms()):
+        if not any(is_untrusted(term) for each in texts for term in each.template.terms()):
             return cls(messages=plain_texts(texts, values), border=None)
         marks = _Marks(is_untrusted)
-        for role, template in texts:  # first with no border, to learn all texts
-            marks.text(role, template, values)
+        for each in texts:  # first with no border, to learn all texts
+            marks.text(each.role, each.template, values)
         marks.border = border_of(seed, [*marks.seen, *more])
         marks.moved.clear()
-        messages = [
-            Message(role=role, content=marks.text(role, template, values))
-            for role, template in texts
-        ]
+        messages = [each.message(marks.text(each.role, each.template, values)) for each in texts]
         data = [user(within(marks.border, each)) for each in marks.moved]
-        first = sum(role is MessageRole.SYSTEM for role, _ in texts)
+        first = sum(each.role is MessageRole.SYSTEM or each.name == CONTEXT for each in texts)
         return cls(messages=[*messages[:first], *data, *messages[first:]], border=marks.border)
 
 

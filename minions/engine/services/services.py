@@ -8,7 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -239,9 +239,9 @@ def _random_id(prefix: str) -> str:
     return f"{prefix}_{os.urandom(8).hex()}"
 
 
-def _process_secret() -> Callable[[], bytes]:
-    secret = os.urandom(32)
-    return lambda: secret
+@cache
+def _process_secret() -> bytes:
+    return os.urandom(32)
 
 
 def _own_journal(services: Services) -> Journal:
@@ -338,7 +338,7 @@ class Services:
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's
     monotonic time; for steps that have another model."""
-    border_secret: Callable[[], bytes] = field(factory=_process_secret, repr=False, eq=False)
+    border_secret: Callable[[], bytes] = field(default=_process_secret, repr=False, eq=False)
     """What nobody outside of the installation knows: names of borders around data in prompts are
     made from it. The default is another one in each process."""
     chosen_examples: ExampleMemory = field(factory=ExampleMemory, repr=False, eq=False)

@@ -35,6 +35,7 @@ from minions.contracts.messages import (
     is_border_words,
     system,
     tool_result,
+    user,
     with_border_words,
 )
 from minions.contracts.output import (
@@ -79,10 +80,12 @@ class Opening:
 
     @classmethod
     def split(cls, messages: Sequence[Message], history: tuple[Message, ...] = ()) -> Opening:
-        """Split messages where the session's history belongs: behind the system texts."""
+        """Split messages where the session's history belongs: behind the system texts and what
+        several steps read.
+        """
         first = 0
         for each in messages:
-            if each.role is not MessageRole.SYSTEM:
+            if each.role is not MessageRole.SYSTEM and not each.is_context:
                 break
             first += 1
         return cls(before=tuple(messages[:first]), history=history, after=tuple(messages[first:]))
@@ -164,9 +167,16 @@ def _of_turn(asked: Sequence[Message], history: tuple[Message, ...]) -> Opening:
     data = [
         each
         for each in said
-        if each.role is not MessageRole.SYSTEM and any(tag in (each.content or "") for tag in tags)
+        if each.role is not MessageRole.SYSTEM
+        and not each.is_context
+        and any(tag in (each.content or "") for tag in tags)
     ]
     before = _as_guidance([each for each in said if each not in data])
+    if any(each.is_context for each in said):  # data may stand in it, before any other
+        words = [each for each in asked if is_border_words(each)]
+        first = sum(each.role is MessageRole.SYSTEM for each in before)
+        before = (*before[:first], *words, *before[first:])
+        names = {}
     after = [
         evolve(each, role=MessageRole.USER) if each.role is MessageRole.GOAL else each
         for each in data
@@ -175,7 +185,7 @@ def _of_turn(asked: Sequence[Message], history: tuple[Message, ...]) -> Opening:
         for name in names:
             if name is not None:
                 after[0] = with_border_words(name, after[0])
-    else:
+    elif names:
         before = (*before, *(each for each in asked if is_border_words(each)))
     return Opening(before=before, history=history, after=tuple(after))
 
@@ -203,7 +213,9 @@ def opening_messages(
 ) -> tuple[Message, ...]:
     """The first prompt of a model step: system texts first, then aim and messages, oldest first.
 
-    The agent's own prompt, goal and messages each stand in it once.
+    The agent's own prompt, goal and messages each stand in it once. What several steps read comes
+    behind the texts of the agent, and all texts of the step alone behind it: the prompts of these
+    steps are equal up to there.
 
     Args:
         said: In the steps before, where the conversation is one; it begins with the agent's own.
@@ -222,20 +234,29 @@ def opening_messages(
             body.append(message)
     if said:
         body += [message for message in said if message.role is not MessageRole.SYSTEM]
+    shared = [message for message in own if message.is_context]
+    form = [] if output is None else [describe(output)]
+    if mode is CompletionMode.SIGNAL:
+        form.append(SIGNAL_WORDS)
+    if shared:
+        systems = (each for each in own if each.role is MessageRole.SYSTEM)
+        body += [user(each.content or "") for each in systems if not is_border_words(each)]
+        body += map(user, form)
     for message in own:
-        (head if message.role is MessageRole.SYSTEM else body).append(message)
+        if message.role is not MessageRole.SYSTEM:
+            body += () if message.is_context else (message,)
+        elif not shared or is_border_words(message):
+            head.append(message)
     if borders or (head and any(map(is_border_words, head))):
         borders += filter(is_border_words, head)
         head = [message for message in head if message not in borders]
     if has_prompt:
         head = []
-    if output is not None:
-        head.append(system(describe(output)))
-    if mode is CompletionMode.SIGNAL:
-        head.append(system(SIGNAL_WORDS))
+    if not shared:
+        head += map(system, form)
     if borders:  # last: they differ from run to run, and end a cached start
         head += dict.fromkeys(borders)
-    return (*head, *body)
+    return (*head, *shared, *body)
 
 
 async def open_conversation(view: StepView, key: str, opening: Sequence[Message]) -> None:

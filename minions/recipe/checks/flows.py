@@ -744,7 +744,9 @@ def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report
     for name, spec in recipe.inputs.items():
         if spec.is_untrusted and ((name,) in read or () in read):
             report(
-                draft.section.place_of("system_prompt").fault(
+                draft.section.place_of(
+                    "system_prompt" if draft.section.node("system_prompt") else "context"
+                ).fault(
                     "untrusted-system-text",
                     f"the system prompt reads the untrusted input '{name}'",
                     help="read it in the goal of a step, where it stands within a border",

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from minions.data.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
-from minions.recipe.expressions.terms import Path, Term
+from minions.recipe.expressions.terms import Literal, Path, Term
 from minions.recipe.expressions.values import (
     MAX_TEXT,
     Meter,
@@ -123,6 +123,12 @@ class Template(Struct, frozen=True, gc=False):
     """Whether there is nothing to fill in: `render` then returns the value as written."""
     makes_values: bool
     """Whether the result is a value that was not there before: then it is weighed."""
+
+    @classmethod
+    def of_value(cls, before: str, value: str) -> Template:
+        """A text, then a value which is no template itself, whatever stands in it."""
+        root = _Text((before, Literal(value)))
+        return cls(root, (), is_constant=False, makes_values=False)
 
     @property
     def term(self) -> Term | None:

@@ -27,7 +27,7 @@ from minions.recipe.examples import (
     read_examples,
 )
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import ExecutionMode, MessageSpec
+from minions.recipe.model import ContextPart, ExecutionMode, MessageSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     CACHE_KEY,
@@ -114,6 +114,46 @@ COMPLETION = Table(
 )
 
 
+CONTEXT_PART = Table(
+    "a part of a context",
+    (
+        text_key("text", "A text; a template. Beside `file`: the content of the file."),
+        text_key(
+            "file",
+            "Path of a text file of the recipe's folder or project, whose content is shown within "
+            "a border.",
+        ),
+    ),
+)
+
+
+def context_texts(parts: Sequence[Node]) -> tuple[ScalarNode, ...]:
+    """The texts of a context that are templates: the content of a file is none."""
+    found = []
+    for part in parts:
+        if isinstance(part, MappingNode) and part.find("file") is None:
+            entry = part.find("text")
+            if entry is not None and isinstance(entry.value, ScalarNode):
+                found.append(entry.value)
+    return tuple(found)
+
+
+def _context(section: Section, reader: KindReader) -> tuple[ContextPart, ...]:
+    """What the step reads as others do."""
+    nodes = section.items("context")
+    for text_node in context_texts(nodes):
+        reader.templates.extend(read_templates(text_node, reader.report, reader.recipe_templates))
+    parts = []
+    for node in nodes:
+        part = read_section(node, CONTEXT_PART, reader.report)
+        text, file = part.text("text"), part.text("file")
+        if text is None and file is None and not part.refused:
+            message, help_ = "a part is a text or a file", "write {text: …} or {file: path}"
+            reader.report(node.place.fault("bad-value", message, help=help_))
+        parts.append(ContextPart(text=text or "", file=file))
+    return tuple(parts)
+
+
 def read_goal_parts(section: Section, reader: KindReader) -> GoalParts:
     """The output, messages, completion and model of a goal step; faults are reported.
 
@@ -130,6 +170,7 @@ def read_goal_parts(section: Section, reader: KindReader) -> GoalParts:
     parts = GoalParts(
         history=_history(section, reader.report),
         messages=_messages(section.items("messages"), reader),
+        context=_context(section, reader),
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         artifacts=_artifacts(section, reader.report, is_declared=is_declared),
@@ -349,6 +390,8 @@ class GoalSpec(ExampleStepSpec):
     goal: str
     """The aim; a template."""
     system_prompt: str | None = None
+    context: tuple[ContextPart, ...] = ()
+    """What other steps read, too: the recipe's and its own."""
     messages: tuple[MessageSpec, ...] = ()
     tools: tuple[str, ...] = ()
     """Full names of the tools that the model is offered."""
@@ -381,7 +424,9 @@ class GoalSpec(ExampleStepSpec):
 
     @property
     def sources(self) -> Sequence[JsonValue]:
-        return (self.system_prompt, *(each.content for each in self.messages), self.goal)
+        context = (each.text for each in self.context if each.file is None)
+        messages = (each.content for each in self.messages)
+        return (self.system_prompt, *context, *messages, self.goal)
 
     @property
     def declared_output(self) -> JsonSchema | None:
@@ -408,6 +453,14 @@ class _Goal(StepKind):
         (
             text_key("goal", "The aim; a template.", is_required=True),
             text_key("system_prompt", "System message of this step only; a template."),
+            Key(
+                name="context",
+                description="What the step reads after the recipe's own `context`: a list of "
+                "`{text: …}`, a template, and `{file: …}`. Steps that `extend` one template read "
+                "the same at the same place.",
+                types=("array",),
+                shape={"items": {"$ref": "#/$defs/context_part"}},
+            ),
             Key(
                 name="messages",
                 description="Further messages, in order.",
@@ -489,6 +542,7 @@ class _Goal(StepKind):
     tables: ClassVar = {
         "message": MESSAGE,
         "part": PART,
+        "context_part": CONTEXT_PART,
         "example": EXAMPLE,
         "examples_from": EXAMPLES_FROM,
         "completion": COMPLETION,
@@ -509,6 +563,7 @@ class _Goal(StepKind):
             **common,
             goal=section.text("goal") or "",
             system_prompt=section.text("system_prompt"),
+            context=step.goal.context,
             messages=step.goal.messages,
             tools=step.tools,
             output=step.goal.schema,

@@ -136,7 +136,20 @@ RECIPE: Final = Table(
                 },
             },
         ),
-        text_key("system_prompt", "System message of each model step.", "context"),
+        text_key("system_prompt", "System message of each model step."),
+        Key(
+            name="context",
+            description="What each `goal` step reads, at the same place of its prompt, so that a "
+            "server finds it in its cache: a list of `{text: …}`, a template of inputs, and "
+            "`{file: …}`. A text is another name of `system_prompt`.",
+            types=("string", "array"),
+            shape={
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"$ref": "#/$defs/context_part"}},
+                ]
+            },
+        ),
         text_key("goal", "The agent's aim: part of the first prompt of each model step."),
         MODEL_KEY,
         Key(

@@ -196,6 +196,8 @@ def _check(
 
     def report(fault: Fault) -> None:
         kept = warnings if fault.is_warning else errors
+        if fault in kept:  # in what several steps read
+            return
         if len(kept) < MAX_FAULTS:
             kept.append(fault)
         if len(errors) == MAX_FAULTS:
@@ -208,10 +210,10 @@ def _check(
     step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
         home = Path(directory) if directory is not None else Path.cwd()
-        if _has_examples(node):
-            from minions.recipe.reading.tested_examples import with_example_files
+        if _names_files(node):
+            from minions.recipe.reading.file_contents import with_file_contents
 
-            node = with_example_files(node, home, catalog.recipe_folders, report)
+            node = with_file_contents(node, home, catalog.recipe_folders, report)
         draft = _checked_draft(node, catalog, recipes, report)
         if not errors:
             recipe = _build(draft, node, file, directory)
@@ -234,15 +236,18 @@ class _EnoughError(Exception):
     """Ends checking: more faults were found than are shown."""
 
 
-def _has_examples(recipe: Node) -> bool:
-    """Whether a step, or a template of steps, says `examples`."""
-    steps: list[Node] = []
-    for entry in recipe.entries if isinstance(recipe, MappingNode) else ():
+def _names_files(recipe: Node) -> bool:
+    """Whether the recipe, a step or a template of steps says `examples` or a `context`."""
+    if not isinstance(recipe, MappingNode):
+        return False
+    steps: list[Node] = [recipe]
+    for entry in recipe.entries:
         if entry.key == "steps" and isinstance(entry.value, SequenceNode):
             steps += entry.value.items
         elif entry.key == "templates" and isinstance(entry.value, MappingNode):
             steps += [each.value for each in entry.value.entries]
-    return any(isinstance(each, MappingNode) and each.find("examples") for each in steps)
+    mappings = [each for each in steps if isinstance(each, MappingNode)]
+    return any(each.find("examples") or each.find("context") for each in mappings)
 
 
 def _checked_draft(
@@ -295,9 +300,32 @@ def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     if not node.items:
         report(node.place.fault("missing-key", "a recipe needs at least one step"))
     templates = read_step_templates(draft.section.node("templates"), report)
+    shared = draft.section.items("context")
     draft.steps = tuple(
-        read_step(extended(item, templates, report), index, catalog, draft, report)
+        read_step(
+            _with_context(extended(item, templates, report), shared), index, catalog, draft, report
+        )
         for index, item in enumerate(node.items)
+    )
+
+
+def _with_context(node: Node, shared: Sequence[Node]) -> Node:
+    """The goal step with the context of the recipe before its own."""
+    if not shared or not isinstance(node, MappingNode) or node.find("goal") is None:
+        return node
+    entry = node.find("context")
+    if entry is None:
+        context = SequenceNode(node.source, node.span, tuple(shared))
+        own = Entry(node.source, node.span, "context", context)
+        return structs.replace(node, entries=(*node.entries, own))
+    if not isinstance(entry.value, SequenceNode):
+        return node  # the check of the key reports it
+    context = structs.replace(entry.value, items=(*shared, *entry.value.items))
+    return structs.replace(
+        node,
+        entries=tuple(
+            structs.replace(each, value=context) if each is entry else each for each in node.entries
+        ),
     )
 
 
@@ -347,7 +375,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         name=section.text("name") or "",
         description=section.text("description") or "",
         inputs=_with_message(draft.inputs, steps),
-        system_prompt=section.text("system_prompt"),
+        system_prompt=section.text("system_prompt") or section.text("context"),
         goal=section.text("goal"),
         model=draft.model,
         tools=draft.uses,

@@ -27,6 +27,7 @@ from minions.recipe.drafts import (
     read_templates,
 )
 from minions.recipe.expressions.values import Reference, nearest
+from minions.recipe.kinds.goal_kind import context_texts
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
@@ -81,7 +82,12 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
         from minions.recipe.reading.toolset_reading import read_tools
 
         read_tools(draft, catalog, report)
-    prompts = (section.node("system_prompt"), section.node("goal"))
+    context = context_texts(section.items("context")) or (section.scalar("context"),)
+    prompts = (section.node("system_prompt"), *context, section.node("goal"))
+    if section.text("context") is not None and section.node("system_prompt") is not None:
+        message = "a text under 'context' is another name of 'system_prompt'"
+        help_ = "keep one of them, or write context: [{text: …}]"
+        report(section.place_of("context").fault("kind-conflict", message, help=help_))
     templates = [use for node in prompts for use in read_templates(node, report, draft.templates)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
     draft.output_templates = read_templates(section.node("output"), report, draft.templates)

@@ -22,6 +22,7 @@ from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     IsUntrusted,
     MarkedTexts,
+    StepText,
     WrittenStep,
     as_text,
     example_parts,
@@ -80,7 +81,8 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
 
     def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
         """With values of context and task as they are."""
-        return self._messages(view, [as_text(t.render(view.values)) for _, t in self._texts], None)
+        texts = [as_text(each.template.render(view.values)) for each in self._texts]
+        return self._messages(view, texts, None)
 
     def _messages(
         self, view: RunContext, texts: Sequence[str], border: str | None
@@ -113,14 +115,16 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         return [system(_ANALYST), question, *feedback_messages(view, self)]
 
     @property
-    def _texts(self) -> Sequence[tuple[MessageRole, Template]]:
+    def _texts(self) -> Sequence[StepText]:
         """Context and task, as far as the step has them."""
         texts = (self.context, self.task)
-        return [(MessageRole.GOAL, text) for text in texts if text is not None]
+        return [StepText(MessageRole.GOAL, text) for text in texts if text is not None]
 
     def _parts(self, view: RunContext) -> list[str]:
         """Context and task."""
-        return self._title_texts([as_text(text.render(view.values)) for _, text in self._texts])
+        return self._title_texts(
+            [as_text(each.template.render(view.values)) for each in self._texts]
+        )
 
     def _title_texts(self, texts: Sequence[str]) -> list[str]:
         *context, task = texts

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
+from msgspec import Struct
 
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
-from minions.contracts.messages import Message, MessageRole, border_words, user
+from minions.contracts.messages import CONTEXT, Message, MessageRole, border_words, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (
@@ -32,6 +32,7 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.compile.recipe_step import (
     IsUntrusted,
     MarkedTexts,
+    StepText,
     WrittenStep,
     as_text,
     bounded,
@@ -44,9 +45,9 @@ from minions.engine.compile.recipe_step import (
     with_examples,
     with_marked_feedback,
 )
-from minions.recipe.expressions.template import (
-    Template,
-)
+from minions.recipe.checks.flows import UntrustedText
+from minions.recipe.expressions.template import Template
+from minions.recipe.expressions.terms import Term
 from minions.recipe.kinds.goal_kind import GoalSpec
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     id: str
     spec: GoalSpec
-    texts: tuple[tuple[MessageRole, Template], ...]
-    """Role and template of each message, in prompt order."""
+    texts: tuple[StepText, ...]
+    """Its messages, in prompt order."""
     shown: tuple[str, ...]
     """Steps that the author listed under `depends_on` and that no template of this step reads:
     their outputs are appended to the prompt."""
@@ -96,7 +97,7 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     def _fixed_messages(self) -> tuple[Message, ...] | None:
         has_values = self.shown or any(self.files) or self.spec.recorded_examples is not None
-        if has_values or any(True for _, template in self.texts for _ in template.terms()):
+        if has_values or any(True for each in self.texts for _ in each.template.terms()):
             return None
         return tuple(with_examples(self.spec, plain_texts(self.texts, {}), ()))
 
@@ -104,8 +105,8 @@ class GoalStep(WrittenStep[object], Step[object]):
         spec = self.spec
         if self.shown or any(self.files) or spec.examples or spec.recorded_examples is not None:
             return False
-        is_system = [role is MessageRole.SYSTEM for role, _ in self.texts]
-        terms = [term for _, template in self.texts for term in template.terms()]
+        is_system = [each.role is MessageRole.SYSTEM for each in self.texts]
+        terms = [term for each in self.texts for term in each.template.terms()]
         return is_system == sorted(is_system, reverse=True) and not any(
             map(self.is_untrusted, terms)
         )
@@ -114,7 +115,7 @@ class GoalStep(WrittenStep[object], Step[object]):
     def templates(self) -> Sequence[Template]:
         """The templates of all messages, in prompt order, and of the images' paths."""
         paths = (path for own in self.files for path in own)
-        return [*(template for _, template in self.texts), *paths]
+        return [*(each.template for each in self.texts), *paths]
 
     @property
     def tool_failure(self) -> str:
@@ -185,7 +186,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         """The messages with the images and files of their texts; data may stand between them."""
         from minions.engine.compile.image_files import read_images
 
-        first = sum(role is MessageRole.SYSTEM for role, _ in self.texts)
+        first = sum(each.role is MessageRole.SYSTEM or each.name == CONTEXT for each in self.texts)
         more = len(messages) - len(self.texts)
         found = list(messages)
         for index, own in enumerate(self.files):
@@ -197,18 +198,25 @@ class GoalStep(WrittenStep[object], Step[object]):
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
-    texts: list[tuple[MessageRole, Template]] = []
+    compiled = parts.templates.compile
+    texts: list[StepText] = []
     if spec.system_prompt is not None:
-        texts.append((MessageRole.SYSTEM, parts.templates.compile(spec.system_prompt)))
+        texts.append(StepText(MessageRole.SYSTEM, compiled(spec.system_prompt)))
+    contents: list[Term] = []
+    for part in spec.context:
+        template = compiled(part.text)
+        if part.file is not None:
+            template = Template.of_value(f"{part.file}:\n", part.text)
+            contents += template.terms()
+        texts.append(StepText(MessageRole.USER, template, CONTEXT))
+    first = len(texts)
     texts += [
-        (MessageRole(message.role), parts.templates.compile(message.content))
-        for message in spec.messages
+        StepText(MessageRole(message.role), compiled(message.content)) for message in spec.messages
     ]
-    texts.append((MessageRole.GOAL, parts.templates.compile(spec.goal)))
-    system = [()] if spec.system_prompt is not None else []
-    paths = [*system, *(message.files for message in spec.messages), spec.images]
-    files = tuple(tuple(map(parts.templates.compile, own)) for own in paths)
-    read = [*(template for _, template in texts), *(path for own in files for path in own)]
+    texts.append(StepText(MessageRole.GOAL, compiled(spec.goal)))
+    paths = [*[()] * first, *(message.files for message in spec.messages), spec.images]
+    files = tuple(tuple(map(compiled, own)) for own in paths)
+    read = [*(each.template for each in texts), *(path for own in files for path in own)]
     named = {step_named(ref, parts.saved) for template in read for ref in template.references}
     criteria = spec.completion or CompletionCriteria(
         mode=CompletionMode.STRUCTURED if spec.output is not None else CompletionMode.TEXT
@@ -224,11 +232,23 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         completion_criteria=criteria,
         completion_chain=_chain(spec, parts.extensions.links),
         output=_output(spec),
-        is_untrusted=partial(parts.untrusted.is_in, spec),
+        is_untrusted=_Untrusted(spec, parts.untrusted, contents),
         marks_feedback=bool(parts.untrusted),
         files=files,
         directory=parts.directory,
     )
+
+
+class _Untrusted(Struct, frozen=True):
+    """Which values of a step's texts stand within a border."""
+
+    spec: GoalSpec
+    words: UntrustedText
+    contents: Sequence[Term]
+    """Contents of files: data, whoever wrote them."""
+
+    def __call__(self, term: Term) -> bool:
+        return any(term is each for each in self.contents) or self.words.is_in(self.spec, term)
 
 
 def _output(spec: GoalSpec) -> OutputInstructions[object] | None:
@@ -325,6 +345,9 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
 
 
 def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
+    for part in spec.context:
+        shown = as_text(planner.shown(part.text)) if part.file is None else part.text
+        yield PromptPart(PromptSection.CONTEXT, shown)
     yield from example_parts(spec)
     system = [(MessageRole.SYSTEM.value, spec.system_prompt)] if spec.system_prompt else []
     messages = [(message.role, message.content) for message in spec.messages]
