@@ -26,7 +26,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
     as_conversation,
 )
-from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
+from minions.contracts.model_endpoints import ModelEndpoint, PromptCacheRules, RateLimits
 from minions.contracts.redaction import Redacted
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
@@ -35,6 +35,8 @@ from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from returns.result import Result
+
+    from minions.contracts.prompt_caches import PromptCache
 
 T = TypeVar("T")
 
@@ -116,6 +118,9 @@ class ModelCapabilities:
     """What is done with an answer that is not the output; None: a repair, and more only where
     answers are not held to a form.
     """
+    prompt_cache: PromptCacheRules | None = None
+    """Whose rules the server's cache of prompts follows; None: those of its provider, if they are
+    known."""
     is_mode_declared: bool = False
     """Whether a person has chosen `output_mode`: then no measurement changes it."""
     is_together_declared: bool = False
@@ -423,6 +428,13 @@ class ChatModel(ABC):
     def capabilities(self) -> ModelCapabilities:
         """What the model's server supports."""
         return ModelCapabilities()
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """How its server keeps the beginnings of prompts; None: it is not known, or there is no
+        server.
+        """
+        return None
 
     @property
     def output_parser(self) -> OutputParser | None:

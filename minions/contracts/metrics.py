@@ -47,6 +47,15 @@ class Metrics:
             cost_usd: What they cost; None: it is not known.
         """
 
+    def model_cache(self, model: str, kind: str, tokens: int) -> None:
+        """Input tokens had to do with the server's cache of prompts.
+
+        Args:
+            kind: `read` and `written` as the server counted them; `expected` to be read, since an
+                earlier prompt began so; `lost`: equal to what an earlier prompt had, but behind
+                the first difference, and so paid again.
+        """
+
     def output_checked(
         self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool
     ) -> None:
@@ -107,6 +116,10 @@ class JointMetrics(Metrics):
     ) -> None:
         for each in self.all:
             each.model_tokens(model, input_tokens, output_tokens, cost_usd)
+
+    def model_cache(self, model: str, kind: str, tokens: int) -> None:
+        for each in self.all:
+            each.model_cache(model, kind, tokens)
 
     def output_checked(
         self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool

@@ -79,6 +79,16 @@ class ModelApi(StrEnum):
     """Gemini's generateContent."""
 
 
+class PromptCacheRules(StrEnum):
+    """Whose rules a server's cache of prompts follows."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
+    OFF = "off"
+    """It has none, or none shall be counted on."""
+
+
 @frozen(kw_only=True)
 class EndpointLimits:
     """How much a server is asked at most, by all models and runs of a process; None: unlimited."""

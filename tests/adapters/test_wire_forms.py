@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,10 @@ from returns.pipeline import is_successful
 from returns.result import Result
 
 from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.http_model import HttpModel
+from minions.adapters.models.openai import OpenAIModel
+from minions.adapters.models.prompt_caches import prompt_cache_of
+from minions.adapters.models.responses import ResponsesModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import (
     ModelCallResponse,
@@ -29,6 +34,7 @@ from minions.contracts.calls import (
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import (
     Message,
+    MessageRole,
     TokenUsage,
     ToolCallRequest,
     assistant,
@@ -37,6 +43,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.contracts.model_endpoints import ModelApi, PromptCacheRules
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -562,13 +569,87 @@ def test_markers_of_the_cache_stand_behind_what_comes_again() -> None:
         return [name for name, own in blocks.items() if own and "cache_control" in own[-1]]
 
     first = Prompt((system("s"), user("a")), tools=(LOOK,))
-    assert places(first) == ["system"]
-    assert places(evolve(first, messages=(user("a"),))) == ["tools"]
+    assert places(first) == ["system", "0"]
+    assert places(evolve(first, tools=())) == ["system"]  # nothing will begin with its message
+    assert places(evolve(first, messages=(user("a"),))) == ["tools", "0"]
     talk = evolve(first, messages=(system("s"), user("a"), assistant("b"), user("c")))
     assert places(talk) == ["system", "2"]
     without = evolve(talk, options=ModelOptions(extra={"cache_control": None}))
     assert places(without) == []
     assert b"null" not in StrictAnthropic().model("http://x/v1").wire.write(without, stream=False)
+
+
+def test_at_most_four_markers_stand_where_steps_items_and_turns_begin_alike() -> None:
+    """A-176: system texts of the recipe and of the step, context, examples, conversation."""
+
+    def marked(*messages: Message, tools: tuple[ToolSpec, ...] = ()) -> list[str]:
+        prompt = Prompt(messages, tools=tools)
+        body = json.loads(StrictAnthropic().model("http://x/v1").wire.write(prompt, stream=False))
+        said = [block for each in body["messages"] for block in each["content"]]
+        blocks = [*body.get("tools", []), *body.get("system", []), *said]
+        return [
+            str(block.get("text", block.get("name"))).strip()
+            for block in blocks
+            if "cache_control" in block
+        ]
+
+    example = [
+        Message(role=MessageRole.USER, content="q", name="example"),
+        Message(role=MessageRole.ASSISTANT, content="a", name="example"),
+    ]
+    context = [Message(role=MessageRole.USER, content=each, name="context") for each in "xy"]
+    assert marked(system("s"), system("t"), system("u"), user("goal")) == ["s", "t\n\nu"]
+    assert marked(system("s"), *context, user("form"), user("goal")) == ["s", "y"]
+    assert marked(system("s"), *example, user("goal")) == ["s", "a"]
+    assert marked(system("s"), *context, user("form"), *example, user("goal"), tools=(LOOK,)) == [
+        *("s", "y", "a", "goal")
+    ]
+
+
+def test_openai_is_told_which_requests_begin_alike_and_no_other_server_is() -> None:
+    """A-176: the key is the same where tools and system texts are; `extra` wins."""
+
+    def key(model: HttpModel, prompt: Prompt) -> object:
+        return json.loads(model.wire.write(prompt, stream=False)).get("prompt_cache_key")
+
+    one = Prompt((system("s"), user("a")), tools=(LOOK,))
+    other = evolve(one, messages=(system("s"), user("b")))
+    for make in (OpenAIModel, ResponsesModel):
+        model = make("gpt-5", base_url="https://api.openai.com/v1", api_key="k")
+        assert str(key(model, one)).startswith("minions-")
+        assert key(model, one) == key(model, other)
+        assert key(model, one) != key(model, evolve(one, messages=(system("t"), user("a"))))
+        assert key(model, one) != key(model, evolve(one, tools=()))
+        own = evolve(one, options=ModelOptions(extra={"prompt_cache_key": "mine"}))
+        assert key(model, own) == "mine"
+        assert key(make("gpt-5", base_url="http://127.0.0.1:1/v1"), one) is None
+        rules = ModelCapabilities(prompt_cache=PromptCacheRules.OPENAI)
+        told = make("gpt-5", base_url="http://127.0.0.1:1/v1", capabilities=rules)
+        assert key(told, one) == key(model, one)
+
+
+@pytest.mark.parametrize(
+    ("model", "url", "api", "chosen", "minimum"),
+    [
+        ("gpt-5", "https://api.openai.com/v1", ModelApi.CHAT, None, 1_024),
+        ("claude-sonnet-4-5", "https://api.anthropic.com/v1", ModelApi.MESSAGES, None, 1_024),
+        ("claude-haiku-4-5", "https://api.anthropic.com/v1", ModelApi.MESSAGES, None, 4_096),
+        ("gemini-3-pro-preview", "http://127.0.0.1/v1beta", ModelApi.GEMINI, None, 4_096),
+        ("gpt-5", "http://127.0.0.1/v1", ModelApi.CHAT, None, 1),
+        ("gpt-5", "http://127.0.0.1/v1", ModelApi.CHAT, PromptCacheRules.OPENAI, 1_024),
+        ("gpt-5", "https://api.openai.com/v1", ModelApi.CHAT, PromptCacheRules.OFF, None),
+    ],
+)
+def test_what_a_server_keeps_goes_by_its_address_its_form_or_the_operators_word(
+    model: str, url: str, api: ModelApi, chosen: PromptCacheRules | None, minimum: int | None
+) -> None:
+    cache = prompt_cache_of(model, url, api, chosen)
+    assert (cache and cache.minimum_tokens) == minimum
+    if cache is not None and cache.is_known:
+        assert cache.source.startswith("https://")
+        assert date.fromisoformat(cache.read_on) > date(2026, 1, 1)
+    else:  # nothing is asked of it, and nothing waited for
+        assert cache is None or not cache.asks_one_first
 
 
 def test_a_model_that_thinks_by_itself_is_not_forced_to_call() -> None:

@@ -247,6 +247,8 @@ class WireForm(ABC):
     """What an answer in order is called in messages."""
     api_words: ClassVar[str] = "an OpenAI-compatible API (often ends in /v1)"
     """What `base_url` has to lead to, in messages."""
+    sends_cache_key: bool = False
+    """Whether requests say which of them begin alike, by `prompt_cache_key`."""
 
     @property
     @abstractmethod

@@ -31,7 +31,6 @@ from minions.adapters.models.prompt_parts import (
     constraint_of,
     conversation_of,
     merged,
-    system_text,
     with_valid_ids,
 )
 from minions.adapters.models.server_route import provider_itself
@@ -141,7 +140,7 @@ class AnthropicWire(WireForm):
             **self._tools(constraint, is_thinking=self._thinks(prompt.options, thinking)),
         }
         if _CACHE_CONTROL not in prompt.options.extra:
-            _mark_stable(body)
+            _mark_stable(body, prompt)
         elif body[_CACHE_CONTROL] is None:
             del body[_CACHE_CONTROL]
         if config := _output_config(prompt.options, thinking, constraint):
@@ -264,18 +263,25 @@ class AnthropicWire(WireForm):
     # --- messages --------------------------------------------------------------------------------
 
     def _conversation(self, messages: Sequence[Message]) -> dict[str, JsonValue]:
-        system = system_text(messages)
+        system = [each.content for each in messages if each.role is MessageRole.SYSTEM]
+        texts = list(filter(None, system))
         sent_by = merged(self._parts_by_role(messages))
         if not sent_by:  # the API wants a message of the user; there is only what the system says
-            sent_by, system = [("user", [{"type": "text", "text": system or _NOTHING}])], ""
+            text = "\n\n".join(texts) or _NOTHING
+            sent_by, texts = [("user", [{"type": "text", "text": text}])], []
         if sent_by[0][0] != "user":
             sent_by.insert(0, ("user", [{"type": "text", "text": _NOTHING}]))
         sent: list[JsonValue] = [
             {"role": role, "content": _results_first(parts)} for role, parts in sent_by
         ]
-        if not system:
+        if not texts:
             return {"messages": sent}
-        return {"system": [{"type": "text", "text": system}], "messages": sent}
+        # Several blocks, so that steps can share the first; they are read as one text.
+        first, *others = texts
+        blocks: list[JsonValue] = [{"type": "text", "text": first}]
+        if others:
+            blocks.append({"type": "text", "text": "\n\n" + "\n\n".join(others)})
+        return {"system": blocks, "messages": sent}
 
     def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
         for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
@@ -360,19 +366,37 @@ def _is_result(part: JsonValue) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "tool_result"
 
 
-def _mark_stable(body: Mapping[str, JsonValue]) -> None:
-    """Place markers for the provider's cache: behind what every call of a step begins with, and
-    behind the last message of a long conversation, with all of which the next request begins.
+def _mark_stable(body: Mapping[str, JsonValue], prompt: Prompt) -> None:
+    """Place markers for the provider's cache, four at the most: each stands behind what further
+    prompts are expected to begin with.
+
+    Behind the first system text, which the steps of a recipe share; behind the others, or behind
+    what several steps read and behind the examples, which items and runs share; and behind the last
+    message, where the next request of a conversation or a loop of tool calls begins with it.
     """
-    _mark_last(body.get("system") or body.get("tools"))
-    messages = body["messages"]
-    if isinstance(messages, list) and len(messages) > 2 and isinstance(messages[-1], Mapping):
-        _mark_last(messages[-1].get("content"))
+    system, messages = body.get("system"), body["messages"]
+    for at in sorted({0, len(system) - 1}) if isinstance(system, list) else ():
+        _mark(system, at)
+    if not system:
+        _mark(body.get("tools"), -1)
+    if not isinstance(messages, list):
+        return
+    said = [each for each in prompt.messages if each.role is not MessageRole.SYSTEM]
+    first = messages[0].get("content") if isinstance(messages[0], Mapping) else None
+    if shared := sum(each.is_context for each in said):
+        _mark(first, shared - 1)
+    examples = sum(each.is_example for each in said)
+    if examples and isinstance(messages[examples - 1], Mapping):
+        _mark(messages[examples - 1].get("content"), -1)
+    answers = (each for each in said if each.role is MessageRole.ASSISTANT)
+    grows = bool(prompt.tools) or not all(each.is_example for each in answers)
+    if grows and isinstance(messages[-1], Mapping):
+        _mark(messages[-1].get("content"), -1)
 
 
-def _mark_last(parts: JsonValue) -> None:
-    if isinstance(parts, list) and isinstance(parts[-1], Mapping):
-        parts[-1] = {**parts[-1], **_CACHED}
+def _mark(parts: JsonValue, at: int) -> None:
+    if isinstance(parts, list) and isinstance(parts[at], Mapping):
+        parts[at] = {**parts[at], **_CACHED}
 
 
 def _attachment(attachment: Attachment) -> JsonValue:

@@ -63,9 +63,11 @@ class RequestWriter:
         )
         self._kept: dict[int, _WrittenPrompt] = {}
 
-    def write(self, prompt: Prompt, *, stream: bool) -> bytes:
+    def write(self, prompt: Prompt, *, stream: bool, cache_key: str | None = None) -> bytes:
         """The body as UTF-8 JSON.
 
+        Args:
+            cache_key: What requests that begin alike have in common; None: none is sent.
         Raises:
             TypeError: A part of the prompt is not representable in JSON.
             ValueError: It holds NaN, an infinity, or a reference cycle.
@@ -77,6 +79,8 @@ class RequestWriter:
             b'"model"': self._model,
             b'"messages"': self._conversation(prompt.messages, extra).written(),
         }
+        if cache_key is not None:
+            body[b'"prompt_cache_key"'] = encode_body(cache_key)
         if prompt.tools:
             body.update(self._tools.of(prompt.tools))
         if stream:

@@ -26,6 +26,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import (
     EndpointLimits,
     ModelApi,
+    PromptCacheRules,
     check_base_url,
     is_loopback_url,
 )
@@ -56,6 +57,8 @@ class ProviderConfig:
     """Whether its models take images; None: they do."""
     api: ModelApi | None = None
     """The form of its requests; None: the provider's own at its own address, else chat."""
+    prompt_cache: PromptCacheRules | None = None
+    """Whose rules its cache of prompts follows; None: those of the provider, if they are known."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -327,6 +330,7 @@ def _capabilities(
         takes_images=config is None or config.images is not False,
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
+        prompt_cache=config.prompt_cache if config is not None else None,
         is_mode_declared=config is not None and config.output_mode is not None,
         is_together_declared=config is not None and config.tools_with_schema is not None,
     )

@@ -34,6 +34,7 @@ from minions.adapters.http.request_rules import check_key, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
+from minions.adapters.models.prompt_caches import prompt_cache_of, takes_cache_key
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.server_route import (
     ServerRoute,
@@ -61,6 +62,8 @@ from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
     import ssl
+
+    from minions.contracts.prompt_caches import PromptCache
 
 
 _MOST_BYTES: Final = 20 * 1_048_576
@@ -176,6 +179,9 @@ class HttpModel(PeerModel):
             limits=own if limits is None else own.tightened(limits),
         )
         super().__init__(asked, endpoint, capabilities)
+        chosen = self.capabilities.prompt_cache
+        self._prompt_cache = prompt_cache_of(peer.model, peer.base_url, wire.api, chosen)
+        wire.sends_cache_key = takes_cache_key(self._prompt_cache)
         self._clock = clock
         self._now = now
         self._certificates: ssl.SSLContext | None = None
@@ -189,6 +195,10 @@ class HttpModel(PeerModel):
     @property
     def base_url(self) -> str:
         return self._peer.base_url
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        return self._prompt_cache
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None

@@ -32,6 +32,7 @@ from minions.adapters.models.http_model import (
     utc_now,
 )
 from minions.adapters.models.peer_model import SentSecrets
+from minions.adapters.models.prompt_caches import cache_key_of
 from minions.adapters.models.server_route import (
     openai_itself,
     route_of_client,
@@ -186,7 +187,9 @@ class ChatWire(WireForm):
         return "/chat/completions"
 
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
-        return self._requests.write(prompt, stream=stream)
+        has_key = self.sends_cache_key and "prompt_cache_key" not in prompt.options.extra
+        cache_key = cache_key_of(prompt) if has_key else None
+        return self._requests.write(prompt, stream=stream, cache_key=cache_key)
 
     def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
         return PlainAnswer(peer)

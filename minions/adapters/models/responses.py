@@ -16,6 +16,7 @@ from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.kept_parts import data_of, kept_parts
+from minions.adapters.models.prompt_caches import cache_key_of
 from minions.adapters.models.prompt_parts import (
     FunctionTools,
     OutputConstraint,
@@ -116,6 +117,8 @@ class ResponsesWire(WireForm):
             **_options(options),
             **self._tools(constraint),
         }
+        if self.sends_cache_key and "prompt_cache_key" not in options.extra:
+            body["prompt_cache_key"] = cache_key_of(prompt)
         if instructions := system_text(messages):
             body["instructions"] = instructions
         if form := self._text(options.extra.get("text"), constraint):

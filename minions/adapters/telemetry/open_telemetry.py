@@ -456,6 +456,11 @@ class OpenTelemetryMetrics(Metrics):
         self._cost = meter.create_counter(
             "minions.model.cost", unit="{USD}", description="Known cost of model calls."
         )
+        self._cache = meter.create_counter(
+            "minions.model.cache",
+            unit="{token}",
+            description="Input tokens that a server's cache of prompts read, or was to read.",
+        )
         self._wait_s = meter.create_histogram(
             "minions.model.wait", unit="s", description="Time that a request waited for its turn."
         )
@@ -507,6 +512,9 @@ class OpenTelemetryMetrics(Metrics):
         self._token_usage.record(output_tokens, {**of_model, "gen_ai.token.type": "output"})
         if cost_usd is not None:
             self._cost.add(cost_usd, of_model)
+
+    def model_cache(self, model: str, kind: str, tokens: int) -> None:
+        self._cache.add(tokens, {**_of_model(model), "minions.cache.kind": kind})
 
     def output_checked(
         self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool

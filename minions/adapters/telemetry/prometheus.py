@@ -46,6 +46,11 @@ class PrometheusMetrics(Metrics):
         self._tokens = Counter(
             "minions_model_tokens_total", "Tokens of model calls.", ["model", "direction"]
         )
+        self._cache = Counter(
+            "minions_model_cache_tokens_total",
+            "Input tokens that a server's cache of prompts read, was expected to read, or lost.",
+            ["model", "kind"],
+        )
         self._cost = Counter(
             "minions_model_cost_usd_total", "Known cost of model calls, in US dollars.", ["model"]
         )
@@ -104,6 +109,10 @@ class PrometheusMetrics(Metrics):
             self._tokens.add(model, "output", amount=output_tokens)
             if cost_usd is not None:
                 self._cost.add(model, amount=cost_usd)
+
+    def model_cache(self, model: str, kind: str, tokens: int) -> None:
+        with self._lock:
+            self._cache.add(model, kind, amount=tokens)
 
     def output_checked(
         self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool

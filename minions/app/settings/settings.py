@@ -19,7 +19,7 @@ from minions.adapters.stores.memory_stores import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.context import Limits, snake_case
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import ModelApi, is_loopback_url
+from minions.contracts.model_endpoints import ModelApi, PromptCacheRules, is_loopback_url
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
@@ -83,6 +83,8 @@ class ProviderSettings:
     strict: bool = True
     images: bool = True
     """Whether its models take images."""
+    prompt_cache: PromptCacheRules | None = None
+    """Whose rules its cache of prompts follows; None: those of the provider, if they are known."""
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None

@@ -58,6 +58,7 @@ def answered(
     waited_s: float,
     is_remembered: bool,
     sequence: int | None,
+    prefix: Mapping[str, JsonValue] | None = None,
 ) -> ModelCallFinished:
     """The fact of a call with an answer.
 
@@ -65,6 +66,7 @@ def answered(
         waited_s: How long its attempts waited for their turn.
         is_remembered: Whether the answer joins the step's conversation.
         sequence: The number of the answer among the session's messages; None: it is none of them.
+        prefix: What was to be expected of the server's cache, as `CallPrefix.facts`.
     """
     conversation = view.conversation_id
     sections = apportioned(response.usage.input_tokens, tokens_of_call(call))
@@ -78,7 +80,7 @@ def answered(
         conversation=conversation if is_remembered else f"{conversation}#aside",
         message=response.message,
         sequence=sequence,
-        metrics=_metrics(response, duration_ms, waited_s),
+        metrics=_metrics(response, duration_ms, waited_s, prefix),
         finish_reason=response.finish_reason,
         instruction=response.completion_instruction,
         sections=sections or None,
@@ -95,7 +97,10 @@ def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
 
 
 def _metrics(
-    response: ModelCallResponse, duration_ms: float, waited_s: float
+    response: ModelCallResponse,
+    duration_ms: float,
+    waited_s: float,
+    prefix: Mapping[str, JsonValue] | None,
 ) -> Mapping[str, JsonValue]:
     metrics: dict[str, JsonValue] = {
         "duration_ms": duration_ms,
@@ -104,6 +109,8 @@ def _metrics(
         "total_tokens": response.usage.total_tokens,
         "cached_tokens": response.usage.cached_tokens,
     }
+    if prefix:
+        metrics["prefix"] = prefix
     if waited_s:
         metrics["waited_ms"] = round(waited_s * 1000, 3)
     if response.usage.cost_usd is not None:
@@ -128,6 +135,7 @@ async def record_call(
     waited_s: float = 0.0,
     is_cut_off: bool = False,
     may_wait: bool = False,
+    prefix: Mapping[str, JsonValue] | None = None,
 ) -> None:
     """Write the end of a call to the journal.
 
@@ -136,6 +144,7 @@ async def record_call(
         waited_s: How long its attempts waited for their turn.
         is_cut_off: Whether a resumed run makes the call again.
         may_wait: Whether nothing acts upon the answer before the next fact is stored.
+        prefix: As for `answered`.
     """
     fact: ModelCallFact
     if call.failure is not None:
@@ -150,6 +159,7 @@ async def record_call(
             waited_s=waited_s,
             is_remembered=remember,
             sequence=_next_sequence(view) if remember else None,
+            prefix=prefix,
         )
     if may_wait:
         await view.context.scope.recorder.record_later(call.key, fact)
@@ -178,12 +188,43 @@ def publish_retry(view: StepView, attempt: int, delay_s: float, failure: ModelFa
     )
 
 
-def count_tokens(view: StepView, model: ChatModel | None, usage: TokenUsage) -> None:
-    """Add the usage to the metrics, under the name of the model."""
+def count_tokens(
+    view: StepView,
+    model: ChatModel | None,
+    usage: TokenUsage,
+    prefix: Mapping[str, JsonValue] | None,
+) -> None:
+    """Add the usage to the metrics, under the name of the model.
+
+    Args:
+        prefix: As for `answered`.
+    """
     name = model.name if model is not None else "own"
-    view.context.scope.services.metrics.model_tokens(
-        name, usage.input_tokens, usage.output_tokens, usage.cost_usd
-    )
+    metrics = view.context.scope.services.metrics
+    metrics.model_tokens(name, usage.input_tokens, usage.output_tokens, usage.cost_usd)
+    if usage.cached_tokens and model is not None:
+        metrics.model_cache(name, "read", usage.cached_tokens)
+        _note_cache(view, model)
+    if not prefix:
+        return
+    for kind in ("expected", "written", "lost"):
+        count = prefix.get(f"{kind}_tokens")
+        if isinstance(count, int):
+            metrics.model_cache(name, kind, count)
+
+
+def model_place(model: ChatModel) -> tuple[str, str | None]:
+    """Under which name and address what its server has seen is known."""
+    return model.name, model.base_url
+
+
+def _note_cache(view: StepView, model: ChatModel) -> None:
+    """Note that the server of a model has a cache: from now on its prompts are compared."""
+    services = view.context.scope.services
+    if model.prompt_cache is not None and model_place(model) not in services.prefixes:
+        from minions.engine.services.prompt_prefixes import PromptPrefixes
+
+        services.prefixes[model_place(model)] = PromptPrefixes(services.clock)
 
 
 def _next_sequence(view: StepView) -> int | None:

@@ -51,6 +51,7 @@ from minions.data.json_parts import is_large
 from minions.engine.calls.call_records import (
     CUT_OFF,
     count_tokens,
+    model_place,
     publish_retry,
     record_call,
     with_attachments,
@@ -80,6 +81,7 @@ from minions.engine.services.spending import CallEstimate, Spending
 from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
+    from minions.engine.calls.call_prefix import CallPrefix
     from minions.engine.context.strangers_words import StrangersWords
     from minions.engine.services.run_pause import RunPause
 
@@ -309,6 +311,31 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         *,
         remember: bool,
     ) -> ModelCall:
+        cache = None if model is None else model.prompt_cache
+        prefixes = self.view.context.scope.services.prefixes
+        if (
+            model is None
+            or cache is None
+            or not (cache.is_known or (prefixes and model_place(model) in prefixes))
+        ):
+            return await self._attempt_call(call, model, reservation, remember=remember)
+        from minions.engine.calls.call_prefix import CallPrefix
+
+        prefix = await CallPrefix.of(call, model, cache, self.view, self.trace.model_calls)
+        try:
+            return await self._attempt_call(call, model, reservation, prefix, remember=remember)
+        finally:
+            prefix.end()
+
+    async def _attempt_call(
+        self,
+        call: ModelCall,
+        model: ChatModel | None,
+        reservation: CallReservation,
+        prefix: CallPrefix | None = None,
+        *,
+        remember: bool,
+    ) -> ModelCall:
         view, context = self.view, self.view.context
         clock = context.scope.services.clock
         begin = clock.monotonic()
@@ -377,12 +404,15 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
         response = done.response
+        facts = None if prefix is None or response is None else prefix.take_answer(response)
+        waited_s = attempts.waited_s if prefix is None else attempts.waited_s + prefix.waited_s
         await record_call(
             self.view,
             done,
             duration_ms,
             remember=remember,
-            waited_s=attempts.waited_s,
+            waited_s=waited_s,
+            prefix=facts,
             may_wait=(
                 self.ends_with_text
                 and response is not None
@@ -390,7 +420,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 and not prompt.options.cache
             ),
         )
-        count_tokens(self.view, model, done.usage)
+        count_tokens(self.view, model, done.usage, facts)
         if remember:
             self._remember(done)
         return done

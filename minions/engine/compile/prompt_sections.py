@@ -185,20 +185,21 @@ def schema_parts(output: OutputInstructions[object] | None, *, is_bound: bool) -
     """A declared output in words and, where the server binds it, as schema."""
     if output is None:
         return []
-    texts = [output_words(output), *([_schema_text(output)] if is_bound else [])]
+    texts = [output_words(output), *([schema_text(output)] if is_bound else [])]
     return [PromptPart(PromptSection.SCHEMA, text) for text in texts]
 
 
 def tool_parts(tools: Iterable[ToolSpec]) -> list[PromptPart]:
     """The tools as they are sent."""
-    return [PromptPart(PromptSection.TOOLS, _tool_text(tool)) for tool in tools]
+    return [PromptPart(PromptSection.TOOLS, tool_text(tool)) for tool in tools]
 
 
 _TOOL_TEXTS: Final[dict[int, tuple[weakref.ref[ToolSpec], str]]] = {}
 """Texts of living specs, by identity: every call counts the tokens of the same few tools."""
 
 
-def _tool_text(tool: ToolSpec) -> str:
+def tool_text(tool: ToolSpec) -> str:
+    """The tool as it is sent."""
     key = id(tool)
     known = _TOOL_TEXTS.get(key)
     if known is not None and known[0]() is tool:
@@ -217,7 +218,8 @@ def _descriptions(output: OutputInstructions[object] | None) -> tuple[str, ...]:
     return output.texts["words"], output.texts["older"]
 
 
-def _schema_text(output: OutputInstructions[object]) -> str:
+def schema_text(output: OutputInstructions[object]) -> str:
+    """The schema of a declared output as it is sent."""
     if "schema" not in output.texts:
         output.texts["schema"] = dumps(output.json_schema())
     return output.texts["schema"]
@@ -268,7 +270,7 @@ def _bound_parts(prompt: Prompt) -> Iterator[PromptPart]:
         yield PromptPart(PromptSection.SCHEMA, message_text(message))
     is_bound = request.mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS)
     if is_bound and prompt.instructions is not None:
-        yield PromptPart(PromptSection.SCHEMA, _schema_text(prompt.instructions))
+        yield PromptPart(PromptSection.SCHEMA, schema_text(prompt.instructions))
 
 
 def message_text(message: Message) -> str:

@@ -53,6 +53,7 @@ from minions.recipe.model import OperatorRules
 if TYPE_CHECKING:
     from minions.contracts.journal.child_run_links import ChildRunQueue
     from minions.contracts.tracing import Tracer
+    from minions.engine.services.prompt_prefixes import PromptPrefixes
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 
@@ -338,6 +339,10 @@ class Services:
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's
     monotonic time; for steps that have another model."""
+    prefixes: dict[tuple[str, str | None], PromptPrefixes] = field(
+        factory=dict, repr=False, eq=False
+    )
+    """The beginnings of prompts that servers with a cache have seen, by model and base URL."""
     border_secret: Callable[[], bytes] = field(default=_process_secret, repr=False, eq=False)
     """What nobody outside of the installation knows: names of borders around data in prompts are
     made from it. The default is another one in each process."""

@@ -1,0 +1,113 @@
+"""What providers say of their caches of prompts, with the day on which that was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from itertools import takewhile
+from typing import Final
+from urllib.parse import urlsplit
+
+from attrs import evolve
+
+from minions.contracts.calls import Prompt
+from minions.contracts.messages import MessageRole
+from minions.contracts.model_endpoints import ModelApi, PromptCacheRules
+from minions.contracts.prompt_caches import PromptCache
+
+_ANTHROPIC: Final = PromptCache(
+    minimum_tokens=1_024,
+    lifetime_s=300.0,
+    reads_at=0.1,
+    writes_at=1.25,
+    includes_form=False,
+    source="https://platform.claude.com/docs/en/build-with-claude/prompt-caching",
+    read_on="2026-11-28",
+)
+_OPENAI: Final = PromptCache(
+    minimum_tokens=1_024,
+    step_tokens=128,
+    lifetime_s=300.0,
+    reads_at=0.1,
+    source="https://developers.openai.com/api/docs/guides/prompt-caching",
+    read_on="2026-11-28",
+)
+_GEMINI: Final = PromptCache(
+    minimum_tokens=1_024,
+    lifetime_s=180.0,
+    reads_at=0.1,
+    includes_form=False,
+    source="https://ai.google.dev/gemini-api/docs/caching",
+    read_on="2026-11-28",
+)
+UNKNOWN_CACHE: Final = PromptCache(
+    minimum_tokens=1,
+    lifetime_s=300.0,
+    reads_at=1.0,
+    asks_one_first=False,
+    includes_form=False,
+    is_known=False,
+    source="",
+    read_on="",
+)
+"""Of a server that may have a cache: nothing is asked of it, and nothing is waited for."""
+_CACHES: Final[Mapping[PromptCacheRules, PromptCache | None]] = {
+    PromptCacheRules.OPENAI: _OPENAI,
+    PromptCacheRules.ANTHROPIC: _ANTHROPIC,
+    PromptCacheRules.GEMINI: _GEMINI,
+    PromptCacheRules.OFF: None,
+}
+_HOSTS: Final = {
+    "api.openai.com": _OPENAI,
+    "api.anthropic.com": _ANTHROPIC,
+    "generativelanguage.googleapis.com": _GEMINI,
+}
+_APIS: Final = {ModelApi.MESSAGES: _ANTHROPIC, ModelApi.GEMINI: _GEMINI}
+"""Whoever implements the form of a provider keeps prompts as it does."""
+_OTHER_MINIMA: Final = (
+    (re.compile(r"claude-(opus-4-[567]|haiku-4-5)"), 4_096),
+    (re.compile(r"claude-(3-5-haiku|3-haiku)"), 2_048),
+    (re.compile(r"gemini-[23](\.\d+)?-pro"), 4_096),
+)
+
+
+def prompt_cache_of(
+    model: str, base_url: str, api: ModelApi, chosen: PromptCacheRules | None
+) -> PromptCache | None:
+    """How the server at that address keeps beginnings of prompts of the model; None: it does not.
+
+    Args:
+        model: The server's name of the model.
+        chosen: The operator's word; None: by address, then by the form of requests.
+    """
+    if chosen is not None:
+        known = _CACHES[chosen]
+    else:
+        known = _HOSTS.get(urlsplit(base_url).hostname or "") or _APIS.get(api, UNKNOWN_CACHE)
+    if known is None:
+        return None
+    for pattern, minimum in _OTHER_MINIMA:
+        if pattern.match(model):
+            return evolve(known, minimum_tokens=minimum)
+    return known
+
+
+def takes_cache_key(cache: PromptCache | None) -> bool:
+    """Whether requests to that server may say which of them begin alike."""
+    return cache is not None and cache.source == _OPENAI.source
+
+
+def cache_key_of(prompt: Prompt) -> str:
+    """The same text for all requests that begin alike, by which OpenAI sends them to one machine:
+    made of the names of the tools, the system texts and what several steps read.
+    """
+    digest = blake2b(digest_size=12)
+    for tool in prompt.tools:
+        digest.update(tool.name.encode("utf-8", "replace"))
+    first = takewhile(
+        lambda each: each.role is MessageRole.SYSTEM or each.is_context, prompt.messages
+    )
+    for message in first:
+        digest.update((message.content or "").encode("utf-8", "replace"))
+    return f"minions-{digest.hexdigest()}"

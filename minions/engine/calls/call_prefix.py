@@ -1,0 +1,144 @@
+"""What a call has to do with a server's cache of prompts: who writes the beginning that several
+share, what it can expect to be read for less, and where a prompt departs from an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse
+from minions.contracts.flow import Priority
+from minions.contracts.messages import Message, MessageRole
+from minions.contracts.prompt_caches import PromptCache
+from minions.data.json_values import JsonValue
+from minions.engine.calls.call_records import model_place
+from minions.engine.calls.model_executors import priority_of
+from minions.engine.compile.prompt_sections import message_text, schema_text, tool_text
+from minions.engine.context.step_view import StepView
+from minions.engine.services.prompt_prefixes import (
+    TOOLS,
+    EnteredPrompt,
+    PromptPrefixes,
+    PromptSegment,
+)
+
+_FORM = "form of the answer"
+
+
+class CallPrefix(Struct, kw_only=True):
+    """The beginning of one call's prompt."""
+
+    cache: PromptCache
+    entered: EnteredPrompt | None = None
+    """Of the first call of a step."""
+    before: ModelCall | None = None
+    """The call of the step before it, whose prompt and answer this one continues."""
+    differs: str | None = None
+    """Where it does not continue it, in words; None: it does."""
+    waited_s: float = 0.0
+    """Seconds that it waited for another call to write what both begin with."""
+    is_answered: bool = False
+
+    @classmethod
+    async def of(
+        cls,
+        call: ModelCall,
+        model: ChatModel,
+        cache: PromptCache,
+        view: StepView,
+        made: Sequence[ModelCall],
+    ) -> CallPrefix:
+        """What is known before the call is made.
+
+        Args:
+            cache: That of the model.
+            made: The calls of the step before it.
+        """
+        services = view.context.scope.services
+        if made:
+            before = made[-1]
+            return cls(cache=cache, before=before, differs=_difference(call, before, cache))
+        begin = services.clock.monotonic()
+        place = model_place(model)
+        prefixes = services.prefixes.get(place)
+        if prefixes is None:
+            prefixes = services.prefixes[place] = PromptPrefixes(services.clock)
+        entered = await prefixes.enter(
+            [*_segments(call, cache)],
+            cache,
+            view.address,
+            may_wait=cache.asks_one_first and priority_of(view) is not Priority.INTERACTIVE,
+        )
+        waited_s = services.clock.monotonic() - begin
+        return cls(cache=cache, entered=entered, waited_s=waited_s)
+
+    def take_answer(self, response: ModelCallResponse) -> Mapping[str, JsonValue]:
+        """What is recorded of it with the answer: tokens that were to be expected from the cache,
+        that were stored in it, and where the prompt departs from which step's; empty: nothing.
+        """
+        self.is_answered = True
+        usage = response.usage
+        if self.entered is not None:
+            return self.entered.use.facts(self.cache, usage.input_tokens, usage.cache_write_tokens)
+        found: dict[str, JsonValue] = {}
+        before = self.before
+        if before is not None and before.response is not None and self.differs is None:
+            expected = self.cache.kept_of(before.response.usage.input_tokens)
+            if expected:
+                found["expected_tokens"] = min(expected, usage.input_tokens)
+        if usage.cache_write_tokens:
+            found["written_tokens"] = usage.cache_write_tokens
+        if self.differs is not None:
+            found["differs"] = self.differs
+        return found
+
+    def end(self) -> None:
+        """Let calls begin that wait for it."""
+        if self.entered is not None:
+            self.entered.end(is_answered=self.is_answered)
+
+
+def _segments(call: ModelCall, cache: PromptCache) -> Iterator[PromptSegment]:
+    """The parts of a step's first prompt, in the order in which servers read them."""
+    prompt = call.prompt
+    form, request = prompt.instructions, prompt.output_request
+    if cache.includes_form and request is not None and form is not None:
+        yield PromptSegment(_FORM, f"{request.mode} {schema_text(form)}")
+    for tool in prompt.tools:
+        yield PromptSegment(TOOLS, tool_text(tool), tool.name)
+    history = call.layout.history
+    for message in prompt.messages:
+        text = message_text(message)
+        if message.attachments:
+            text = "".join((text, *(each.digest for each in message.attachments)))
+        yield PromptSegment(_name_of(message, is_history=message in history), text)
+
+
+def _name_of(message: Message, *, is_history: bool) -> str:
+    if message.role is MessageRole.SYSTEM:
+        return "system text"
+    if message.is_context:
+        return "context"
+    if message.is_example:
+        return "examples"
+    if is_history:
+        return "history"
+    return "goal" if message.role is MessageRole.GOAL else "message"
+
+
+def _difference(call: ModelCall, before: ModelCall, cache: PromptCache) -> str | None:
+    """Why a prompt does not continue the one before it; None: it does."""
+    new, old = call.prompt, before.prompt
+    if new.tools != old.tools:
+        count = sum(1 for one, other in zip(new.tools, old.tools, strict=False) if one == other)
+        if count < len(old.tools):
+            return f"{TOOLS}: without {old.tools[count].name}"
+        return f"{TOOLS}: with {new.tools[count].name}"
+    if cache.includes_form and (new.output_request is None) is not (old.output_request is None):
+        return _FORM
+    kept = len(old.messages)
+    if len(new.messages) < kept or new.messages[kept - 1] is not old.messages[kept - 1]:
+        return "history: earlier messages were left out"
+    return None
