@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 
 from minions.contracts.events import StepCompleted
-from minions.contracts.executions import RunState, StepStatus, item_address
+from minions.contracts.executions import RunState, StepStatus, address_of, item_address
 from minions.contracts.journal.child_run_links import OPEN_STATES, WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -47,7 +47,7 @@ from minions.contracts.messages import Message, message_to_json
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.contracts.sessions import SessionStep
 from minions.data.errors import NEEDS_DECISION, Fault
-from minions.data.json_values import JsonValue, as_object, as_objects, as_text
+from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_text
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.event_stream import EventMaker
@@ -126,6 +126,15 @@ class SentPrompt:
     """Input tokens by section; they add up to those of the call."""
     cached_from: str | None = None
     """The run whose answer was taken from the cache, so that nothing was sent; None: none."""
+    address: str = ""
+    """The step, or the item of a loop."""
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    """Of these what the server read from its cache of prompts."""
+    prefix: Mapping[str, JsonValue] = field(factory=dict)
+    """`expected_tokens` of them were to be read there, for a prompt of the step `after` began so;
+    `written_tokens` were stored; it `differs` there, and `lost_tokens` behind that are paid again.
+    """
 
 
 @frozen(kw_only=True)
@@ -331,13 +340,18 @@ def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
     for entry in entries:
         fact = entry.fact
         if isinstance(fact, ModelCallFinished) and fact.sections:
-            cached_from = (fact.metrics or {}).get("cached_from")
+            metrics = fact.metrics or {}
+            cached_from, prefix = metrics.get("cached_from"), metrics.get("prefix")
             yield SentPrompt(
                 step_id=fact.step_id,
                 key=entry.key,
                 phase=fact.phase,
                 sections=fact.sections,
                 cached_from=cached_from if isinstance(cached_from, str) else None,
+                address=address_of(entry.key) or fact.step_id,
+                input_tokens=int(as_count(metrics.get("input_tokens") or 0)),
+                cache_read_tokens=int(as_count(metrics.get("cached_tokens") or 0)),
+                prefix=prefix if isinstance(prefix, Mapping) else {},
             )
 
 

@@ -180,6 +180,9 @@ def _report(context: CommandContext, detail: RunDetail, out: TextIO) -> int:
 
 
 _FILES_SHOWN: Final = 5
+_READ_SHARE: Final = 0.8
+"""A server that reads less than so much of what was to be expected has lost some of it; its tokens
+are counted in other steps than ours are estimated."""
 """Changed files that are named."""
 
 
@@ -197,9 +200,16 @@ for each in (list_, follow, diff, verify, export, import_, rm, gc, rekey):
 @click.argument("address", required=False, metavar="[ADDRESS]")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
 @click.option("--items", is_flag=True, help="Show every item of long loops, too.")
+@click.option("--cache", is_flag=True, help="Show what servers read from their caches of prompts.")
 @takes_options(DatabaseOption)
 def show(
-    options: DatabaseOption, name: str, address: str | None, *, messages: bool, items: bool
+    options: DatabaseOption,
+    name: str,
+    address: str | None,
+    *,
+    messages: bool,
+    items: bool,
+    cache: bool,
 ) -> int:
     """Show one run, or a session with its messages: ID is a run's or a session's.
 
@@ -211,7 +221,7 @@ def show(
         step = asyncio.run(_show_step(context, name, address))
         if context.settings.json:
             say(json_text(encode(step)))
-        for line in () if context.settings.json else _detail_lines(step):
+        for line in () if context.settings.json else _detail_lines(step, shows_cache=cache):
             say(line)
         return 0
     found = asyncio.run(_show(context, name))
@@ -221,7 +231,7 @@ def show(
     if isinstance(found, SessionDetail):
         lines = found.lines()
     else:
-        lines = _lines(found, messages=messages, shows_all=items)
+        lines = _lines(found, messages=messages, shows_all=items, shows_cache=cache)
     for line in lines:
         say(line)
     return 0
@@ -249,9 +259,11 @@ async def _show_step(context: CommandContext, name: str, address: str) -> StepDe
         await journal.aclose()
 
 
-def _detail_lines(step: StepDetail) -> Iterator[str]:
+def _detail_lines(step: StepDetail, *, shows_cache: bool) -> Iterator[str]:
     yield hanging(_step_line(step.summary))
     yield from _prompt_lines(step.prompts)
+    if shows_cache:
+        yield from _cache_lines(step.prompts)
     for message in step.messages:
         yield from _message_lines(step.summary.step_id, message)
     error = step.summary.facts.get("error")
@@ -274,7 +286,9 @@ def _use(detail: RunDetail) -> Iterator[str]:
         yield f"used {used}"
 
 
-def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
+def _lines(
+    detail: RunDetail, *, messages: bool, shows_all: bool, shows_cache: bool
+) -> Iterator[str]:
     run = detail.summary
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
@@ -292,6 +306,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
         if isinstance(one, StepSummary):
             yield from _lines_below(detail, one.step_id, f"{indent}  ", shows_all=shows_all)
     yield from _prompt_lines(detail.prompts)
+    if shows_cache:
+        yield from _cache_lines(detail.prompts)
     yield from _rung_lines(detail.rungs)
     if messages:
         for step_id, message in detail.messages:
@@ -335,6 +351,41 @@ def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
         sent = [each.sections for each in calls if each.cached_from is None]
         if sent:
             yield hanging(f"  {step_id}{_sent_words(sent)}")
+
+
+def _cache_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
+    """For each call what its server read from its cache of prompts, and where its prompt departs
+    from an earlier one.
+    """
+    sent = [each for each in prompts if each.cached_from is None]
+    asked, read = (
+        sum(each.input_tokens for each in sent),
+        sum(each.cache_read_tokens for each in sent),
+    )
+    share = f" ({100 * read // asked} %)" if asked else ""
+    yield f"cache of prompts: {read:,} of {asked:,} input tokens were read from it{share}"
+    for each in sent:
+        yield hanging(f"  {each.address}: {_cache_words(each)}")
+
+
+def _cache_words(prompt: SentPrompt) -> str:
+    prefix = prompt.prefix
+    expected, written = (
+        int(as_count(prefix.get(f"{name}_tokens") or 0)) for name in ("expected", "written")
+    )
+    words = [f"{prompt.input_tokens:,} in", f"{prompt.cache_read_tokens:,} read"]
+    if expected:
+        words.append(f"{expected:,} expected")
+    if written:
+        words.append(f"{written:,} stored")
+    if expected and prompt.cache_read_tokens < expected * _READ_SHARE:
+        words.append("the server has dropped it, or another of its machines was asked")
+    differs, after = prefix.get("differs"), prefix.get("after")
+    if differs is not None:
+        words.append(f"differs from {after or 'the call before'} in {differs}")
+    if lost := int(as_count(prefix.get("lost_tokens") or 0)):
+        words.append(f"{lost:,} equal tokens behind that are paid again")
+    return " · ".join(words)
 
 
 def _rung_lines(rungs: Sequence[RungCount]) -> Iterator[str]:

@@ -329,8 +329,15 @@ class PromptOfRun:
     key: str
     phase: str | None
     sections: JsonObject
-    """Input tokens by section: `system`, `goal`, `step_outputs`, `schema`, `tools`, `history`. They
-    add up to the tokens of the prompt, which are divided by characters."""
+    """Input tokens by section: `system`, `context`, `examples`, `goal`, `step_outputs`, `schema`,
+    `tools`, `history`. They add up to the tokens of the prompt, which are divided by characters."""
+    input_tokens: int
+    cache_read_tokens: int
+    """Input tokens that the server read from its cache of prompts."""
+    prefix: JsonObject
+    """What was known of that cache: `expected_tokens` were to be read, as a prompt of the step
+    `after` began so; `written_tokens` were stored; the prompt `differs` in this place, and
+    `lost_tokens` behind it that are equal are paid again."""
 
 
 @frozen(kw_only=True)

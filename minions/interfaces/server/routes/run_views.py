@@ -139,7 +139,13 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
 def prompt_view(prompt: SentPrompt) -> PromptOfRun:
     """The sections of a prompt for a response."""
     return PromptOfRun(
-        step_id=prompt.step_id, key=prompt.key, phase=prompt.phase, sections=prompt.sections
+        step_id=prompt.step_id,
+        key=prompt.key,
+        phase=prompt.phase,
+        sections=prompt.sections,
+        input_tokens=prompt.input_tokens,
+        cache_read_tokens=prompt.cache_read_tokens,
+        prefix=prompt.prefix,
     )
 
 

@@ -198,7 +198,7 @@ export const writing = (look, text, hasGap, tools) => h(`article.${look}.assista
 	h("pre.text", text),
 	tools.map((name) => h("p", "asks for ", h("code", name))));
 
-const SECTIONS = { system: "System", examples: "Examples", goal: "Goal", step_outputs: "Outputs of steps", schema: "Schema", tools: "Tools", history: "History" };
+const SECTIONS = { system: "System", context: "Context", examples: "Examples", goal: "Goal", step_outputs: "Outputs of steps", schema: "Schema", tools: "Tools", history: "History" };
 
 /** What the tokens of all prompts were spent on, the largest part first. */
 function sections(prompts) {
@@ -214,7 +214,20 @@ function sections(prompts) {
 			h("tbody", ranked.map(([name, tokens]) => h("tr",
 				h("th", { scope: "row", text: SECTIONS[name] ?? name }),
 				h("td.num", count(tokens)),
-				h("td.part", h("meter", { min: "0", max: String(all || 1), value: String(tokens), "aria-label": `${SECTIONS[name] ?? name}: ${share(tokens, all)} of the prompt` }), h("span.muted.tabular", share(tokens, all))))))));
+				h("td.part", h("meter", { min: "0", max: String(all || 1), value: String(tokens), "aria-label": `${SECTIONS[name] ?? name}: ${share(tokens, all)} of the prompt` }), h("span.muted.tabular", share(tokens, all)))))),
+		cacheOf(prompts)));
+}
+
+/** What the server read from its cache of prompts, and where prompts depart from earlier ones. */
+function cacheOf(prompts) {
+	const known = prompts.filter(({ cache_read_tokens: read, prefix }) => read || Object.keys(prefix).length);
+	if (!known.length) return null;
+	const asked = prompts.reduce((sum, each) => sum + each.input_tokens, 0), read = prompts.reduce((sum, each) => sum + each.cache_read_tokens, 0);
+	const broken = known.filter(({ prefix }) => prefix.differs);
+	return [
+		h("p.muted", `${count(read)} of ${plural(asked, "input token")} were read from the server's cache (${share(read, asked)}).`),
+		broken.length > 0 && h("ul.muted", broken.map(({ prefix: { differs, after, lost_tokens: lost } }) =>
+			h("li", `Differs from ${after ?? "the call before"} in ${differs}${lost ? `; ${count(lost)} equal tokens behind that are paid again` : ""}.`)))];
 }
 
 const share = (tokens, all) => `${Math.round((100 * tokens) / (all || 1))} %`;
