@@ -125,7 +125,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
         bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
-        bad-context bad-example no-examples bad-image unknown-redactor bad-redactor
+        bad-context late-constants bad-example no-examples bad-image unknown-redactor bad-redactor
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
         bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
         name-clash ambiguous-name

@@ -125,6 +125,11 @@ class Template(Struct, frozen=True, gc=False):
     """Whether the result is a value that was not there before: then it is weighed."""
 
     @classmethod
+    def of_constant(cls, text: str) -> Template:
+        """A text that is no template, whatever stands in it."""
+        return cls(_Constant(text), (), is_constant=True, makes_values=False)
+
+    @classmethod
     def of_value(cls, before: str, value: str) -> Template:
         """A text, then a value which is no template itself, whatever stands in it."""
         root = _Text((before, Literal(value)))
@@ -164,6 +169,18 @@ class Template(Struct, frozen=True, gc=False):
         value is then simply missing.
         """
         return isinstance(self.root, _Native)
+
+    @property
+    def constant_lengths(self) -> tuple[int, int]:
+        """Of a text the characters that are always the same before its first value, and behind."""
+        if isinstance(self.root, _Constant):
+            return (len(self.root.value) if isinstance(self.root.value, str) else 0, 0)
+        pieces: tuple[str | Term, ...] = ()
+        if isinstance(self.root, _Text):
+            pieces = self.root.pieces
+        lengths = [len(each) if isinstance(each, str) else -1 for each in pieces]
+        first = lengths.index(-1) if -1 in lengths else len(lengths)
+        return sum(lengths[:first]), sum(max(0, each) for each in lengths[first:])
 
     def inputs_read(self) -> frozenset[str] | None:
         """The names of the inputs that the value is made of; None: it reads something else, too, or

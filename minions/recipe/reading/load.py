@@ -218,6 +218,10 @@ def _check(
         if not errors:
             recipe = _build(draft, node, file, directory)
             check_untrusted_flows(draft, recipe, catalog, report)
+            if draft.is_text and _is_long(node):
+                from minions.recipe.checks.prefixes import check_prompt_prefixes
+
+                check_prompt_prefixes(draft, recipe, report)
         unchecked = tuple(draft.unchecked.values())
         output = draft.output
         step_outputs = {step.id: step.output for step in draft.steps if step.is_named}
@@ -234,6 +238,15 @@ def _check(
 
 class _EnoughError(Exception):
     """Ends checking: more faults were found than are shown."""
+
+
+_LONG: Final = 4_096
+"""Characters of a recipe whose prompts may begin with what a server keeps."""
+
+
+def _is_long(recipe: Node) -> bool:
+    """Whether prompts of the recipe may be worth keeping for a server."""
+    return sum(map(len, recipe.source.lines)) >= _LONG or _names_files(recipe)
 
 
 def _names_files(recipe: Node) -> bool:
@@ -300,7 +313,7 @@ def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     if not node.items:
         report(node.place.fault("missing-key", "a recipe needs at least one step"))
     templates = read_step_templates(draft.section.node("templates"), report)
-    shared = draft.section.items("context")
+    shared = draft.section.node("context")
     draft.steps = tuple(
         read_step(
             _with_context(extended(item, templates, report), shared), index, catalog, draft, report
@@ -309,18 +322,19 @@ def _read_steps(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     )
 
 
-def _with_context(node: Node, shared: Sequence[Node]) -> Node:
+def _with_context(node: Node, shared: Node | None) -> Node:
     """The goal step with the context of the recipe before its own."""
-    if not shared or not isinstance(node, MappingNode) or node.find("goal") is None:
+    if not isinstance(shared, SequenceNode) or not isinstance(node, MappingNode):
         return node
     entry = node.find("context")
+    if node.find("goal") is None:
+        return node
     if entry is None:
-        context = SequenceNode(node.source, node.span, tuple(shared))
-        own = Entry(node.source, node.span, "context", context)
+        own = Entry(shared.source, shared.span, "context", shared)
         return structs.replace(node, entries=(*node.entries, own))
     if not isinstance(entry.value, SequenceNode):
         return node  # the check of the key reports it
-    context = structs.replace(entry.value, items=(*shared, *entry.value.items))
+    context = structs.replace(entry.value, items=(*shared.items, *entry.value.items))
     return structs.replace(
         node,
         entries=tuple(
