@@ -99,23 +99,42 @@ class Counts:
     output: int
     price: float
     """Of the input with a prefix cache, in tokens at full price."""
+    read: int = 0
+    """Input tokens that are read from the cache."""
+    stored: int = 0
+    """Input tokens that are stored in it, of requests that are long enough."""
+
+    @property
+    def share_read(self) -> float:
+        """The part of the input that is read from the cache."""
+        return self.read / self.input if self.input else 0.0
 
 
-def counted(requests: Sequence[Request], tokenizer: Tokenizer) -> Counts:
-    """Count the requests of one run, which were sent in this order."""
+def counted(
+    requests: Sequence[Request], tokenizer: Tokenizer, before: Sequence[Request] = ()
+) -> Counts:
+    """Count the requests of one run, which were sent in this order.
+
+    Args:
+        before: Requests of earlier runs, which the server has in its cache.
+    """
+    known = [[tokenizer(text) for text in each.sent] for each in before]
     cut = [[tokenizer(text) for text in each.sent] for each in requests]
     sizes = [sum(map(len, parts)) for parts in cut]
     cached = [
-        max((_shared(parts, earlier) for earlier in cut[:at]), default=0)
+        _from_cache(max((_shared(parts, earlier) for earlier in [*known, *cut[:at]]), default=0))
         for at, parts in enumerate(cut)
     ]
-    saved = sum(_from_cache(each) for each in cached)
+    saved = sum(cached)
+    pairs = zip(sizes, cached, strict=True)
     return Counts(
         calls=len(requests),
         input=sum(sizes),
         largest=max(sizes, default=0),
         output=sum(len(tokenizer(text)) for each in requests for text in each.answer),
         price=sum(sizes) - saved * (1 - _CACHED_PRICE),
+        read=saved,
+        stored=sum(size - read for size, read in pairs if size >= _LEAST_CACHED),
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -32,7 +32,8 @@ class Form(StrEnum):
 
     HISTORY = "one agent with full history"
     BATCHED = "the same, several calls in a turn"
-    AGENTS = "each step an agent with tools"
+    ALONE = "each step an agent with tools, alone"
+    AGENTS = "each step an agent with tools, shared context"
     PLANNED = "planned recipe"
     PLANNED_OUTLINE = "planned recipe, outlines passed along"
     PLANNED_WHOLE = "planned recipe, code passed along"
@@ -158,6 +159,34 @@ def _of_agents(work: Workload) -> Callable[[Prompt], Action]:
     return lambda prompt: _agent(prompt, actions)
 
 
+def _of_shared(work: Workload) -> Callable[[Prompt], Action]:
+    known = {*_files_before(work), *_written_once(work)}
+    actions = {step.goal: list(_taken_in(work, step, known)) for step in work.steps}
+    return lambda prompt: _agent(prompt, actions)
+
+
+def _files_before(work: Workload) -> list[str]:
+    """The files that were there before, that several steps read and none after it was changed."""
+    found = []
+    for path in work.before:
+        readers = [at for at, step in enumerate(work.steps) if path in step.reads]
+        changers = [at for at, step in enumerate(work.steps) if path in step.artifacts]
+        if len(readers) > 1 and readers[-1] <= min(changers, default=len(work.steps)):
+            found.append(path)
+    return found
+
+
+def _written_once(work: Workload) -> list[str]:
+    """The files that one step writes, and later ones read."""
+    written = [path for step in work.steps for path in step.artifacts]
+    read = {path for step in work.steps for path in step.reads}
+    return [
+        path
+        for path in written
+        if written.count(path) == 1 and path in read and path not in work.before
+    ]
+
+
 def _taken_at_once(work: Workload) -> Iterator[Call]:
     """What one agent does that remembers all it has read."""
     for folder in work.looks:
@@ -178,9 +207,15 @@ def _taken_at_once(work: Workload) -> Iterator[Call]:
     yield f"Done: {', '.join(each for step in work.steps for each in step.artifacts)}."
 
 
-def _taken_in(work: Workload, step: PlannedWork) -> Iterator[Call]:
-    """What an agent does in one step, of which it knows the goal and the earlier answers."""
+def _taken_in(work: Workload, step: PlannedWork, known: Collection[str] = ()) -> Iterator[Call]:
+    """What an agent does in one step, of which it knows the goal and the earlier answers.
+
+    Args:
+        known: Files that stand in its prompt.
+    """
     for path in step.reads:
+        if path in known:
+            continue
         yield tool_request("files__read", {"path": path})
     yield from _changes(work, step)
     if step.type == "validate":
@@ -213,6 +248,29 @@ async def _run_history(work: Workload, folder: Path, model: ScriptedModel) -> No
     await _run_agents([step], folder, model)
 
 
+async def _run_shared(work: Workload, folder: Path, model: ScriptedModel) -> None:
+    """Files that were there stand in the context of the recipe; each one that a step has written is
+    read by a step without a model, and stands behind them in all later prompts.
+    """
+    steps: list[JsonValue] = []
+    written = _written_once(work)
+    context: list[JsonValue] = []
+    for step in work.steps:
+        asked: dict[str, JsonValue] = {
+            "id": step.id,
+            "goal": step.goal,
+            "tools": list(TOOLS),
+            **({"context": [*context]} if context else {}),
+        }
+        steps.append(asked)
+        for path in step.artifacts:
+            if path in written:
+                name = f"text_{len(context)}"
+                steps.append({"id": name, "tool": "files__read", "params": {"path": path}})
+                context.append({"text": f"{path}:\n{{{{ {name}.text }}}}"})
+    await _run_agents(steps, folder, model, _files_before(work))
+
+
 async def _run_steps(work: Workload, folder: Path, model: ScriptedModel) -> None:
     steps: list[JsonValue] = [
         {
@@ -226,7 +284,9 @@ async def _run_steps(work: Workload, folder: Path, model: ScriptedModel) -> None
     await _run_agents(steps, folder, model)
 
 
-async def _run_agents(steps: list[JsonValue], folder: Path, model: ScriptedModel) -> None:
+async def _run_agents(
+    steps: list[JsonValue], folder: Path, model: ScriptedModel, shared: Sequence[str] = ()
+) -> None:
     document: dict[str, JsonValue] = {
         "id": "agents",
         "system_prompt": SYSTEM,
@@ -235,8 +295,12 @@ async def _run_agents(steps: list[JsonValue], folder: Path, model: ScriptedModel
         "limits": {"max_model_calls_per_step": 200},
         "steps": steps,
     }
+    if shared:
+        document["context"] = [{"file": f"{folder.name}/{path}"} for path in shared]
+    recipe = folder.with_name("agents.yaml")
+    recipe.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
     async with Minions(model=model, services=_services()) as minions:
-        (await minions.arun(yaml.safe_dump(document))).unwrap()
+        (await minions.arun(recipe)).unwrap()
 
 
 # --- plans --------------------------------------------------------------------------------------
@@ -299,7 +363,8 @@ def _services() -> Services:
 _ANSWERS: Final[Mapping[Form, Callable[[Workload], Callable[[Prompt], Action]]]] = {
     Form.HISTORY: _of_history,
     Form.BATCHED: _of_batches,
-    Form.AGENTS: _of_agents,
+    Form.ALONE: _of_agents,
+    Form.AGENTS: _of_shared,
     Form.PLANNED: _of_plan,
     Form.PLANNED_OUTLINE: _of_plan,
     Form.PLANNED_WHOLE: _of_plan,
@@ -307,7 +372,8 @@ _ANSWERS: Final[Mapping[Form, Callable[[Workload], Callable[[Prompt], Action]]]]
 _RUNS: Final[Mapping[Form, Callable[[Workload, Path, ScriptedModel], Awaitable[None]]]] = {
     Form.HISTORY: _run_history,
     Form.BATCHED: _run_history,
-    Form.AGENTS: _run_steps,
+    Form.ALONE: _run_steps,
+    Form.AGENTS: _run_shared,
     Form.PLANNED: _planned(Sharing.NAMES),
     Form.PLANNED_OUTLINE: _planned(Sharing.OUTLINE),
     Form.PLANNED_WHOLE: _planned(Sharing.WHOLE),
