@@ -261,8 +261,8 @@ _BATCH_PRICE: Final = 0.5
 """All three sell answers within a day for half the price."""
 _MONEY: Final = """
 In US dollars, by the prices of genai-prices {version}. A second run is one of the same recipe
-within the time for which the server keeps prompts; `batch` is `--patience`: half of the price without a
-cache, for what a batch reads from one is not promised.
+within the time for which the server keeps prompts; `batch` is `--patience`: half of the price
+without a cache, for what a batch reads from one is not promised.
 """
 
 
