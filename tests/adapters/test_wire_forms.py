@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result
 
+from minions.adapters.models.cache_rules import prompt_cache_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.http_model import HttpModel
 from minions.adapters.models.openai import OpenAIModel
-from minions.adapters.models.prompt_caches import prompt_cache_of
 from minions.adapters.models.responses import ResponsesModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import (

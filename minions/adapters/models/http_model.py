@@ -32,9 +32,9 @@ from minions.adapters.http.http_pool import (
 from minions.adapters.http.http_response import BrokenBodyError
 from minions.adapters.http.request_rules import check_key, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
+from minions.adapters.models.cache_rules import prompt_cache_of, takes_cache_key
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
-from minions.adapters.models.prompt_caches import prompt_cache_of, takes_cache_key
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.server_route import (
     ServerRoute,

@@ -20,6 +20,7 @@ from minions.adapters.models.answer_assembly import (
     usual_response,
 )
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
+from minions.adapters.models.cache_rules import cache_key_of
 from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.chat_shapes import read_completion, read_piece
@@ -32,7 +33,6 @@ from minions.adapters.models.http_model import (
     utc_now,
 )
 from minions.adapters.models.peer_model import SentSecrets
-from minions.adapters.models.prompt_caches import cache_key_of
 from minions.adapters.models.server_route import (
     openai_itself,
     route_of_client,

@@ -12,11 +12,11 @@ from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerB
 from minions.adapters.models.answer_fields import mapping_in, mappings_in, text_in
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
+from minions.adapters.models.cache_rules import cache_key_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.kept_parts import data_of, kept_parts
-from minions.adapters.models.prompt_caches import cache_key_of
 from minions.adapters.models.prompt_parts import (
     FunctionTools,
     OutputConstraint,

@@ -18,7 +18,7 @@ from minions.engine.calls.model_executors import priority_of
 from minions.engine.compile.prompt_sections import message_text, schema_text, tool_text
 from minions.engine.context.step_view import StepView
 from minions.engine.services.prompt_prefixes import (
-    TOOLS,
+    TOOL_PART,
     EnteredPrompt,
     PromptPrefixes,
     PromptSegment,
@@ -32,7 +32,7 @@ class CallPrefix(Struct, kw_only=True):
 
     cache: PromptCache
     entered: EnteredPrompt | None = None
-    """Of the first call of a step."""
+    """What its prompt has in common with earlier ones; None: it continues a step's conversation."""
     before: ModelCall | None = None
     """The call of the step before it, whose prompt and answer this one continues."""
     differs: str | None = None
@@ -107,7 +107,7 @@ def _segments(call: ModelCall, cache: PromptCache) -> Iterator[PromptSegment]:
     if cache.includes_form and request is not None and form is not None:
         yield PromptSegment(_FORM, f"{request.mode} {schema_text(form)}")
     for tool in prompt.tools:
-        yield PromptSegment(TOOLS, tool_text(tool), tool.name)
+        yield PromptSegment(TOOL_PART, tool_text(tool), tool.name)
     history = call.layout.history
     for message in prompt.messages:
         text = message_text(message)
@@ -134,8 +134,8 @@ def _difference(call: ModelCall, before: ModelCall, cache: PromptCache) -> str |
     if new.tools != old.tools:
         count = sum(1 for one, other in zip(new.tools, old.tools, strict=False) if one == other)
         if count < len(old.tools):
-            return f"{TOOLS}: without {old.tools[count].name}"
-        return f"{TOOLS}: with {new.tools[count].name}"
+            return f"{TOOL_PART}: without {old.tools[count].name}"
+        return f"{TOOL_PART}: with {new.tools[count].name}"
     if cache.includes_form and (new.output_request is None) is not (old.output_request is None):
         return _FORM
     kept = len(old.messages)

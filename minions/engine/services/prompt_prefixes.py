@@ -23,7 +23,7 @@ CHARACTERS_PER_TOKEN: Final = 4
 """The estimate of tokens where no server counted them."""
 _MOST_CHARACTERS: Final = 16_000_000
 """Characters of prompts that are kept; then all is forgotten, and learned again."""
-TOOLS: Final = "tools"
+TOOL_PART: Final = "tools"
 """The name of the parts that are tools."""
 
 
@@ -196,7 +196,7 @@ class PromptPrefixes:
         return path, writer
 
     def end(self, path: Sequence[_Part], writer: _Writer, *, is_answered: bool) -> None:
-        """Note that a call ended, and let those go on that wait for it."""
+        """Note that a call ended, and let calls begin that wait for it."""
         with self._lock:
             for part in path[1:]:
                 part.is_written |= is_answered
@@ -261,8 +261,10 @@ def _equal_end(one: str, other: str, start: int) -> int:
 
 def _difference(segment: PromptSegment, other: PromptSegment, same: int) -> str:
     """Where a prompt departs from another one, in words."""
-    if TOOLS in (segment.name, other.name):
-        named = [each.of if each.name == TOOLS else "no more tools" for each in (segment, other)]
+    if TOOL_PART in (segment.name, other.name):
+        named = [
+            each.of if each.name == TOOL_PART else "no more tools" for each in (segment, other)
+        ]
         return f"tools: {named[0]}, not {named[1]}"
     if segment.name != other.name:
         return f"{segment.name}, not {other.name}"
