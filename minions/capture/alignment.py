@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from minions.capture.origins import is_equal
+from minions.capture.json_places import is_equal
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
