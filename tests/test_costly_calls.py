@@ -30,6 +30,7 @@ PATTERNS: Final = {
     "data/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
     "capture/task_inputs.py::_PART": "2,000 characters (MOST_TEXT)",
     "capture/task_inputs.py::_TOKEN": "2,000 characters (MOST_TEXT)",
+    "capture/template_writing.py::_EXPRESSION": "a recipe's, or our own: each text is closed",
     "engine/compile/dry_run.py::_EXPRESSION": "compiled before: each '{{' is closed",
     "interfaces/lsp/checked_text.py::_MEANT": "2,000 characters (_LONGEST_MESSAGE)",
     "interfaces/lsp/completions.py::_MEMBER": "500 characters (_LONGEST)",
@@ -40,7 +41,7 @@ PATTERNS: Final = {
     # Patterns that are made while the program runs.
     "adapters/tools/confined_paths.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
     "adapters/tools/files_toolset.py::_check": "compiled; matched in a process with a deadline",
-    "capture/origins.py::_cut": "escaped texts alone: no loops",
+    "capture/origins.py::_texts": "escaped texts alone: no loops",
     "capture/known_values.py::pattern_of_words": "escaped texts alone: no loops",
     "capture/task_inputs.py::_is_specific": "escaped texts alone: no loops",
     "capture/model_steps.py::_names_read": "escaped names alone: no loops",

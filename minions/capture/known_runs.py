@@ -21,7 +21,7 @@ from minions.capture.known_values import (
     is_telling,
     leaves,
 )
-from minions.capture.template_writing import member, text_of
+from minions.capture.template_writing import member, quoted, text_of
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, texts_in
@@ -241,5 +241,5 @@ def _lists_of_pages(name: str, outputs: Sequence[JsonValue]) -> Iterator[Known]:
         parts = [part_of(each, key) for each in outputs]
         if "." not in key and all(isinstance(each, list | tuple) for each in parts):
             whole = [item for part in parts if isinstance(part, list | tuple) for item in part]
-            text = f"({name} | map(attribute='{key}') | flatten)"
+            text = f"({name} | map(attribute={quoted(key)}) | flatten)"
             yield Known(text=text, value=whole, root=name, label=key)

@@ -18,14 +18,17 @@ from minions.capture.known_values import (
     Values,
     is_alike,
     is_telling,
+    pattern_of_words,
 )
-from minions.capture.template_writing import literal_template, member, text_of
+from minions.capture.template_writing import joined_template, member, quoted, text_of
 from minions.data.json_values import JsonValue, dumps
 
 PERCENT: Final = "percent"
 """Name of an input that is a percentage of the task."""
 _MOST_SPACES: Final = 6
 """Spaces of a text of which parts are taken at other places than ends of lines."""
+_MOST_EXAMPLES: Final = 3
+"""Sights of which candidates are made."""
 _MOST_PAIRS: Final = 60
 """Numbers of which two are tried in sums, differences, products and quotients."""
 _SEPARATORS: Final = (
@@ -85,17 +88,27 @@ def origins_of(sights: Sequence[Sight], name: str, values: Values) -> list[Origi
     """The expressions that give the value of every sight, the simplest kind alone.
 
     Args:
-        sights: At least one; candidates are made of the first that is not empty, and tried on all.
+        sights: At least one; candidates are made of a few, and tried on all.
         name: The parameter or field that it is for.
     """
-    found: list[Origin] = []
-    telling = next((each for each in sights if each.value not in (0, "", [])), sights[0])
     for candidates in (_paths, _forms, _lookups, _aggregates, _pairs, _texts):
-        tried = {each.template: each for each in candidates(telling, name)}
-        found = [each for each in tried.values() if values.holds(each.template, sights)]
-        if found:
-            break
-    return sorted(found, key=lambda each: each.order)
+        for example in _examples(sights):
+            tried = {each.template: each for each in candidates(example, name)}
+            found = [each for each in tried.values() if values.holds(each.template, sights)]
+            if found:
+                return sorted(found, key=lambda each: each.order)
+    return []
+
+
+def _examples(sights: Sequence[Sight]) -> Iterator[Sight]:
+    """A few sights with different values, those first that are not empty: 100 / 10 does not show
+    that quotients are rounded, another one may.
+    """
+    values: list[JsonValue] = []
+    for each in sorted(sights, key=lambda each: each.value in (0, "", [])):
+        if len(values) < _MOST_EXAMPLES and not any(is_equal(each.value, one) for one in values):
+            values.append(each.value)
+            yield each
 
 
 def _origin(kind: Kind, text: str, known: Sequence[Known], name: str) -> Origin:
@@ -217,7 +230,7 @@ def _lists(sight: Sight) -> Iterator[tuple[Known, str, list[JsonValue]]]:
                 fields = [each[key] for each in items if isinstance(each, Mapping)]
                 if not any(isinstance(each, Mapping | list | tuple) for each in fields):
                     label = evolve(known, label=key)
-                    yield label, f"{known.text} | map(attribute='{key}')", fields
+                    yield label, f"{known.text} | map(attribute={quoted(key)})", fields
 
 
 def _keys_of(items: Sequence[JsonValue]) -> list[str]:
@@ -259,7 +272,7 @@ def _lookups(sight: Sight, name: str) -> Iterator[Origin]:
                 if by is None or "." in key:
                     continue
                 if sum(1 for each in items if _field_is(each, key, part)) == 1:
-                    found = f"{known.text} | selectattr('{key}', 'eq', {by.text}) | first"
+                    found = f"{known.text} | selectattr({quoted(key)}, 'eq', {by.text}) | first"
                     label = evolve(known, label=path.rpartition(".")[2].strip("[]'"))
                     yield _origin(Kind.LOOKUP, f"({found}){path}", [label, by], name)
 
@@ -372,22 +385,20 @@ def _texts(sight: Sight, _name: str) -> Iterator[Origin]:
     pieces: list[str | Known] = [value]
     held = [each for each in sight.known if _may_stand_in(each, value)]
     for known in sorted(held, key=_size, reverse=True):
-        text = text_of(known.value)
-        pieces = [part for piece in pieces for part in _cut(piece, text, known)]
+        words = re.compile(rf"(?<!\w){re.escape(text_of(known.value))}(?!\w)")
+        pieces = [part for piece in pieces for part in _cut(piece, words, known)]
     for known in sight.known:
         if isinstance(known.value, list | tuple) and len(known.value) > 1 and not known.is_picked:
             counted = evolve(known, text=f"{known.text} | length", value=len(known.value))
-            pieces = [
-                part for piece in pieces for part in _cut(piece, str(len(known.value)), counted)
-            ]
+            words = pattern_of_words(str(len(known.value)))  # no part of a name: 2 of A-2
+            pieces = [part for piece in pieces for part in _cut(piece, words, counted)]
     used = [piece for piece in pieces if isinstance(piece, Known)]
     if not used:
         return
     if len(pieces) == 1 and not isinstance(used[0].value, str):
         pieces = [evolve(used[0], text=f"{used[0].text} | string")]
-    written = "".join(
-        literal_template(piece) if isinstance(piece, str) else f"{{{{ {piece.text} }}}}"
-        for piece in pieces
+    written = joined_template(
+        [(each, False) if isinstance(each, str) else (each.text, True) for each in pieces]
     )
     yield Origin(
         kind=Kind.TEXT,
@@ -414,13 +425,12 @@ def _size(known: Known) -> int:
     return len(known.value) if isinstance(known.value, str) else 4
 
 
-def _cut(piece: str | Known, text: str, known: Known) -> Iterator[str | Known]:
+def _cut(piece: str | Known, words: re.Pattern[str], known: Known) -> Iterator[str | Known]:
     if not isinstance(piece, str):
         yield piece
         return
-    edge = re.compile(f"(?<!\\w){re.escape(text)}(?!\\w)")
     at = 0
-    for match in edge.finditer(piece):
+    for match in words.finditer(piece):
         if match.start() > at:
             yield piece[at : match.start()]
         yield known

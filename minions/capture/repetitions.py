@@ -10,7 +10,7 @@ from minions.capture.json_places import is_equal, keys_of, part_of, plain_leaves
 from minions.capture.known_runs import KnownRuns
 from minions.capture.known_values import Known, has_words
 from minions.capture.seen_types import schema_at
-from minions.capture.template_writing import literal, member
+from minions.capture.template_writing import literal, member, quoted
 from minions.capture.traces import TracedCall, is_effect
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
@@ -70,7 +70,7 @@ def _choices_of_items(known: Known, items: Sequence[JsonValue], group: Group) ->
             if all(is_equal(same[0], each) for each in same) and not any(
                 is_equal(same[0], each) for each in others
             ):
-                test = f"'{key}', 'eq', {literal(same[0])}"
+                test = f"{quoted(key)}, 'eq', {literal(same[0])}"
                 yield f"{{{{ {known.text} | {form}({test}) | list }}}}"
                 break
 

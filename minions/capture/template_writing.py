@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from minions.data.json_values import JsonValue, dumps
@@ -11,8 +11,10 @@ from minions.recipe.expressions.syntax import CONSTANTS, KEYWORDS
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _METHODS: Final = frozenset({"items", "keys", "values"})
-_SIGN: Final = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
-"""What a template would not take as text."""
+_SIGN: Final = re.compile(r"\{+(?=[%#]|\}\}|\Z)|\{{2,}|\}\}|%\}|#\}")
+"""What a template would not take as text; braces at the end may stand before an expression."""
+_EXPRESSION: Final = re.compile(r"\{\{ ((?:'(?:[^'\\]|\\.)*+'|[^' ]| (?!\}\}))*+) \}\}", re.DOTALL)
+_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*+)'", re.DOTALL)
 
 
 def step_name(text: str) -> str:
@@ -31,28 +33,60 @@ def member(text: str, key: str) -> str:
 
 def literal_template(text: str) -> str:
     """The template that gives the text as it is."""
-    return _SIGN.sub(lambda sign: f"{{{{ '{sign.group()}' }}}}", text)
+    return joined_template([(text, False)])
+
+
+def joined_template(parts: Sequence[tuple[str, bool]]) -> str:
+    """The template of texts and expressions, one after another.
+
+    Args:
+        parts: Each with whether it is an expression.
+    """
+    written = [
+        f"{{{{ {part} }}}}"
+        if is_expression
+        else _SIGN.sub(lambda sign: f"{{{{ {quoted(sign.group())} }}}}", part)
+        for part, is_expression in parts
+    ]
+    template = "".join(written)
+    if _EXPRESSION.fullmatch(template.strip()) and template != template.strip():
+        # Blanks around one expression are no text: it gives its value.
+        return f"{{{{ {' ~ '.join(part if is_it else quoted(part) for part, is_it in parts)} }}}}"
+    return template
 
 
 def template_parts(template: str) -> Iterator[tuple[str, bool]]:
     """The parts of a template as captures write it: text, and whether it is an expression."""
-    rest = template
-    while rest:
-        text, sign, after = rest.partition("{{ ")
+    at, text = 0, ""
+    for match in _EXPRESSION.finditer(template):
+        text += template[at : match.start()]
+        at = match.end()
+        sign = _QUOTED.fullmatch(match.group(1))
+        if sign is not None:
+            text += re.sub(r"\\(.)", _unescaped, sign.group(1), flags=re.DOTALL)
+            continue
         if text:
             yield text, False
-        expression, _, rest = after.partition(" }}")
-        if sign:
-            is_sign = _SIGN.fullmatch(expression[1:-1]) is not None
-            yield (expression[1:-1], False) if is_sign else (expression, True)
+        text = ""
+        yield match.group(1), True
+    text += template[at:]
+    if text:
+        yield text, False
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape.group(1) == "n" else escape.group(1)
 
 
 def as_expression(template: str) -> str:
     """A template of text or of one expression as one expression."""
+    alone = _EXPRESSION.fullmatch(template.strip())
+    if alone is not None:
+        return alone.group(1)
     pieces = [
         part if is_expression else quoted(part) for part, is_expression in template_parts(template)
     ]
-    return pieces[0] if len(pieces) == 1 else f"({' ~ '.join(pieces)})"
+    return f"({' ~ '.join(pieces)})" if len(pieces) > 1 else "".join(pieces) or quoted("")
 
 
 def quoted(text: str) -> str:
