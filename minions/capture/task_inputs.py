@@ -27,7 +27,7 @@ from minions.capture.template_writing import (
     text_of,
 )
 from minions.data.json_values import JsonValue, dumps, parse_json
-from minions.data.schema import JsonSchema
+from minions.data.schema import JsonSchema, SchemaValidator
 
 _PART: Final = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 """A part of a path, address or other name."""
@@ -219,8 +219,7 @@ class TaskInputs:
             for run, value in zip(self._runs, values, strict=True)
         ):
             return
-        own = unique_name(step_name(name), [each.name for each in self.inputs])
-        own = unique_name(own, self._runs[0].trace.inputs)
+        own = unique_name(step_name(name), self._runs[0].inputs)
         self.inputs.append(
             InputMade(
                 name=own,
@@ -280,6 +279,8 @@ def inputs_of_task(
             if name is not None:
                 return None  # nothing stands between two inputs
             name = part.removeprefix("inputs.")
+            if name == part or name not in schemas:
+                return None
             continue
         if name is None:
             if not rest.startswith(part):
@@ -298,11 +299,10 @@ def inputs_of_task(
 
 def _as_typed(words: str, schema: JsonSchema) -> JsonValue:
     """The words as a value of that type; None: they are none."""
-    match schema.get("type"):
-        case "number" | "integer" | "boolean":
-            try:
-                return parse_json(words)
-            except ValueError:
-                return None
-        case _:
-            return words
+    value: JsonValue = words
+    if schema.get("type") in ("number", "integer", "boolean", "array", "object"):
+        try:
+            value = parse_json(words)
+        except ValueError:
+            return None
+    return None if SchemaValidator(schema).errors(value, limit=1) else value
