@@ -9,7 +9,7 @@ from minions.capture.alignment import Column
 from minions.capture.captured_program import OUTPUT, JudgedField, JudgedNode, LoopOver, ToolNode
 from minions.capture.choices import Choices, ChosenTemplate, Path
 from minions.capture.json_places import put_value, value_at
-from minions.capture.known_runs import KnownRuns
+from minions.capture.known_runs import KnownRuns, unique_name
 from minions.capture.known_values import leaves
 from minions.capture.seen_types import plain_schema, schema_at, schema_of
 from minions.capture.template_writing import member, step_name, text_of
@@ -57,20 +57,21 @@ class ModelSteps:
             self._runs.strangers_words(column) if self._runs.is_exposed(column) else frozenset()
         )
         spec = self._runs.specs.get(column.tool)
+        named = _names_of_fields(judged, are_arguments=True)
         fields = []
-        for path in judged:
+        for own, path in named.items():
             values = [value_at(call.arguments, path) for call in column.calls]
             schema = schema_at(spec, path) or schema_of(values)
             fields.append(
                 JudgedField(
-                    name=_field_name(path),
+                    name=own,
                     schema=plain_schema(schema, values, strange),
                     place=".".join((step, *map(str, path))),
                 )
             )
         answers: list[tuple[JsonValue, ...]] = [
             tuple(
-                {_field_name(path): value_at(call.arguments, path) for path in judged}
+                {own: value_at(call.arguments, path) for own, path in named.items()}
                 for call in (group.calls if group is not None else ())
             )
             for group in column.groups
@@ -92,11 +93,6 @@ class ModelSteps:
             run.made_at[name] = tuple(call.answer - 1 for call in group.calls)
             run.known.add(leaves(name, run.scope[name], name))
         return node
-
-    def template_of(self, node: JudgedNode, path: Path) -> str:
-        """The template that gives the argument at the path of what the model step gave."""
-        base = f"{node.id}[loop.index]" if node.loop is not None else node.id
-        return f"{{{{ {member(base, _field_name(path))} }}}}"
 
     def judge_way(self, column: Column, step: str) -> JudgedNode:
         """The model step that says whether a step is to be executed, as its field `needed`."""
@@ -122,17 +118,17 @@ class ModelSteps:
         is_whole = chosen.judged == ((),)
         is_text = is_whole and all(isinstance(each, str) for each in outputs)
         name = self._runs.take_name("answer")
+        named = _names_of_fields(chosen.judged, are_arguments=False)
         fields = tuple(
             JudgedField(
-                name=step_name("_".join(map(str, path))) if path else OUTPUT,
+                name=own,
                 schema=schema_of([value_at(each, path) for each in outputs]),
                 place=".".join((OUTPUT, *map(str, path))),
             )
-            for path in chosen.judged
+            for own, path in named.items()
         )
-        places = [(each.name, path) for each, path in zip(fields, chosen.judged, strict=True)]
         answers: list[JsonValue] = [
-            each if is_text else {own: value_at(each, path) for own, path in places}
+            each if is_text else {own: value_at(each, path) for own, path in named.items()}
             for each in outputs
         ]
         node = JudgedNode(
@@ -147,7 +143,7 @@ class ModelSteps:
         if is_text:
             return node, f"{{{{ {name} }}}}"
         holder: dict[str, JsonValue] = {OUTPUT: chosen.template}
-        for own, path in places:
+        for own, path in named.items():
             put_value(holder, (OUTPUT, *path), f"{{{{ {member(name, own)} }}}}")
         return node, holder[OUTPUT]
 
@@ -206,9 +202,16 @@ class ModelSteps:
         )
 
 
-def _field_name(path: Path) -> str:
-    """The field of a model step that gives what stands at a path of the arguments."""
-    return step_name("_".join(map(str, path))) if len(path) > 1 else str(path[0])
+def _names_of_fields(paths: Sequence[Path], *, are_arguments: bool) -> dict[str, Path]:
+    """The fields of a model step that give what stands at these paths; a field for an argument as
+    a whole has its name.
+    """
+    named: dict[str, Path] = {}
+    for path in paths:
+        is_argument = are_arguments and len(path) == 1
+        own = str(path[0]) if is_argument else step_name("_".join(map(str, path or (OUTPUT,))))
+        named[unique_name(own, named)] = path
+    return named
 
 
 def _telling_words(texts: Sequence[str]) -> frozenset[str]:

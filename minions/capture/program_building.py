@@ -24,7 +24,7 @@ from minions.capture.repetitions import (
     split_column,
 )
 from minions.capture.task_inputs import TaskInputs
-from minions.capture.template_writing import step_name
+from minions.capture.template_writing import member, step_name
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.capture.ways import Ways
 from minions.contracts.tools import ToolSpec
@@ -188,8 +188,9 @@ class _Builder:
         if judged:
             node = self._model_steps.judge_arguments(column, name, loop, when, judged)
             self.steps.append(node)
-            for path in judged:
-                put_value(params, path, self._model_steps.template_of(node, path))
+            base = node.id if loop is None else f"{node.id}[loop.index]"
+            for path, given in zip(judged, node.fields, strict=True):
+                put_value(params, path, f"{{{{ {member(base, given.name)} }}}}")
         return params
 
     def add_output(self) -> JsonValue:

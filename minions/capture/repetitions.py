@@ -8,7 +8,7 @@ from minions.capture.alignment import Column, Cursor, Group
 from minions.capture.captured_program import LoopOver
 from minions.capture.json_places import is_equal, keys_of, part_of, plain_leaves, value_at
 from minions.capture.known_runs import KnownRuns
-from minions.capture.known_values import Known, has_words
+from minions.capture.known_values import STATES, Known, has_words
 from minions.capture.seen_types import schema_at
 from minions.capture.template_writing import literal, member, quoted
 from minions.capture.traces import TracedCall, is_effect
@@ -57,10 +57,13 @@ def _choices_of_items(known: Known, items: Sequence[JsonValue], group: Group) ->
     chosen = [any(_is_about(call, item) for call in group.calls) for item in items]
     if sum(chosen) != len(group.calls):
         return
-    for key in keys_of(items[0]):
+    for key in sorted(keys_of(items[0]), key=lambda key: key.lower() not in STATES):
         parts = [part_of(each, key) for each in items]
         if "." in key or any(isinstance(part, Mapping | list | tuple) for part in parts):
             continue
+        is_kind = key.lower() in STATES or all(isinstance(part, bool) for part in parts)
+        if not is_kind and len({literal(part) for part in parts}) == len(parts):
+            continue  # a name of each item's own says nothing of what kind it is
         inside = [part for part, is_in in zip(parts, chosen, strict=True) if is_in]
         outside = [part for part, is_in in zip(parts, chosen, strict=True) if not is_in]
         for form, same, others in (
@@ -121,7 +124,7 @@ def find_until(column: Column) -> tuple[str | None, int]:
             continue
         expression = "loop.last"
         for key in path:
-            expression = member(expression, key) if isinstance(key, str) else expression
+            expression = member(expression, key) if isinstance(key, str) else f"{expression}[{key}]"
         return f"{expression} != {literal(value)}", most
     return None, most
 
