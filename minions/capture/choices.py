@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from minions.capture.alignment import Column
 from minions.capture.captured_program import Evidence, Question
 from minions.capture.json_places import is_equal, keys_of, value_at
-from minions.capture.known_runs import KnownRuns
+from minions.capture.known_runs import KnownRuns, words_in
 from minions.capture.known_values import Sight, is_telling
 from minions.capture.origins import Kind, Origin, origins_of
 from minions.capture.seen_types import schema_at
@@ -190,16 +190,12 @@ class Choices:
         """Whether words around known values may be constant: not where they say much, nor where
         they are a stranger's and go into what has an effect.
         """
-        if origin.kind is not Kind.TEXT or _varies(sights):
+        words = constant_words(origin.template)
+        if column is not None and self._runs.has_strangers_words(column, words):
+            return False
+        if _varies(sights) or " " not in str(sights[0].value).strip():
             return True
-        words = re.findall(r"[^\W\d_]{2,}", constant_words(origin.template))
-        if column is not None and self._runs.is_exposed(column):
-            strange = self._runs.strangers_words(column)
-            if any(
-                each.lower() in strange and not self._runs.is_said_by_author(each) for each in words
-            ):
-                return False
-        return " " not in str(sights[0].value).strip() or len(words) <= _FEW_WORDS
+        return len(words_in(words)) <= _FEW_WORDS
 
     def _constant_reason(
         self, sights: Sequence[Sight], column: Column, schema: JsonSchema
@@ -212,15 +208,15 @@ class Choices:
             return "a choice of few, the same in each run"
         if value == schema.get("default", _NOTHING):
             return "it is the default"
+        text = value if isinstance(value, str) else " ".join(texts_in(value))
         runs = len(self._runs.runs)
-        if len(sights) > 1 and runs > 1:
+        if len(sights) > 1 and runs > 1 and not self._runs.has_strangers_words(column, text):
             return f"the same in {runs} runs"
         effect = is_effect(self._runs.specs.get(column.tool))
         if isinstance(value, int | float):
             if effect and is_telling(value):
                 return None
             return "a number that nothing known gives"
-        text = value if isinstance(value, str) else " ".join(texts_in(value))
         if self._runs.is_said_by_author(text):
             return "the task or the recipe says it"
         if self._runs.is_exposed(column):
@@ -249,8 +245,6 @@ def _is_plain_choice(found: Sequence[Origin]) -> bool:
     only one that has the parameter's name.
     """
     first = found[0]
-    if first.kind is not found[1].kind:
-        return True
     same = all(each.roots == first.roots for each in found)
     alike = sum(each.is_alike for each in found)
     is_of_item = first.roots == {"loop"} and any(each.roots != {"loop"} for each in found)

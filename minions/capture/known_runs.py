@@ -146,8 +146,17 @@ class KnownRuns:
 
     def comes_after_results(self, column: Column) -> bool:
         """Whether something had been given when the calls were asked for."""
-        first = min(call.answer for call in column.calls)
-        return any(min(at) < first for run in self.runs for at in run.made_at.values())
+        return any(
+            min(at) < first
+            for run, first in self._first_answers(column)
+            for at in run.made_at.values()
+        )
+
+    def _first_answers(self, column: Column) -> Iterator[tuple[KnownRun, int]]:
+        """The traces that made the calls, each with the first answer that asked for one."""
+        for run, group in zip(self.runs, column.groups, strict=True):
+            if group is not None:
+                yield run, min(call.answer for call in group.calls)
 
     # --- words, and who said them ----------------------------------------------------------------
 
@@ -174,30 +183,44 @@ class KnownRuns:
     def is_exposed(self, column: Column) -> bool:
         """Whether the calls reach others, and a stranger's words may have led to them."""
         spec = self.specs.get(column.tool)
-        if not (is_effect(spec) or (spec is not None and spec.is_asking_others)):
+        if spec is not None and not is_effect(spec) and not spec.is_asking_others:
             return False
-        first = min(call.answer for call in column.calls)
         return any(
             self._is_strange(calls[0]) and min(run.made_at[name]) < first
-            for run in self.runs
+            for run, first in self._first_answers(column)
             for name, calls in run.made_calls.items()
         )
 
     def strangers_words(self, column: Column) -> frozenset[str]:
         """The words that strangers had said before the calls, in lower case."""
-        first = min(call.answer for call in column.calls)
         return frozenset(
-            word.lower()
-            for run in self.runs
+            word
+            for run, first in self._first_answers(column)
             for call in run.trace.calls
             if call.answer < first and self._is_strange(call)
             for text in texts_in(call.result)
-            for word in re.findall(r"[^\W\d_]{2,}", text)
+            for word in words_in(text.lower())
+        )
+
+    def has_strangers_words(self, column: Column, text: str) -> bool:
+        """Whether the calls are exposed, and a word of the text is a stranger's and not also one of
+        the task or the recipe.
+        """
+        if not self.is_exposed(column):
+            return False
+        strange = self.strangers_words(column)
+        return any(
+            word.lower() in strange and not self.is_said_by_author(word) for word in words_in(text)
         )
 
     def _is_strange(self, call: TracedCall) -> bool:
         spec = self.specs.get(call.tool)
         return spec is None or spec.is_untrusted
+
+
+def words_in(text: str) -> list[str]:
+    """Its words of two letters or more."""
+    return re.findall(r"[^\W\d_]{2,}", text)
 
 
 def unique_name(wanted: str, taken: Iterable[str]) -> str:

@@ -18,10 +18,11 @@ SPECS = {
     "find": ToolSpec(name="find", effect=Effect.PURE),
     "read": ToolSpec(name="read", effect=Effect.PURE),
     "put": ToolSpec(name="put", effect=Effect.IDEMPOTENT),
+    "keep": ToolSpec(name="keep", effect=Effect.IDEMPOTENT),
     "send": ToolSpec(name="send", effect=Effect.ONCE),
+    **{name: ToolSpec(name=name, effect=Effect.PURE) for name in "abcdefg"},
 }
-"""`find` and `read` change nothing, `put` may be made again, `send` may not; of others nothing is
-known."""
+"""`put` and `keep` may be made again, `send` may not, and the others change nothing."""
 
 
 def call(tool: str, result: JsonValue = "Done.", **arguments: JsonValue) -> TracedCall:
@@ -82,6 +83,25 @@ def test_a_call_that_failed_and_was_made_again_is_one_with_more_attempts() -> No
     assert group.attempts == 3
 
 
+def test_attempts_are_those_of_the_same_call_that_failed() -> None:
+    calls = [failed("read", path="b"), call("read", "x", path="a")]
+    assert [each.attempts for each in groups_of(*calls)] == [1]
+    same = [call("read", "x", path="a")] * 2
+    assert [each.attempts for each in groups_of(*same, call("send", to="a"), same[0])] == [1, 1, 1]
+    pages = [call("find", {"rows": [each]}, page=each) for each in (1, 2)]
+    assert [each.attempts for each in groups_of(failed("find", page=1), *pages)] == [2]
+    loop = groups_of(failed("send", to="a"), *(call("send", to=each) for each in "ab"))
+    assert [each.attempts for each in group_calls(loop, SPECS)] == [2]
+
+
+def test_a_call_that_failed_each_time_was_not_made_again() -> None:
+    why = "it failed: tool_failed: no"
+    assert reasons(failed("read", path="a"), failed("read", path="a")) == [why, why]
+    again = "it failed, and was made again: tool_failed: no"
+    calls = [failed("read", path="a"), failed("read", path="a"), call("read", path="a")]
+    assert reasons(*calls) == [again, again, None]
+
+
 def test_a_call_that_failed_for_good_is_left_out() -> None:
     assert reasons(failed("send", to="a"), call("send", to="b")) == [
         "it failed: tool_failed: no",
@@ -119,7 +139,9 @@ def test_a_search_that_found_nothing_before_another_is_left_out(result: JsonValu
     assert reasons(call("find", result, name="a"), call("find", "x", name="b")) == [reason, None]
 
 
-@pytest.mark.parametrize("result", [0, False, "x", [0], {"hits": ["x"]}, {"total": 0}])
+@pytest.mark.parametrize(
+    "result", [0, False, "x", [0], {"hits": ["x"]}, {"hits": [], "more": ["x"]}, {"total": 0}]
+)
 def test_a_search_that_found_something_counts(result: JsonValue) -> None:
     assert reasons(call("find", result, name="a"), call("find", "x", name="b")) == [None, None]
 
@@ -127,6 +149,8 @@ def test_a_search_that_found_something_counts(result: JsonValue) -> None:
 def test_a_search_that_found_nothing_counts_where_no_other_follows() -> None:
     assert reasons(call("find", [], name="a"), call("read", "x")) == [None, None]
     assert reasons(call("find", [], name="a")) == [None]
+    refused = evolve(failed("find", name="b"), is_rejected=True)
+    assert reasons(call("find", [], name="a"), refused)[0] is None
 
 
 def test_searches_of_one_answer_were_not_made_for_what_the_other_found() -> None:
@@ -155,8 +179,10 @@ def test_a_correction_concerns_what_it_writes_alone() -> None:
     assert reasons(first, "And again", call("put", key="lamps")) == [None, None]
     numbered = [call("put", key=12, value=each) for each in "ab"]
     assert reasons(numbered[0], "Again", numbered[1]) == [None, None]
-    same = call("put", key="lamps", value=12)
-    assert reasons(same, "Again", same) == [CORRECTED, None]
+    other = call("keep", key="lamps", value=12)
+    assert reasons(call("put", key="lamps", value=12), "Keep it", other) == [None, None]
+    for same in (call("put", key="lamps", value=12), call("put", key=12), call("put")):
+        assert reasons(same, "Again", same) == [CORRECTED, None]
 
 
 def test_an_effect_that_cannot_be_repeated_counts_though_it_was_corrected() -> None:
@@ -203,6 +229,8 @@ def test_pages_are_one_group_by_their_numbers() -> None:
     assert (len(group.calls), group.cursor) == (3, Cursor(parameter="page", path=None))
     first = [call("find", {"rows": [1]}), call("find", {"rows": [2]}, page=2)]
     assert len(groups_of(*first)) == 1
+    sized = [call("find", {"rows": [each]}, size=10, page=each) for each in (1, 2)]
+    assert [each.cursor for each in groups_of(*sized)] == [Cursor(parameter="page", path=None)]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +254,26 @@ def test_results_without_a_list_and_effects_are_no_pages() -> None:
         assert [each.cursor for each in groups] == [None, None]
 
 
+def test_no_page_is_named_by_null_or_a_truth_value() -> None:
+    back = [call("find", {"rows": [1], "next": None}, page="p2"), call("find", {"rows": [2]})]
+    assert [each.cursor for each in groups_of(*back)] == [None, None]
+    more = [call("find", {"rows": [1], "more": True}), call("find", {"rows": [2]}, more=True)]
+    assert [each.cursor for each in groups_of(*more)] == [None, None]
+
+
+def test_after_polling_there_is_no_next_page() -> None:
+    calls = [call("find", {"rows": each}, page=1) for each in ([0], [1])]
+    groups = groups_of(*calls, call("find", {"rows": [2]}, page=2))
+    assert [(len(each.polls), len(each.calls)) for each in groups] == [(1, 1), (0, 1)]
+
+
 def test_pages_that_follow_each_other_in_another_way_are_others() -> None:
+    numbers = [
+        call("find", {"rows": [1], "next": 5}, page=1),
+        call("find", {"rows": [2]}, page=5),
+        call("find", {"rows": [3]}, page=6),
+    ]
+    assert [len(each.calls) for each in groups_of(*numbers)] == [2, 1]
     calls = [
         call("find", {"rows": [1], "next": "p2"}),
         call("find", {"rows": [2], "next": "p3", "other": "p9"}, page="p2"),
@@ -247,6 +294,28 @@ def test_tools_that_take_turns_are_a_loop_each() -> None:
         call(tool, item, item=item) for item in ("a", "b", "c") for tool in ("read", "find", "put")
     ]
     assert loops(*turns) == [("read", 3), ("find", 3), ("put", 3)]
+
+
+def test_up_to_six_tools_take_turns() -> None:
+    six, seven = (
+        [call(each, item, item=item) for item in "xy" for each in row]
+        for row in ("abcdef", "abcdefg")
+    )
+    assert loops(*six) == [(each, 2) for each in "abcdef"]
+    assert loops(*seven) == [(each, 1) for each in "abcdefgabcdefg"]
+
+
+def test_a_tool_that_is_called_twice_in_a_turn_is_no_loop_of_two() -> None:
+    calls = [call(each, at, item=at) for at, each in enumerate("abaaba")]
+    assert loops(*calls) == [("a", 1), ("b", 1), ("a", 2), ("b", 1), ("a", 1)]
+
+
+def test_pages_that_are_read_twice_are_no_loop() -> None:
+    pages = [
+        call("find", {"rows": [each]}, name=name, page=each) for name in "ab" for each in (1, 2)
+    ]
+    calls = [pages[0], pages[1], call("read", "x"), pages[2], pages[3], call("read", "y", at=1)]
+    assert loops(*calls) == [("find", 2), ("read", 1), ("find", 2), ("read", 1)]
 
 
 def test_two_effects_that_take_turns_stay_in_their_order() -> None:
@@ -300,10 +369,32 @@ def test_a_call_that_only_a_later_trace_made_stands_where_it_was_made() -> None:
     ]
 
 
+def test_as_many_calls_as_possible_stand_beside_each_other() -> None:
+    first = [call(each, "x") for each in "abc"]
+    assert side_by_side(first, [call(each, "x") for each in "bca"]) == [
+        ("a", [0]),
+        ("b", [0, 1]),
+        ("c", [0, 1]),
+        ("a", [1]),
+    ]
+    assert side_by_side(first, [call(each, "x") for each in "cdab"]) == [
+        ("c", [1]),
+        ("d", [1]),
+        ("a", [0, 1]),
+        ("b", [0, 1]),
+        ("c", [0]),
+    ]
+
+
+def test_of_calls_that_are_not_the_same_those_of_the_first_trace_stand_first() -> None:
+    found = side_by_side([call("b", "x")], [call("a", "x")])
+    assert found == [("b", [0]), ("a", [1])]
+
+
 CALLS = st.lists(
     st.builds(
         call,
-        st.sampled_from([*SPECS, "other"]),
+        st.sampled_from(["find", "read", "put", "send", "other"]),
         st.sampled_from(["x", "y", [], {"rows": [1], "next": 2}]),
         item=st.sampled_from([1, 2, "a", "b"]),
     ),

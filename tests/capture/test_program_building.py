@@ -21,6 +21,7 @@ def spec(name: str, effect: Effect, reads: Reads, **properties: JsonValue) -> To
     return ToolSpec(name=name, effect=effect, reads=reads, parameters=parameters)
 
 
+ONLY: JsonValue = {"const": "one of these words here"}
 MODES: JsonValue = {"type": "string", "enum": ["fast", "slow"]}
 LIMIT: JsonValue = {"type": "string", "default": "everything that there is to be had"}
 SPECS = {
@@ -29,7 +30,7 @@ SPECS = {
         spec("look", Effect.PURE, Reads.TRUSTED, mode=MODES, limit=LIMIT),
         spec("list", Effect.PURE, Reads.TRUSTED),
         spec("browse", Effect.PURE, Reads.UNTRUSTED),
-        spec("send", Effect.ONCE, Reads.TRUSTED, mode=MODES, limit=LIMIT),
+        spec("send", Effect.ONCE, Reads.TRUSTED, mode=MODES, limit=LIMIT, only=ONLY),
     )
 }
 """`look` and `list` read what is our own, `browse` what strangers wrote, `send` changes something.
@@ -109,6 +110,7 @@ PAGE: JsonValue = {"text": "Cheap lamps for you and all the others! Mail Eva at 
         ("send", "on", None, "a choice of few, the same in each run"),
         ("send", "mode", "fast", "a choice of few, the same in each run"),
         ("send", "limit", "everything that there is to be had", "it is the default"),
+        ("send", "only", "one of these words here", "a choice of few, the same in each run"),
         ("send", "count", 9, "a number that nothing known gives"),
         ("look", "count", 250, "a number that nothing known gives"),
         ("send", "text", "lamps", "the task or the recipe says it"),
@@ -147,6 +149,44 @@ def test_words_after_something_was_read_are_a_judgement_and_one_word_is_none() -
     program = built(trace(call("look", "fine"), call("send", "ok", text="All well", kind="note")))
     assert how(program, "send.text")[0] == "judgement"
     assert how(program, "send.kind") == ("constant", '"note"')
+
+
+def test_truth_values_and_empty_ones_have_no_origin() -> None:
+    held: dict[str, JsonValue] = {"on": True, "at": None, "text": ""}
+    program = built(trace(call("look", held), evolve(call("send", "ok"), arguments=held)))
+    assert [how(program, f"send.{name}")[0] for name in held] == ["constant"] * 3
+    assert why(program, "send.text") == "nothing known has it"
+
+
+def test_a_long_list_of_numbers_is_a_constant_as_a_whole() -> None:
+    numbers: JsonValue = list(range(100, 121))
+    program = built(trace(call("send", "ok", rows=numbers)))
+    assert why(program, "send.rows") == "nothing known has it"
+    assert step(program, "send").params == {"rows": numbers}
+    few: JsonValue = [2] * 20
+    assert how(built(trace(call("send", "ok", rows=few))), "send.rows.19") == ("constant", "2")
+
+
+def test_what_one_run_repeats_or_one_of_several_did_is_not_the_same_in_several_runs() -> None:
+    rows: JsonValue = [{"id": "A-17"}, {"id": "B-31"}]
+    text = "some words that are the same"
+    sent = [call("send", "ok", id=each, text=text) for each in ("A-17", "B-31")]
+    assert how(built(trace(call("list", rows), *sent)), "send.text")[0] == "judgement"
+    one = [trace(call("look", {"open": True}), call("send", "ok", text=text))]
+    other = trace(call("look", {"open": False}))
+    assert how(built(*one, other), "send.text")[0] == "judgement"
+
+
+def test_words_that_one_of_two_tasks_says_are_no_constant() -> None:
+    words = "all of it please"
+    said = trace(call("look", {"open": True}), call("send", "ok", text=words), task=f"Note {words}")
+    other = trace(call("look", {"open": False}))
+    assert how(built(said, other), "send.text")[0] == "judgement"
+
+
+def test_a_small_number_that_a_model_step_gave_is_a_constant() -> None:
+    run = evolve(trace(call("send", "ok", count=3)), judged=({"count": 3},))
+    assert how(built(run), "send.count") == ("constant", "3")
 
 
 def test_the_same_value_in_several_runs_is_a_constant_and_another_is_none() -> None:
@@ -205,6 +245,37 @@ def test_a_question_to_others_is_exposed_as_an_effect_is() -> None:
     assert how(program, "browse_2.at")[0] == "judgement"
 
 
+def test_a_stranger_who_says_the_same_in_each_run_makes_no_constant() -> None:
+    def run(number: str, text: str) -> Trace:
+        calls = [call("browse", PAGE), call("send", "ok", to="Eva", text=text, kind="note")]
+        return trace(*calls, task=f"Look at {number}")
+
+    program = built(run("A-17", "Mail A-17"), run("B-31", "Mail B-31"))
+    assert how(program, "send.to")[0] == "judgement"
+    assert how(program, "send.text")[0] == "judgement"
+    assert how(program, "send.kind") == ("constant", '"note"')
+    assert why(program, "send.kind") == "the same in 2 runs"
+
+
+def test_a_stranger_who_was_read_in_one_run_alone_exposes_the_calls_of_that_run() -> None:
+    calls = [call("look", "x"), call("browse", PAGE), call("send", "ok", to="Eva")]
+    program = built(trace(call("look", "x"), call("send", "ok", to="Eva")), trace(*calls))
+    assert how(program, "send.to")[0] == "judgement"
+    moved = [call("send", "ok", to="Eva"), call("look", "y")]
+    program = built(trace(*calls[1:], call("look", "y")), trace(*moved))
+    assert how(program, "send.to")[0] == "judgement"
+
+
+def test_our_own_words_and_those_of_later_are_no_strangers() -> None:
+    def run(*calls: TracedCall) -> Trace:
+        return trace(*calls, task="Look at A-17")
+
+    sent = call("send", "ok", to="A-17", text="Mail A-17")
+    other: JsonValue = {"text": "Nothing that anybody would want to read at all, be sure of it"}
+    program = built(run(call("look", PAGE), call("browse", other), sent, call("browse", PAGE)))
+    assert how(program, "send.text") == ("text", "Mail {{ inputs.to }}")
+
+
 def test_a_tool_that_nobody_knows_says_a_strangers_words() -> None:
     program = built(trace(call("other", PAGE), call("send", "ok", to="Eva")))
     assert how(program, "send.to")[0] == "judgement"
@@ -215,10 +286,31 @@ def test_words_around_values_are_constant_unless_a_stranger_said_them() -> None:
     assert how(built(fine), "send.text") == ("text", "Re: {{ inputs.text }}")
     told = trace(call("browse", PAGE), call("send", "ok", text="Mail A-17"), task="Look at A-17")
     assert how(built(told), "send.text")[0] == "judgement"
-    said = trace(call("browse", PAGE), call("send", "ok", text="Mail A-17"), task="Mail A-17")
-    assert how(built(said), "send.text")[0] in ("text", "path")
+    both = trace(
+        call("browse", PAGE), call("send", "ok", text="Re: Mail A-17"), task="Look at A-17"
+    )
+    assert how(built(both), "send.text")[0] == "judgement"
+    task = "Mail what is known of A-17"
+    said = trace(call("browse", PAGE), call("send", "ok", text="Mail A-17"), task=task)
+    assert how(built(said), "send.text") == ("text", "Mail {{ inputs.text }}")
+    later = trace(call("send", "ok", text="Mail A-17"), call("browse", PAGE), task="Look at A-17")
+    assert how(built(later), "send.text") == ("text", "Mail {{ inputs.text }}")
     own = trace(call("look", PAGE), call("send", "ok", text="Mail A-17"), task="Look at A-17")
     assert how(built(own), "send.text") == ("text", "Mail {{ inputs.text }}")
+
+
+def test_three_words_around_a_value_are_a_text_after_one_run() -> None:
+    def sent(text: str) -> tuple[str, str]:
+        return how(built(trace(call("send", "ok", text=text), task="Look at A-17")), "send.text")
+
+    assert sent("It is for A-17") == ("text", "It is for {{ inputs.text }}")
+    assert sent("It is now for A-17")[0] == "judgement"
+    outputs = [
+        trace(task="Look at A-17", output=each) for each in ("It is A-17", "So it is now A-17")
+    ]
+    assert how(built(outputs[0]), "output")[0] == "judgement"
+    looked = [evolve(each, inputs={"id": "A-17"}) for each in outputs]
+    assert [how(built(each), "output")[0] for each in looked] == ["text", "judgement"]
 
 
 def test_many_words_around_a_value_are_a_judgement_after_one_run_and_a_text_after_two() -> None:
@@ -301,6 +393,40 @@ def test_what_a_call_repeats_of_its_arguments_is_no_origin() -> None:
     program = built(trace(*echo))
     assert how(program, "send.id") == ("constant", '"A-17"')
     assert how(built(trace(*echo, task="Look at A-17")), "send.id")[1] == "{{ inputs.id }}"
+
+
+def test_an_item_of_the_loop_beside_a_value_with_a_longer_path_is_no_question() -> None:
+    rows: JsonValue = [{"id": each, "kind": "urgent"} for each in ("A-17", "B-31")]
+    sent = [call("send", "ok", id=each, kind="urgent") for each in ("A-17", "B-31")]
+    deep = call("look", {"first": {"kind": "urgent"}})
+    program = built(trace(deep, call("list", rows), *sent))
+    assert (program.questions, how(program, "send.kind")[1]) == ((), "{{ loop.item.kind }}")
+    near = built(trace(call("look", {"kind": "urgent"}), call("list", rows), *sent))
+    (question,) = near.questions
+    assert question.choices == ("{{ look.kind }}", "{{ loop.item.kind }}")
+    twice: JsonValue = [{"id": each, "a": "urgent", "b": "urgent"} for each in ("A-17", "B-31")]
+    assert built(trace(call("list", twice), *sent)).questions
+
+
+def test_the_evidence_says_whether_the_task_or_a_result_has_a_value_and_how_often() -> None:
+    rows: JsonValue = [{"id": "A-17"}, {"id": "B-31"}]
+    sent = [call("send", "ok", id=each, to="Z-9") for each in ("A-17", "B-31")]
+    program = built(trace(call("list", rows), *sent, task="Tell Z-9"))
+    assert why(program, "send.id") == "it has that value in 2 places"
+    assert why(program, "send.to") == "the task says it in 2 places"
+    one = built(trace(call("look", {"id": "A-17"}), call("send", "ok", id="A-17")))
+    assert why(one, "send.id") == "it has that value"
+
+
+def test_small_values_are_no_echo_and_words_within_an_address_are_one() -> None:
+    small = [call("look", {"count": 3}, number=3), call("send", "ok", count=3)]
+    assert how(built(trace(*small)), "send.count")[1] == "{{ look.count }}"
+    url = "https://shop.example/orders/A-17"
+    address = [call("list", {"id": "A-17"}), call("look", {"key": "A-17"}, url=url)]
+    program = built(trace(*address, call("send", "ok", id="A-17")))
+    assert (program.questions, how(program, "send.id")[1]) == ((), "{{ list.id }}")
+    new = built(trace(call("look", {"key": "A-17"}, url=url), call("send", "ok", id="A-17")))
+    assert how(new, "send.id")[1] == "{{ look.key }}"
 
 
 def test_a_number_of_results_of_a_loop_is_that_of_its_items() -> None:

@@ -530,7 +530,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("engine/test_plan_reuse.py",), places=frozenset({"kept_plans", "_plans_in"})
     ),
     # --- captures ---
-    "capture/alignment.py": Guard(tests=("capture/test_alignment.py",)),
+    "capture/alignment.py": Guard(
+        tests=("capture/test_alignment.py", "capture/test_program_building.py")
+    ),
     "capture/origins.py": Guard(
         tests=("capture/test_origins.py",),
         places=frozenset(
@@ -545,7 +547,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"Values.holds", "is_telling", "is_alike"}),
     ),
     "capture/known_runs.py": Guard(
-        tests=("capture/test_program_building.py",),
+        tests=("capture/test_program_building.py", "capture/test_task_inputs.py"),
         places=frozenset(
             {
                 *("KnownRun.late_after", "KnownRun.says", "KnownRuns.is_said_by_author"),
