@@ -9,7 +9,16 @@ from attrs import frozen
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minions.capture.known_values import KnownThen, KnownValues, Sight, Values, leaves
+from minions.capture.known_values import (
+    MOST_TEXT,
+    KnownThen,
+    KnownValues,
+    Sight,
+    Values,
+    is_alike,
+    is_telling,
+    leaves,
+)
 from minions.capture.origins import Kind, Origin, origins_of
 from minions.capture.template_writing import (
     as_expression,
@@ -248,6 +257,152 @@ def test_a_result_that_came_later_is_no_origin() -> None:
 def test_what_has_the_name_of_the_parameter_comes_first() -> None:
     one = sight("A-17", get={"a": "A-17", "orderId": "A-17"})
     assert best(one, name="order_id") == (Kind.PATH, "{{ get.orderId }}")
+
+
+# --- what a value can be told by -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "tells"),
+    [
+        *((each, True) for each in (10, -10, 2.5, "abc", [1], {"a": 1})),
+        *((each, False) for each in (9, -9, 0, 9.0, True, False, None, "ab", " a ", "", [])),
+        ({}, False),
+    ],
+)
+def test_a_value_tells_something_if_it_is_unlikely_to_occur_twice(
+    value: JsonValue, tells: bool
+) -> None:
+    assert is_telling(value) is tells
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "alike"),
+    [
+        ("id", "id", True),
+        ("orderId", "order_id", True),
+        ("orders", "order", True),
+        ("id", "order_id", True),
+        ("order_id", "id", True),
+        ("city", "id", False),
+        ("order_city", "order_id", False),
+        ("", "id", False),
+        ("id", "", False),
+    ],
+)
+def test_names_are_alike_if_one_has_the_words_of_the_other(
+    label: str, name: str, alike: bool
+) -> None:
+    assert is_alike(label, name) is alike
+
+
+def test_words_of_the_task_and_items_of_a_loop_may_be_small() -> None:
+    assert found(sight("ab", said={"key": "ab"})) == [(Kind.PATH, "{{ inputs.key }}")]
+    assert found(sight("ab", get={"key": "ab"})) == []
+    item = KnownValues()
+    item.add(leaves("loop.item", "ab", "loop"))
+    scope: dict[str, JsonValue] = {"loop": {"item": "ab"}}
+    one = Sight(value="ab", scope=scope, known=KnownThen(KnownValues(), (), item))
+    assert found(one) == [(Kind.PATH, "{{ loop.item }}")]
+
+
+def test_an_item_is_looked_up_by_a_telling_text_or_number_that_stands_elsewhere() -> None:
+    def looked_up(by: JsonValue, known: JsonValue) -> bool:
+        rows: JsonValue = [{"key": by, "city": "Bern"}, {"key": "other", "city": "Basel"}]
+        return bool(found(sight("Bern", find=rows, get={"own": known})))
+
+    assert looked_up("A-17", "A-17")
+    assert looked_up(17, 17)
+    assert not looked_up("A", "A")
+    assert not looked_up(2.5, 2.5)
+    assert not looked_up(["A-17"], ["A-17"])
+    assert not looked_up("A-17", ["A-17", "B-31"])
+
+
+def test_an_item_is_looked_up_in_the_list_that_has_it() -> None:
+    rows: JsonValue = [{"id": "A-17", "city": "Bern"}, {"id": "B-31", "city": "Basel"}]
+    nested: JsonValue = [{"rows": rows}, {"rows": []}]
+    assert found(sight("Bern", find=nested, said={"id": "A-17"})) == []
+    dotted: JsonValue = [{"a.b": "A-17", "city": "Bern"}, {"a.b": "B-31", "city": "Basel"}]
+    assert found(sight("Bern", find=dotted, said={"id": "A-17"})) == []
+    assert (
+        found(sight("Be", find=[{"id": "A-17", "c": "Be"}, {"id": "B"}], said={"i": "A-17"})) == []
+    )
+
+
+def test_only_an_input_of_that_name_is_a_percentage() -> None:
+    plain = sight(30.0, get={"price": 200}, said={"share": 15})
+    assert found(plain) == [(Kind.COMPUTED, "{{ get.price * inputs.share / 100 }}")]
+    added = sight(215, get={"price": 200}, said={"share": 15})
+    assert found(added) == [(Kind.COMPUTED, "{{ get.price + inputs.share }}")]
+    own = sight(215, get={"price": 200, "percent": 15})
+    assert found(own) == [(Kind.COMPUTED, "{{ get.price + get.percent }}")]
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "template"),
+    [
+        ("On: true", {"on": True}, None),
+        ("It is null", {"at": None}, None),
+        ("In 7 days", {"days": 7}, None),
+        ("In 75 days", {"days": 75}, "In {{ get.days }} days"),
+        ("From A1 on", {"key": "A1"}, None),
+        ("From A-1 on", {"key": "A-1"}, "From {{ get.key }} on"),
+    ],
+)
+def test_a_text_is_written_around_what_tells_something(
+    text: str, known: JsonValue, template: str | None
+) -> None:
+    wanted = [] if template is None else [(Kind.TEXT, template)]
+    assert found(sight(text, get=known)) == wanted
+
+
+def test_words_of_the_task_may_be_of_two_letters_in_a_text() -> None:
+    assert found(sight("At A1 and B", said={"one": "A1", "two": "B"})) == [
+        (Kind.TEXT, "At {{ inputs.one }} and B")
+    ]
+
+
+def test_longer_values_stand_in_a_text_before_those_within_them() -> None:
+    one = sight("In Bern West now", get={"city": "Bern", "place": "Bern West"})
+    assert found(one) == [(Kind.TEXT, "In {{ get.place }} now")]
+
+
+def test_a_length_in_a_text_is_that_of_a_list_of_several_which_is_no_item() -> None:
+    assert found(sight("1 is open", get={"rows": [{}]})) == []
+    assert found(sight("2 are open", get=[{"rows": [{}, {}]}, {}, {}])) == []
+
+
+def test_a_text_that_is_too_long_has_no_parts() -> None:
+    long = "x" * (MOST_TEXT - 5)
+    assert found(sight(f"{long} Bern", get={"city": "Bern"})) != []
+    assert found(sight(f"{long}x Bern", get={"city": "Bern"})) == []
+
+
+def test_candidates_are_made_of_three_different_values_at_most() -> None:
+    def quotients(*pairs: tuple[int, int]) -> list[tuple[Kind, str]]:
+        return found(
+            *(
+                sight(round(one / other, 2), get={"sum": one, "count": other})
+                for one, other in pairs
+            )
+        )
+
+    rounded = (100, 33)
+    assert quotients((120, 10), (120, 10), (130, 10), rounded) != []
+    assert quotients((120, 10), (130, 10), (140, 10), rounded) == []
+
+
+@pytest.mark.parametrize(
+    ("empty", "full", "form"),
+    [(0, 3, "length"), ("", "Jon, Ute, Eva", "join(', ')"), ([], ["Eva", "Jon", "Ute"], "sort")],
+)
+def test_candidates_are_made_of_empty_values_last(
+    empty: JsonValue, full: JsonValue, form: str
+) -> None:
+    sights = [sight(empty, get={"rows": []})] * 3
+    sights.append(sight(full, get={"rows": ["Jon", "Ute", "Eva"]}))
+    assert [each for _, each in found(*sights)] == [f"{{{{ get.rows | {form} }}}}"]
 
 
 # --- for any value -------------------------------------------------------------------------------

@@ -366,6 +366,15 @@ def test_another_run_decides_between_two_places() -> None:
     assert (program.questions, how(program, "send.id")) == ((), ("path", "{{ look.newest }}"))
 
 
+def test_a_place_of_another_name_or_result_does_not_settle_a_question() -> None:
+    other: JsonValue = {"first": "A-17", "newest": "A-17", "order": "B-31"}
+    assert built(trace(call("look", other), call("send", "ok", order="A-17"))).questions
+    two = [call("look", {"other": "A-17"}), call("list", {"order": "A-17"})]
+    program = built(trace(*two, call("send", "ok", order="A-17")))
+    (question,) = program.questions
+    assert question.choices == ("{{ list.order }}", "{{ look.other }}")
+
+
 def test_the_one_place_of_a_result_with_the_parameters_name_is_no_question() -> None:
     held: JsonValue = {"other": "A-17", "orderId": "A-17"}
     program = built(trace(call("look", held), call("send", "ok", order_id="A-17")))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from builders import deterministic_services
 from minions import tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.capturing.proofs import Proof, ProvedTest, prove_recipe
-from minions.app.evaluating.recipe_tests import run_test
+from minions.app.evaluating.recipe_tests import Tampering, run_test
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue
@@ -169,6 +170,50 @@ async def test_a_recipe_without_tests_is_not_proved(runtime: Runtime) -> None:
     assert (proof.is_proved, proof.differences) == (False, ("the recipe has no tests",))
 
 
+async def test_one_test_that_proves_nothing_is_enough_for_no_proof(runtime: Runtime) -> None:
+    good, bad = (
+        recipe_of(runtime, step("send", to="Eva"), calls=calls, tools=tools)
+        for calls, tools in (([recorded("send", to="Eva")], {}), (None, {"send": "ok"}))
+    )
+    proof = await prove_recipe(evolve(good, tests=(*good.tests, *bad.tests)), runtime)
+    assert [bool(each.unnoticed) for each in proof.tests] == [False, True]
+    assert not proof.is_proved
+
+
+async def test_two_hundred_arguments_are_changed_at_most(runtime: Runtime) -> None:
+    numbers: JsonValue = list(range(205))
+    recipe = recipe_of(runtime, step("send", to=numbers), tools={"send": "ok"})
+    (tested,) = (await prove_recipe(recipe, runtime)).tests
+    assert len(tested.unnoticed) == 200
+
+
+async def test_an_effect_without_arguments_has_none_to_change(runtime: Runtime) -> None:
+    recipe = recipe_of(runtime, step("send"), calls=[recorded("send")])
+    assert (await prove_recipe(recipe, runtime)).is_proved
+
+
+@pytest.mark.parametrize(
+    ("at", "path", "sent"),
+    [
+        (0, ("to", "names", 1), {"names": ["Eva", "~"], "at": 0}),
+        (0, ("to", "at"), {"names": ["Eva", "Jon"], "at": "~"}),
+        (0, ("to",), "~"),
+        (1, ("to",), {"names": ["Eva", "Jon"], "at": 0}),
+    ],
+)
+async def test_one_argument_of_one_effect_is_another(
+    runtime: Runtime, at: int, path: tuple[str | int, ...], sent: JsonValue
+) -> None:
+    given: JsonValue = {"names": ["Eva", "Jon"], "at": 0}
+    recipe = recipe_of(runtime, step("send", to=given), calls=[recorded("send", to=sent)])
+    tampering = Tampering(at=at, path=path, value="~")
+    outcome = await run_test(recipe, recipe.tests[0], runtime, tampering=tampering)
+    assert outcome.faults == ()
+    assert [(name, json) for _, name, json in tampering.effects] == [
+        ("send", '{"to":{"names":["Eva","Jon"],"at":0}}')
+    ]
+
+
 # --- recorded calls ------------------------------------------------------------------------------
 
 
@@ -182,6 +227,7 @@ async def test_the_recorded_calls_give_their_results_and_nothing_is_called(
         calls=[recorded("look", {"name": "Eva"}), recorded("send", "sent", to="Eva")],
         expect={"output": "sent"},
     )
+    assert recipe.tests[0].has_output
     assert (await run_test(recipe, recipe.tests[0], runtime)).faults == ()
     assert CALLED == []
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.capture.alignment import Column, Group
 from minions.capture.captured_program import InputMade
-from minions.capture.known_runs import KnownRuns
+from minions.capture.known_runs import KnownRun, KnownRuns
 from minions.capture.known_values import Values
 from minions.capture.task_inputs import TaskInputs, inputs_of_task, templated_task
 from minions.capture.traces import Trace, TracedAnswer, TracedCall, TracedText
@@ -75,6 +76,7 @@ def values_of(*traces: Trace) -> dict[str, tuple[JsonValue, ...]]:
         ("Look at A-177", "A-17", {}),
         ("Look at it", "A-17", {}),
         ("Is it true?", True, {}),
+        ("Pay  now", "  ", {}),
         ("Look at A-17", ["A-17", "B-31"], {"order": ("A-17",)}),
         ("Look at A-17 and B-31", ["A-17", "B-31"], {"order": ("A-17",), "order_2": ("B-31",)}),
     ],
@@ -109,6 +111,19 @@ def test_a_word_that_one_task_alone_says_is_no_input() -> None:
 def test_what_an_input_of_the_recipe_holds_is_no_other_input() -> None:
     one = trace("Look at A-17", {"order": "A-17"}, inputs={"given": "A-17"})
     assert values_of(one) == {}
+
+
+def test_a_run_says_what_any_of_its_texts_says_in_words() -> None:
+    run = KnownRun(trace("Look at A-17 for 20"), {}, {})
+    more = TracedText(text="And at B-31", before=1, place="message 2")
+    run = KnownRun(evolve(run.trace, task=(*run.trace.task, more)), {}, {})
+    for said in ("A-17", "B-31", 20, 20.0):
+        assert run.says(said)
+    others: tuple[JsonValue, ...] = ("C-44", 2, 20.5, True, None, "", " ", ["A-17"], {"a": "A-17"})
+    for other in others:
+        assert not run.says(other)
+    assert not KnownRun(trace("It is true, false, null, [] and {}"), {}, {}).says(True)
+    assert not KnownRun(trace("It is [] here"), {}, {}).says([])
 
 
 def test_one_word_is_one_input_in_whichever_calls_it_is() -> None:
