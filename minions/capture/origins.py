@@ -101,11 +101,11 @@ def origins_of(sights: Sequence[Sight], name: str, values: Values) -> list[Origi
 
 
 def _examples(sights: Sequence[Sight]) -> Iterator[Sight]:
-    """A few sights with different values, those first that are not empty: 100 / 10 does not show
-    that quotients are rounded, another one may.
+    """A few sights with different values: 100 / 10 does not show that quotients are rounded, and an
+    empty list not of what it is; another one may.
     """
     values: list[JsonValue] = []
-    for each in sorted(sights, key=lambda each: each.value in (0, "", [])):
+    for each in sights:
         if len(values) < _MOST_EXAMPLES and not any(is_equal(each.value, one) for one in values):
             values.append(each.value)
             yield each
