@@ -139,9 +139,7 @@ def leaves(
 
 def is_telling(value: JsonValue) -> bool:
     """Whether the value is unlikely to occur in two places by chance."""
-    if isinstance(value, bool) or value is None:
-        return False
-    if isinstance(value, int | float):
+    if isinstance(value, int | float):  # a truth value is 0 or 1
         return value != int(value) or abs(value) >= 10
     if isinstance(value, str):
         return len(value.strip()) >= 3

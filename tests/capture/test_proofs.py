@@ -259,6 +259,15 @@ async def test_a_call_that_is_none_of_the_recorded_ones_is_told_with_the_nearest
     assert "no such call is left among the recorded ones" in fault
 
 
+async def test_another_call_is_told_though_the_recipe_goes_on_after_its_failure(
+    runtime: Runtime,
+) -> None:
+    tried: JsonValue = {"id": "put", "tool": "put", "params": {"key": "a"}, "on_error": "continue"}
+    steps = [tried, step("send", to="Eva")]
+    _, fault = await faults(runtime, *steps, calls=[recorded("send", to="Eva")])
+    assert fault.startswith('\'put\' is called with {"key":"a"}, and no such call is left')
+
+
 async def test_an_effect_that_is_not_made_is_told_and_a_question_is_none(runtime: Runtime) -> None:
     calls = [recorded("send", to="Eva"), recorded("look"), recorded("put", key="a")]
     assert await faults(runtime, step("put", key="a"), calls=calls) == (
