@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from minions.capture.origins import is_equal
+from minions.capture.json_places import is_equal
 from minions.capture.traces import Trace, TracedCall, is_effect
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
@@ -118,13 +118,12 @@ def _is_same(one: TracedCall, other: TracedCall) -> bool:
 
 
 def _polls(before: Group, call: TracedCall, specs: Mapping[str, ToolSpec]) -> bool:
-    """Whether a call asks again what the one before it asked, and learns something else."""
+    """Whether a call asks again what the one before it asked: with the same result it would not
+    count.
+    """
     last = before.calls[-1]
     return (
-        not is_effect(specs.get(call.tool))
-        and _is_same(last, call)
-        and last.answer < call.answer
-        and not is_equal(last.result, call.result)
+        not is_effect(specs.get(call.tool)) and _is_same(last, call) and last.answer < call.answer
     )
 
 
@@ -149,17 +148,10 @@ def _cursor(before: Group, call: TracedCall, specs: Mapping[str, ToolSpec]) -> C
             found = Cursor(parameter=name, path=(key,))
             return found if known is None or known == found else None
     one = last.arguments.get(name, 1)
-    is_next = _is_number(one) and _is_number(value) and is_equal(_added(one), value)
+    if not isinstance(one, int) or not is_equal(one + 1, value):
+        return None
     found = Cursor(parameter=name, path=None)
-    return found if is_next and (known is None or known == found) else None
-
-
-def _is_number(value: JsonValue) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _added(value: JsonValue) -> JsonValue:
-    return value + 1 if isinstance(value, int) else None
+    return found if known is None or known == found else None
 
 
 def _why_not(
@@ -187,8 +179,13 @@ def _why_not(
         ):
             return "it was asked before, with the same result"
     after = later[0] if later else None
-    is_again = after is not None and after.tool == call.tool and not after.is_rejected
-    if is_again and after is not None and after.answer > call.answer and _is_empty(call.result):
+    if (
+        after is not None
+        and after.tool == call.tool
+        and after.answer > call.answer
+        and not after.is_rejected
+        and _is_empty(call.result)
+    ):
         return "it found nothing, and was asked again in another way"
     return None
 
@@ -216,8 +213,8 @@ def _writes_same_thing(one: Mapping[str, JsonValue], other: Mapping[str, JsonVal
     """
     if one.keys() != other.keys() or is_equal(one, other):
         return one.keys() == other.keys()
-    first = next(iter(one), None)
-    return first is not None and isinstance(one[first], str) and one[first] == other[first]
+    first = next(iter(one))
+    return isinstance(one[first], str) and one[first] == other[first]
 
 
 def _is_empty(value: JsonValue) -> bool:

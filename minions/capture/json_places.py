@@ -7,6 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from minions.data.json_values import JsonValue
 
 
+def is_equal(left: JsonValue, right: JsonValue) -> bool:
+    """Whether two values are the same JSON; 12 and 12.0 are, 1 and true are not."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return left == right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(is_equal, left, right))
+    return type(left) is type(right) and left == right
+
+
 def keys_of(value: JsonValue) -> list[str]:
     """The keys of an object; none of anything else."""
     return list(value) if isinstance(value, Mapping) else []

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
-from minions.data.errors import MinionsError
-from minions.data.json_values import JsonValue, dumps
-from minions.recipe.expressions.syntax import CONSTANTS, KEYWORDS
-from minions.recipe.expressions.template import Templates
-
-STATES: Final = frozenset(
-    {"status", "state", "kind", "type", "category", "priority", "level", "result", "outcome"}
+from minions.capture.json_places import is_equal
+from minions.capture.known_values import (
+    MOST_TEXT,
+    STATES,
+    Known,
+    Sight,
+    Values,
+    is_alike,
+    is_telling,
+    pattern_of_words,
 )
-"""Names of fields that say of which kind a thing is."""
-Scope: TypeAlias = Mapping[str, JsonValue]
+from minions.capture.template_writing import joined_template, member, quoted, text_of
+from minions.data.json_values import JsonValue, dumps
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_METHODS: Final = frozenset({"items", "keys", "values"})
-_MOST_KNOWN: Final = 20_000
-"""Values of one trace in which origins are looked for, the first ones."""
 PERCENT: Final = "percent"
 """Name of an input that is a percentage of the task."""
-MOST_TEXT: Final = 2_000
-"""Characters of a text in which parts are looked for."""
 _MOST_SPACES: Final = 6
 """Spaces of a text of which parts are taken at other places than ends of lines."""
+_MOST_EXAMPLES: Final = 3
+"""Sights of which candidates are made."""
 _MOST_PAIRS: Final = 60
 """Numbers of which two are tried in sums, differences, products and quotients."""
 _SEPARATORS: Final = (
@@ -49,10 +48,6 @@ _SEPARATORS: Final = (
     "_",
     " ",
 )
-_SIGN: Final = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
-"""What a template would not take as text."""
-_WORD_EDGE: Final = r"(?<![\w.@/-])"
-_WORD_END: Final = r"(?![\w@/-]|\.\w)"
 
 
 class Kind(IntEnum):
@@ -68,21 +63,6 @@ class Kind(IntEnum):
     """A number made of known ones."""
     TEXT = 4
     """A text around known values."""
-
-
-@frozen(kw_only=True)
-class Known:
-    """One value that a template can read."""
-
-    text: str
-    """The expression, without braces."""
-    value: JsonValue
-    root: str
-    """The name that the expression starts with: `inputs`, a step, `loop`."""
-    label: str
-    """The last key of its path; empty: the whole result."""
-    is_picked: bool = False
-    """Whether it is of one item among several of a list, taken by its place."""
 
 
 @frozen(kw_only=True)
@@ -104,179 +84,31 @@ class Origin:
         return (self.kind, not self.is_alike, len(self.template))
 
 
-class KnownValues:
-    """All that templates can read at some place, for look-ups by value."""
-
-    def __init__(self) -> None:
-        self.values: list[Known] = []
-        self._by_value: dict[tuple[object, ...], list[Known]] = {}
-        self.is_cut = False
-        """Whether there was more than is kept."""
-
-    def add(self, values: Iterable[Known]) -> None:
-        """Take in more, up to a bound."""
-        for each in values:
-            if len(self.values) >= _MOST_KNOWN:
-                self.is_cut = True
-                return
-            self.values.append(each)
-            self._by_value.setdefault(_index_key(each.value), []).append(each)
-
-    def equal_to(self, value: JsonValue) -> Iterator[Known]:
-        """Those that are the same JSON."""
-        for each in self._by_value.get(_index_key(value), ()):
-            if is_equal(each.value, value):
-                yield each
-
-
-@frozen
-class KnownThen:
-    """What was known when a call was made."""
-
-    values: KnownValues
-    late: Collection[str] = ()
-    """Names of steps whose results came later."""
-    more: KnownValues = field(factory=KnownValues)
-    """What only this call can read: the item of its loop."""
-
-    def __iter__(self) -> Iterator[Known]:
-        yield from self.more.values
-        late = self.late
-        yield from (each for each in self.values.values if each.root not in late)
-
-    def equal_to(self, value: JsonValue) -> Iterator[Known]:
-        """Those that are the same JSON."""
-        yield from self.more.equal_to(value)
-        yield from (each for each in self.values.equal_to(value) if each.root not in self.late)
-
-
-@frozen(kw_only=True)
-class Sight:
-    """A value with all that was known when it was made."""
-
-    value: JsonValue
-    scope: Scope
-    """What templates read: `inputs`, outputs by the names of steps, `loop` in a loop."""
-    known: KnownThen = field(repr=False)
-    """What of `scope` it may have been made of."""
-
-
-@frozen
-class Values:
-    """Fills in templates."""
-
-    templates: Templates = field(factory=Templates)
-    _compiled: dict[str, object] = field(factory=dict, init=False, repr=False)
-
-    def give(self, template: JsonValue, scope: Scope) -> JsonValue | None:
-        """The template's value; None: it has none there."""
-        try:
-            return self.templates.compile(template).render(scope)
-        except MinionsError:
-            return None
-
-    def holds(self, origin: str, sights: Sequence[Sight]) -> bool:
-        """Whether the template gives the value of each sight."""
-        return all(is_equal(self.give(origin, each.scope), each.value) for each in sights)
-
-
-def is_equal(left: JsonValue, right: JsonValue) -> bool:
-    """Whether two values are the same JSON; 12 and 12.0 are, 1 and true are not."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return left == right
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(is_equal, left, right))
-    return type(left) is type(right) and left == right
-
-
-def step_name(text: str) -> str:
-    """A name of a step, or of an input, made of any text."""
-    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])", text)
-    name = "_".join(words).lower() or "value"
-    return f"n_{name}" if name[0].isdigit() or name in KEYWORDS or name in CONSTANTS else name
-
-
-def member(text: str, key: str) -> str:
-    """The expression of a key of what another expression gives."""
-    if _NAME.match(key) and key not in KEYWORDS and key not in _METHODS:
-        return f"{text}.{key}"
-    return f"{text}[{quoted(key)}]"
-
-
-def leaves(
-    text: str, value: JsonValue, root: str, *, label: str = "", is_picked: bool = False
-) -> Iterator[Known]:
-    """Every value within a value, the value itself first."""
-    rest: list[tuple[str, JsonValue, str, bool]] = [(text, value, label, is_picked)]
-    count = 0
-    while rest and count < _MOST_KNOWN:
-        at, each, name, picked = rest.pop()
-        count += 1
-        yield Known(text=at, value=each, root=root, label=name, is_picked=picked)
-        if isinstance(each, Mapping):
-            below = [(member(at, key), part, key, picked) for key, part in each.items()]
-        elif isinstance(each, list | tuple):
-            several = picked or len(each) > 1
-            below = [(f"{at}[{place}]", part, name, several) for place, part in enumerate(each)]
-        else:
-            continue
-        rest.extend(reversed(below))
-
-
-def is_telling(value: JsonValue) -> bool:
-    """Whether the value is unlikely to occur in two places by chance."""
-    if isinstance(value, bool) or value is None:
-        return False
-    if isinstance(value, int | float):
-        return value != int(value) or abs(value) >= 10
-    if isinstance(value, str):
-        return len(value.strip()) >= 3
-    return bool(value)
-
-
-def is_alike(label: str, name: str) -> bool:
-    """Whether a key and a parameter have the same name, or one that says the same."""
-    left, right = _words(label), _words(name)
-    return bool(left) and bool(right) and (left <= right or right <= left)
-
-
-def _words(name: str) -> frozenset[str]:
-    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", name)
-    return frozenset(part.lower().removesuffix("s") or part.lower() for part in parts)
-
-
-def has_words(text: str, words: str) -> bool:
-    """Whether the text holds these words, not within longer ones."""
-    return bool(re.search(f"{_WORD_EDGE}{re.escape(words)}{_WORD_END}", text))
-
-
-def text_of(value: JsonValue) -> str:
-    """The value as a template writes it into a text."""
-    return value if isinstance(value, str) else dumps(value)
-
-
-# --- origins of one value ------------------------------------------------------------------------
-
-
 def origins_of(sights: Sequence[Sight], name: str, values: Values) -> list[Origin]:
     """The expressions that give the value of every sight, the simplest kind alone.
 
     Args:
-        sights: At least one; candidates are made of the first that is not empty, and tried on all.
+        sights: At least one; candidates are made of a few, and tried on all.
         name: The parameter or field that it is for.
     """
-    found: list[Origin] = []
-    telling = next((each for each in sights if each.value not in (0, "", [])), sights[0])
     for candidates in (_paths, _forms, _lookups, _aggregates, _pairs, _texts):
-        tried = {each.template: each for each in candidates(telling, name)}
-        found = [each for each in tried.values() if values.holds(each.template, sights)]
-        if found:
-            break
-    return sorted(found, key=lambda each: each.order)
+        for example in _examples(sights):
+            tried = {each.template: each for each in candidates(example, name)}
+            found = [each for each in tried.values() if values.holds(each.template, sights)]
+            if found:
+                return sorted(found, key=lambda each: each.order)
+    return []
+
+
+def _examples(sights: Sequence[Sight]) -> Iterator[Sight]:
+    """A few sights with different values: 100 / 10 does not show that quotients are rounded, and an
+    empty list not of what it is; another one may.
+    """
+    values: list[JsonValue] = []
+    for each in sights:
+        if len(values) < _MOST_EXAMPLES and not any(is_equal(each.value, one) for one in values):
+            values.append(each.value)
+            yield each
 
 
 def _origin(kind: Kind, text: str, known: Sequence[Known], name: str) -> Origin:
@@ -398,7 +230,7 @@ def _lists(sight: Sight) -> Iterator[tuple[Known, str, list[JsonValue]]]:
                 fields = [each[key] for each in items if isinstance(each, Mapping)]
                 if not any(isinstance(each, Mapping | list | tuple) for each in fields):
                     label = evolve(known, label=key)
-                    yield label, f"{known.text} | map(attribute='{key}')", fields
+                    yield label, f"{known.text} | map(attribute={quoted(key)})", fields
 
 
 def _keys_of(items: Sequence[JsonValue]) -> list[str]:
@@ -417,17 +249,10 @@ def _mapped(sight: Sight, value: list[JsonValue], name: str) -> Iterator[Origin]
         if "map(" in path and is_equal(items, value):
             yield _origin(Kind.FILTER, f"{path} | list", [known], name)
         if len(items) == len(value) and not is_equal(items, value):
-            for form in ("sort", "reverse", "unique"):
-                if _sorted_as(form, items, value):
-                    yield _origin(Kind.FILTER, f"{path} | {form}", [known], name)
-
-
-def _sorted_as(form: str, items: list[JsonValue], value: list[JsonValue]) -> bool:
-    if form == "reverse":
-        return is_equal(items[::-1], value)
-    if form == "sort" and all(isinstance(each, str) for each in items):
-        return is_equal(sorted(items, key=str), value)
-    return False
+            if all(isinstance(each, str) for each in items) and sorted(items, key=str) == value:
+                yield _origin(Kind.FILTER, f"{path} | sort", [known], name)
+            if is_equal(items[::-1], value):
+                yield _origin(Kind.FILTER, f"{path} | reverse", [known], name)
 
 
 def _lookups(sight: Sight, name: str) -> Iterator[Origin]:
@@ -447,7 +272,7 @@ def _lookups(sight: Sight, name: str) -> Iterator[Origin]:
                 if by is None or "." in key:
                     continue
                 if sum(1 for each in items if _field_is(each, key, part)) == 1:
-                    found = f"{known.text} | selectattr('{key}', 'eq', {by.text}) | first"
+                    found = f"{known.text} | selectattr({quoted(key)}, 'eq', {by.text}) | first"
                     label = evolve(known, label=path.rpartition(".")[2].strip("[]'"))
                     yield _origin(Kind.LOOKUP, f"({found}){path}", [label, by], name)
 
@@ -458,21 +283,6 @@ def _by_which(sight: Sight, part: JsonValue, root: str) -> Known | None:
         return None
     found = (each for each in sight.known.equal_to(part) if not each.is_picked)
     return next((each for each in found if each.root != root), None)
-
-
-def _index_key(value: JsonValue) -> tuple[object, ...]:
-    """The same for values that are the same JSON."""
-    match value:
-        case bool() | None:
-            return ("constant", value)
-        case int() | float():
-            return ("number", float(value) if abs(value) < 2**53 else value)
-        case str():
-            return ("text", value)
-        case Mapping():
-            return ("object", len(value))
-        case _:
-            return ("list", len(value))
 
 
 def _field_is(item: JsonValue, key: str, value: JsonValue) -> bool:
@@ -575,22 +385,20 @@ def _texts(sight: Sight, _name: str) -> Iterator[Origin]:
     pieces: list[str | Known] = [value]
     held = [each for each in sight.known if _may_stand_in(each, value)]
     for known in sorted(held, key=_size, reverse=True):
-        text = text_of(known.value)
-        pieces = [part for piece in pieces for part in _cut(piece, text, known)]
+        words = re.compile(rf"(?<!\w){re.escape(text_of(known.value))}(?!\w)")
+        pieces = [part for piece in pieces for part in _cut(piece, words, known)]
     for known in sight.known:
         if isinstance(known.value, list | tuple) and len(known.value) > 1 and not known.is_picked:
             counted = evolve(known, text=f"{known.text} | length", value=len(known.value))
-            pieces = [
-                part for piece in pieces for part in _cut(piece, str(len(known.value)), counted)
-            ]
+            words = pattern_of_words(str(len(known.value)))  # no part of a name: 2 of A-2
+            pieces = [part for piece in pieces for part in _cut(piece, words, counted)]
     used = [piece for piece in pieces if isinstance(piece, Known)]
     if not used:
         return
     if len(pieces) == 1 and not isinstance(used[0].value, str):
         pieces = [evolve(used[0], text=f"{used[0].text} | string")]
-    written = "".join(
-        literal_template(piece) if isinstance(piece, str) else f"{{{{ {piece.text} }}}}"
-        for piece in pieces
+    written = joined_template(
+        [(each, False) if isinstance(each, str) else (each.text, True) for each in pieces]
     )
     yield Origin(
         kind=Kind.TEXT,
@@ -617,53 +425,15 @@ def _size(known: Known) -> int:
     return len(known.value) if isinstance(known.value, str) else 4
 
 
-def _cut(piece: str | Known, text: str, known: Known) -> Iterator[str | Known]:
+def _cut(piece: str | Known, words: re.Pattern[str], known: Known) -> Iterator[str | Known]:
     if not isinstance(piece, str):
         yield piece
         return
-    edge = re.compile(f"(?<!\\w){re.escape(text)}(?!\\w)")
     at = 0
-    for match in edge.finditer(piece):
+    for match in words.finditer(piece):
         if match.start() > at:
             yield piece[at : match.start()]
         yield known
         at = match.end()
     if at < len(piece):
         yield piece[at:]
-
-
-def literal_template(text: str) -> str:
-    """The template that gives the text as it is."""
-    return _SIGN.sub(lambda sign: f"{{{{ '{sign.group()}' }}}}", text)
-
-
-def template_parts(template: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a template as captures write it: text, and whether it is an expression."""
-    rest = template
-    while rest:
-        text, sign, after = rest.partition("{{ ")
-        if text:
-            yield text, False
-        expression, _, rest = after.partition(" }}")
-        if sign:
-            is_sign = _SIGN.fullmatch(expression[1:-1]) is not None
-            yield (expression[1:-1], False) if is_sign else (expression, True)
-
-
-def as_expression(template: str) -> str:
-    """A template of text or of one expression as one expression."""
-    pieces = [
-        part if is_expression else quoted(part) for part, is_expression in template_parts(template)
-    ]
-    return pieces[0] if len(pieces) == 1 else f"({' ~ '.join(pieces)})"
-
-
-def quoted(text: str) -> str:
-    """The text as an expression writes it."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
-
-
-def constant_words(template: str) -> str:
-    """What a template's text says besides the values that it reads."""
-    return " ".join(part for part, is_expression in template_parts(template) if not is_expression)

@@ -10,23 +10,27 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.capture.captured_program import OUTPUT, JudgedNode, Program, ToolNode
-from minions.capture.origins import STATES, has_words, literal_template, template_parts, text_of
+from minions.capture.known_values import STATES
 from minions.capture.seen_types import covers, schema_of, seen_schema
+from minions.capture.task_inputs import templated_task
 from minions.capture.traces import Trace, is_effect
+from minions.capture.used_rights import choose_limits, choose_permissions, choose_toolsets
 from minions.contracts.tools import ToolSpec
-from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 
 _MOST_INLINE: Final = 64 * 1024
 """Characters of recorded calls that stand in the recipe itself."""
-_LONGER: Final = 10
-"""A list for whose items a model is asked may be so many times as long as the longest one seen."""
-_LEAST_ITEMS: Final = 50
 _MOST_READ: Final = 40_000
 """Characters of a result that a model step reads, as the agent did (`max_tool_result_characters`).
 """
 _MOST_SHOWN: Final = 4_000
 """Characters of an output that `depends_on` shows."""
+_OF_AGENT: Final = (
+    *("tools", "model", "output", "completion", "limits", "tool_failure", "at_limit", "retry"),
+    *("timeout_s", "idle_timeout_s"),
+)
+"""Keys of the agent's step that hold for it in the captured recipe, too."""
 
 
 CAPTURED: Final = "captured"
@@ -106,14 +110,22 @@ class _Writer:
         if self.traces[0].system:
             captured["system"] = self.traces[0].system
         document["metadata"] = {CAPTURED: captured}
+        agent, used = self.source.document, self._used_tools()
         parts: dict[str, JsonValue] = {
             "inputs": self._inputs(),
-            "model": self.source.document.get("model"),
-            "tools": self._tools(),
-            "permissions": self._permissions(),
-            "limits": self._limits(),
-            "retry": self.source.document.get("retry"),
-            "redact": self.source.document.get("redact"),
+            "model": agent.get("model"),
+            "tools": choose_toolsets(agent.get("tools"), used, self.source.toolsets),
+            "permissions": choose_permissions(
+                agent.get("permissions"), used, self.source.specs, self.source.toolsets
+            ),
+            "limits": choose_limits(
+                agent.get("limits"),
+                [each for each in self.program.steps if isinstance(each, JudgedNode)],
+                self.traces,
+                has_agent=self.source.on_surprise is Surprise.AGENT,
+            ),
+            "retry": agent.get("retry"),
+            "redact": agent.get("redact"),
             "on_surprise": self._surprise.get("id"),
             "steps": [
                 *(self._step(each) for each in self.program.steps),
@@ -154,84 +166,6 @@ class _Writer:
                 if name in words or self.source.toolsets.get(name) in words
             ]
         return list(dict.fromkeys(own))
-
-    def _tools(self) -> list[JsonValue]:
-        """The toolsets of the agent's recipe that a step uses."""
-        declared = self.source.document.get("tools")
-        used = self._used_tools()
-        names = {self.source.toolsets.get(each, each) for each in used} | set(used)
-        kept: list[JsonValue] = []
-        for each in declared if isinstance(declared, list | tuple) else ():
-            if isinstance(each, str) and each in names:
-                kept.append(each)
-            elif isinstance(each, Mapping) and any(
-                name in names
-                or (name == "mcp" and _may_be_of(options, used))
-                or _prefix_of(options) in names
-                for name, options in each.items()
-            ):
-                kept.append(dict(each))
-        return kept
-
-    def _permissions(self) -> dict[str, JsonValue]:
-        declared = self.source.document.get("permissions")
-        given = dict(declared) if isinstance(declared, Mapping) else {}
-        used = self._used_tools()
-        kept: dict[str, JsonValue] = {
-            f"allow_{each}": True
-            for each in used
-            if (spec := self.source.specs.get(each)) is not None and spec.is_write
-        }
-        approvals = given.get("requires_approval")
-        rules = [
-            each
-            for each in (approvals if isinstance(approvals, list | tuple) else ())
-            if self._concerns(each, used)
-        ]
-        named = {str(each) for each in rules if isinstance(each, str)}
-        if rules:
-            kept["requires_approval"] = rules
-        policies = given.get("policies")
-        if isinstance(policies, Mapping):
-            own = {name: rule for name, rule in policies.items() if name in used}
-            if own:
-                kept["policies"] = own
-        for key in ("untrusted", "approval_timeout_s", "remind_every"):
-            if key in given and (key == "untrusted" or named or rules):
-                kept[key] = given[key]
-        return kept
-
-    def _concerns(self, rule: JsonValue, used: Sequence[str]) -> bool:
-        names = rule.get("tool") if isinstance(rule, Mapping) else rule
-        several = names if isinstance(names, list | tuple) else [names]
-        toolsets = {self.source.toolsets.get(each, each) for each in used}
-        return any(each in used or each in toolsets for each in several)
-
-    def _limits(self) -> dict[str, JsonValue]:
-        declared = self.source.document.get("limits")
-        given = dict(declared) if isinstance(declared, Mapping) else {}
-        kept = {
-            key: value
-            for key, value in given.items()
-            if key in ("max_cost_usd", "timeout_s", "tool_timeout_s", "max_tool_result_bytes")
-        }
-        judged = [each for each in self.program.steps if isinstance(each, JudgedNode)]
-        is_open = self.source.on_surprise is Surprise.AGENT
-        if not (judged or is_open):
-            return kept
-        tokens = max(each.usage.total_tokens for each in self.traces)
-        calls = 3 * sum(each.loop is None for each in judged)
-        for each in judged:
-            if each.loop is not None:  # lists may be longer than those that were seen
-                calls += max(_LEAST_ITEMS, _LONGER * max(map(len, each.answers)))
-                tokens *= _LONGER
-        if is_open:
-            calls += max(10, 2 * max(each.model_calls for each in self.traces))
-            tokens *= 2
-        kept["max_model_calls"] = calls
-        if tokens:
-            kept["max_tokens"] = max(2_000, tokens)
-        return kept
 
     @property
     def _surprise(self) -> dict[str, JsonValue]:
@@ -462,90 +396,3 @@ def _templates_at(place: str, value: JsonValue) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for at, part in enumerate(value):
             yield from _templates_at(f"{place}.{at}", part)
-
-
-def inputs_of_task(
-    template: str, text: str, schemas: Mapping[str, JsonSchema]
-) -> dict[str, JsonValue] | None:
-    """The inputs with which the template of a task gives the text; None: it never does.
-
-    Args:
-        schemas: The declared inputs.
-    """
-    found: dict[str, str] = {}
-    rest, name = text.strip(), None
-    for part, is_expression in (*template_parts(template.strip()), ("", False)):
-        if is_expression:
-            if name is not None:
-                return None  # nothing stands between two inputs
-            name = part.removeprefix("inputs.")
-            continue
-        if name is None:
-            if not rest.startswith(part):
-                return None
-            rest = rest[len(part) :]
-            continue
-        words, sign, after = rest.partition(part) if part else (rest, "end", "")
-        if not words or not sign or found.setdefault(name, words) != words:
-            return None
-        rest, name = after, None
-    if rest:
-        return None
-    typed = {key: _as_typed(words, schemas.get(key, {})) for key, words in found.items()}
-    return None if any(each is None for each in typed.values()) else typed
-
-
-def _as_typed(words: str, schema: JsonSchema) -> JsonValue:
-    """The words as a value of that type; None: they are none."""
-    match schema.get("type"):
-        case "number" | "integer" | "boolean":
-            try:
-                return parse_json(words)
-            except ValueError:
-                return None
-        case _:
-            return words
-
-
-_OF_AGENT: Final = (
-    *("tools", "model", "output", "completion", "limits", "tool_failure", "at_limit", "retry"),
-    *("timeout_s", "idle_timeout_s"),
-)
-"""Keys of the agent's step that hold for it in the captured recipe, too."""
-
-
-def templated_task(text: str, values: Sequence[tuple[str, JsonValue]]) -> str:
-    """The words of a task with a template in place of each value that is an input."""
-    pieces: list[tuple[bool, str]] = [(False, text)]
-    for name, value in sorted(values, key=lambda each: -len(text_of(each[1]))):
-        words = text_of(value)
-        if isinstance(value, float) and value == int(value):
-            words = str(int(value))
-        if not words or not has_words(text, words):
-            continue
-        edge = re.compile(rf"(?<![\w.@/-]){re.escape(words)}(?![\w@/-]|\.\w)")
-        found: list[tuple[bool, str]] = []
-        for is_filled, piece in pieces:
-            if is_filled:
-                found.append((True, piece))
-                continue
-            at = 0
-            for match in edge.finditer(piece):
-                found.append((False, piece[at : match.start()]))
-                found.append((True, f"{{{{ inputs.{name} }}}}"))
-                at = match.end()
-            found.append((False, piece[at:]))
-        pieces = found
-    return "".join(piece if is_filled else literal_template(piece) for is_filled, piece in pieces)
-
-
-def _may_be_of(server: JsonValue, tools: Sequence[str]) -> bool:
-    """Whether a tool may be of an MCP server as `tools:` names it."""
-    given = server if isinstance(server, Mapping) else {"server": server}
-    prefix = given.get("as") or given.get("server")
-    return prefix is None or any(each.startswith(f"{prefix}__") for each in tools)
-
-
-def _prefix_of(options: JsonValue) -> str | None:
-    found = options.get("as") if isinstance(options, Mapping) else None
-    return found if isinstance(found, str) else None

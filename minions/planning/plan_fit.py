@@ -147,8 +147,8 @@ def _list_parts(word: str) -> list[str]:
 
 def _pair_parts(old: str, new: str) -> tuple[tuple[str, str], ...]:
     """The parts in letters that differ, pair by pair where both words are built alike."""
-    before, after = _list_parts(old), _list_parts(new)
     pattern = _PARTS if old.isascii() and new.isascii() else _PARTS_OF_ANY
+    before, after = pattern.findall(old), pattern.findall(new)
     if pattern.sub("_", old) == pattern.sub("_", new):
         pairs = [
             (was.casefold(), now.casefold())

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from attrs import evolve
@@ -140,10 +140,10 @@ class Tasks:
         rows = await self.services.journal.entries(run_id=run_id)
         return [row.fact for row in rows if isinstance(row.fact, PlanLookup)]
 
-    async def mark_bad(self, result: AgentResult[object]) -> None:
+    async def mark(self, result: AgentResult[object], verdict: Literal["good", "bad"]) -> None:
         journal = self.services.journal
         lease = await journal.acquire(result.session_id, result.run_id, "person", 60)
-        await journal.append(lease, EntryDraft(key="mark/1", fact=MarkRecorded(verdict="bad")))
+        await journal.append(lease, EntryDraft(key="mark/1", fact=MarkRecorded(verdict=verdict)))
         await journal.release(lease)
 
 
@@ -199,7 +199,7 @@ async def test_a_run_tells_which_plan_was_used_and_why_none_was(tasks: Tasks) ->
 async def test_a_plan_that_was_used_again_is_kept_too(tasks: Tasks) -> None:
     first = await tasks.run(USERS)
     second = await tasks.run(ORDERS)
-    await tasks.mark_bad(first)
+    await tasks.mark(first, "bad")
     third = await tasks.run("Add a command that lists carts")
     assert as_object(third.output)["kept_run"] == second.run_id
     assert tasks.plannings == 1
@@ -242,9 +242,15 @@ async def test_a_plan_that_failed_is_not_used(tasks: Tasks) -> None:
 
 
 async def test_a_plan_whose_run_was_marked_bad_is_not_used(tasks: Tasks) -> None:
-    await tasks.mark_bad(await tasks.run(USERS))
+    await tasks.mark(await tasks.run(USERS), "bad")
     await tasks.run(ORDERS)
     assert tasks.plannings == 2
+
+
+async def test_a_plan_whose_run_was_marked_good_is_used(tasks: Tasks) -> None:
+    await tasks.mark(await tasks.run(USERS), "good")
+    await tasks.run(ORDERS)
+    assert tasks.plannings == 1
 
 
 async def test_a_plan_of_a_run_that_came_from_a_file_is_not_used(tasks: Tasks) -> None:

@@ -525,6 +525,51 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
+    "planning/plan_fit.py": Guard(tests=("planning/test_plan_fit.py",)),
+    "engine/views/kept_plans.py": Guard(
+        tests=("engine/test_plan_reuse.py",), places=frozenset({"kept_plans", "_plans_in"})
+    ),
+    # --- captures ---
+    "capture/alignment.py": Guard(
+        tests=("capture/test_alignment.py", "capture/test_program_building.py")
+    ),
+    "capture/origins.py": Guard(
+        tests=("capture/test_origins.py",),
+        places=frozenset(
+            {
+                *("origins_of", "_examples", "_is_usable", "_paths", "_lookups", "_by_which"),
+                *("_results", "_texts", "_may_stand_in"),
+            }
+        ),
+    ),
+    "capture/known_values.py": Guard(
+        tests=("capture/test_origins.py",),
+        places=frozenset({"Values.holds", "is_telling", "is_alike"}),
+    ),
+    "capture/known_runs.py": Guard(
+        tests=("capture/test_program_building.py", "capture/test_task_inputs.py"),
+        places=frozenset(
+            {
+                *("KnownRun.late_after", "KnownRun.says", "KnownRuns.is_said_by_author"),
+                *("KnownRuns.is_judged", "KnownRuns.is_exposed", "KnownRuns.strangers_words"),
+                *("KnownRuns._is_strange", "_without_echoes"),
+            }
+        ),
+    ),
+    "capture/choices.py": Guard(
+        tests=("capture/test_program_building.py",),
+        places=frozenset(
+            {
+                *("_FEW_WORDS", "_WORDS", "Choices.ask", "Choices.choose_origin"),
+                *("Choices._may_stand", "Choices._constant_reason", "_is_plain_choice"),
+            }
+        ),
+    ),
+    "app/capturing/proofs.py": Guard(tests=("capture/test_proofs.py",)),
+    "app/evaluating/recipe_tests.py": Guard(
+        tests=("capture/test_proofs.py",),
+        places=frozenset({"Tampering", "_with_part", "_FakedTools", "_RecordedCalls", "_plain"}),
+    ),
     # --- trust ---
     "recipe/checks/flows.py": Guard(
         tests=("recipe/test_untrusted_flows.py", "recipe/test_untrusted_text.py"),

@@ -196,6 +196,36 @@ def test_a_task_that_differs_in_many_words_is_another_one(folder: Path) -> None:
     assert found == PlanFit(plan=None, reason="its task differs in more than 20 words")
 
 
+def test_a_task_may_differ_in_twenty_words(folder: Path) -> None:
+    names = [f"`name_{number}`" for number in range(100, 120)]
+    before, now = " ".join(names), " ".join(each.replace("name", "word") for each in names)
+    reason = fit(folder, now, before=before, plan=one_step(before, "out.txt")).reason
+    assert "20 words" not in reason
+
+
+@pytest.mark.parametrize(("old", "new"), [("camelCase", "größe"), ("größe", "camelCase")])
+def test_names_of_which_one_has_other_letters_are_replaced_whole(
+    folder: Path, old: str, new: str
+) -> None:
+    found = fit(folder, f"Write `{new}`", before=f"Write `{old}`", plan=one_step(f"It is {old}"))
+    assert found.plan is not None
+    assert found.plan.steps[0].goal == f"It is {new}"
+
+
+def test_a_file_that_an_earlier_step_makes_need_not_be_there(folder: Path) -> None:
+    steps = [
+        PlanStep(id="one", type=PlanStepType.GENERATE, goal="users", artifacts=["shop/users.py"]),
+        PlanStep(
+            id="two", type=PlanStepType.GENERATE, goal="users", files=["shop/users.py:outline"]
+        ),
+    ]
+    plan = Plan(id="work", steps=steps)
+    found = fit(folder, "List `orders`", before="List `users`", plan=plan)
+    assert found.reason == "users → orders"
+    assert found.plan is not None
+    assert [each.goal for each in found.plan.steps] == ["orders", "orders"]
+
+
 def test_names_with_other_letters_are_replaced_whole(folder: Path) -> None:
     plan = one_step("Write a letter to Müller", "letters/müller.txt")
     found = fit(folder, "Write to `Çelik`", before="Write to `Müller`", plan=plan)

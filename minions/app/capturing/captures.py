@@ -12,7 +12,6 @@ from minions.app.capturing.recorded_traces import RecordedTrace, read_trace, tra
 from minions.app.evaluating.recipe_tests import recorded_call
 from minions.app.wiring.configured_runtime import Runtime
 from minions.capture.captured_program import Evidence, JudgedNode, Program, Question
-from minions.capture.origins import step_name
 from minions.capture.program_building import build_program
 from minions.capture.recipe_writing import (
     RecipeSource,
@@ -21,6 +20,7 @@ from minions.capture.recipe_writing import (
     templates_of,
     write_recipe_document,
 )
+from minions.capture.template_writing import step_name
 from minions.capture.traces import Trace
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import ToolSpec
