@@ -217,7 +217,7 @@ class EnteredPrompt(Struct, frozen=True, eq=False):
     writer: _Writer
 
     def end(self, *, is_answered: bool) -> None:
-        """Let those go on that wait for it."""
+        """Let calls begin that wait for it."""
         self.prefixes.end(self.path, self.writer, is_answered=is_answered)
 
 
