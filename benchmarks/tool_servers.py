@@ -69,7 +69,7 @@ def _text(name: str) -> str:
 
 def _spec(name: str, written: _Written) -> ToolSpec:
     taken = written["takes"]
-    assert isinstance(taken, Mapping)  # noqa: S101  # the file is our own
+    assert isinstance(taken, Mapping)  # the file is our own
     properties = dict(_property(each, str(said)) for each, said in taken.items())
     required: list[JsonValue] = [
         str(each) for each, said in taken.items() if str(said).split()[0].endswith("!")

@@ -80,6 +80,10 @@ class Prompt:
     instructions: OutputInstructions[object] | None = None
     """The declared output, described in the prompt whether or not the answer is constrained."""
     tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
+    searches_tools: bool = field(default=False, kw_only=True)
+    """Whether the model finds tools by `find_tools`, and those among `tools` that its results name
+    were found so: a server that loads tools later is told so.
+    """
     output_request: OutputRequest | None = field(default=None, kw_only=True)
     """The constraining part of the request; None: the answer is free text."""
     folds_system: bool = field(default=False, kw_only=True)

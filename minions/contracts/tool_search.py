@@ -11,6 +11,10 @@ from minions.contracts.messages import Message, MessageRole
 
 FIND_TOOLS: Final = "find_tools"
 """Name of the engine's own tool that finds tools of a step."""
+FEWEST_TOOLS: Final = 4
+"""Tools of a step from which on they may be searched unasked: finding one takes a call, which costs
+more than the texts of a few.
+"""
 _NAME: Final = re.compile(r'"name":\s?"([A-Za-z0-9_-]{1,64})"')
 """A member of a result. Within a text of it the quotes are escaped, so that none looks like one."""
 

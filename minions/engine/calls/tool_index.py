@@ -134,7 +134,9 @@ _MOST_LETTERS: Final = 40
 def words_of(text: str) -> Iterator[str]:
     """The words of a text as they are compared: without case, accents and English endings."""
     if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        text = "".join(
+            c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
+        )
     for found in _PARTS.finditer(text):
         word = found[0].lower()
         if word not in _STOP_WORDS:

@@ -13,7 +13,7 @@ from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import CONTEXT, Message, MessageRole, border_words, user
-from minions.contracts.steps import Step
+from minions.contracts.steps import Step, ToolSearch
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (
     UsageError,
@@ -121,6 +121,11 @@ class GoalStep(WrittenStep[object], Step[object]):
     def tool_failure(self) -> str:
         """The policy for failed tool calls: `tool_failure` in the recipe."""
         return self.spec.tool_failure
+
+    @property
+    def tool_search(self) -> ToolSearch:
+        """How its model comes to its tools: `tools` in the recipe."""
+        return self.spec.tool_search
 
     @property
     def at_limit(self) -> str:
