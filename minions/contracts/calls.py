@@ -120,6 +120,10 @@ class ModelCapabilities:
     """What is done with an answer that is not the output; None: a repair, and more only where
     answers are not held to a form.
     """
+    defers_tools: bool = False
+    """Whether the server loads tools later, at the place of the conversation where they were found,
+    so that the start of the prompt stays in its cache. Off where that is not known.
+    """
     is_mode_declared: bool = False
     """Whether a person has chosen `output_mode`: then no measurement changes it."""
     is_together_declared: bool = False

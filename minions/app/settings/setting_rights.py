@@ -440,6 +440,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "api": _plain("speaks the form {value} of requests"),
         "strict": _plain("sends `strict` beside schemas: {value}"),
         "images": _plain("sends images: {value}"),
+        "deferred_tools": _plain("sends tools that were found as deferred ones: {value}"),
         "context_tokens": _plain("sends prompts of up to {value} tokens"),
         "max_concurrency": _plain("sends up to {value} requests at a time"),
         "requests_per_minute": _plain("sends up to {value} requests a minute"),

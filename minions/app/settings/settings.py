@@ -83,6 +83,10 @@ class ProviderSettings:
     strict: bool = True
     images: bool = True
     """Whether its models take images."""
+    deferred_tools: bool | None = None
+    """Whether its server loads tools where `find_tools` found them; None: as the provider itself is
+    known to.
+    """
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None

@@ -369,6 +369,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             strict=provider.strict,
             api=provider.api,
             images=provider.images,
+            deferred_tools=provider.deferred_tools,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
             limits=EndpointLimits(
