@@ -83,7 +83,7 @@ class AnthropicModel(HttpModel):
         capabilities = options.get("capabilities") or ModelCapabilities(
             output_mode=OutputMode.JSON_SCHEMA if takes_schema(model) else OutputMode.TOOLS,
             tools_with_schema=True,
-            defers_tools=defers_tools("anthropic", model, base_url),
+            defers_tools=defers_tools("anthropic", model, base_url, ModelApi.MESSAGES),
         )
         options["capabilities"] = capabilities
         wire = AnthropicWire(

@@ -330,7 +330,7 @@ def _capabilities(
         takes_images=config is None or config.images is not False,
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
-        defers_tools=defers_tools(provider, model, base_url) if deferred is None else deferred,
+        defers_tools=defers_tools(provider, model, base_url, api) if deferred is None else deferred,
         is_mode_declared=config is not None and config.output_mode is not None,
         is_together_declared=config is not None and config.tools_with_schema is not None,
     )
@@ -491,17 +491,20 @@ def takes_schema(model: str) -> bool:
     return claude_version(model) >= (4, 5)
 
 
-def defers_tools(provider: str, model: str, base_url: str) -> bool:
+def defers_tools(provider: str, model: str, base_url: str, api: ModelApi) -> bool:
     """Whether the server loads tools of the model where they were found: Anthropic and OpenAI
-    themselves do, for Claude from 4.5 on, but Haiku 4, and for GPT from 5.4 on, but nano.
+    themselves do, for Claude from 4.5 on, but Haiku 4, and in responses of GPT from 5.4 on, but
+    nano.
 
     Sources: the pages on tool search of both.
     """
     known = _KNOWN.get(provider)
-    if known is None or known.base_url != base_url or known.api not in _TAKE_BOTH:
+    if known is None or known.base_url != base_url:
         return False
-    if known.api is ModelApi.MESSAGES:
+    if provider == "anthropic" and api is ModelApi.MESSAGES:
         return claude_version(model) >= ((5, 0) if "haiku" in model else (4, 5))
+    if provider != "openai" or api is not ModelApi.RESPONSES:
+        return False
     found = re.match(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?!\d)", model)
     version = (int(found[1]), int(found[2] or 0)) if found is not None else (0, 0)
     return version >= (5, 4) and "nano" not in model

@@ -72,7 +72,8 @@ class ResponsesModel(HttpModel):
         if base_url is None:
             base_url, api_key = openai_itself(model, api_key)
         capabilities = options.get("capabilities") or ModelCapabilities(
-            tools_with_schema=True, defers_tools=defers_tools("openai", model, base_url)
+            tools_with_schema=True,
+            defers_tools=defers_tools("openai", model, base_url, ModelApi.RESPONSES),
         )
         options["capabilities"] = capabilities
         wire = ResponsesWire(

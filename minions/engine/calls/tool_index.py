@@ -8,18 +8,19 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
-
-from msgspec import Struct
 
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 
 _MOST_WORDS: Final = {"name": 12, "description": 60, "parameters": 60}
-"""Words of each text that count. Of a longer one its author gains nothing: what stands behind them
-finds no tool.
+"""Words of each text that find a tool. Who writes more gains nothing: what stands behind them finds
+nothing, and the length counts against the tool.
 """
+_MOST_LENGTH: Final = 10
+"""How many times as many words count as its length."""
 _WEIGHTS: Final = {"name": 2.0, "description": 1.0, "parameters": 0.3}
 _LENGTH_SHARE: Final = 0.5
 """How much the length of a text counts against it (BM25's b)."""
@@ -40,9 +41,9 @@ class ToolIndex:
         """Read the texts of the tools; some 50 µs for each."""
         self._names = [spec.name for spec in specs]
         texts = [_words_by_text(spec) for spec in specs]
-        mean = {
-            name: max(1.0, sum(len(each[name]) for each in texts) / max(1, len(texts)))
-            for name in _WEIGHTS
+        mean = {  # of what counts: a long text makes no other one short
+            name: max(1.0, sum(min(most, len(each[name])) for each in texts) / max(1, len(texts)))
+            for name, most in _MOST_WORDS.items()
         }
         self._places: dict[str, list[tuple[int, float]]] = {}
         """For each word the tools with it, and how much it counts there before it saturates."""
@@ -50,7 +51,7 @@ class ToolIndex:
             weights: dict[str, float] = {}
             for name, words in each.items():
                 length = 1 - _LENGTH_SHARE + _LENGTH_SHARE * len(words) / mean[name]
-                for word, count in Counter(words).items():
+                for word, count in Counter(words[: _MOST_WORDS[name]]).items():
                     weights[word] = weights.get(word, 0.0) + _WEIGHTS[name] * count / length
             for word, weight in weights.items():
                 self._places.setdefault(word, []).append((at, weight))
@@ -73,11 +74,6 @@ class ToolIndex:
         return tuple(self._names[at] for score, at in ranked[:most] if -score >= least)
 
 
-class _Word(Struct, frozen=True):
-    text: str
-    meaning: str
-
-
 def _query_words(query: str) -> Mapping[str, float]:
     """The words of a query and what each counts; those that mean about the same count less."""
     own = dict.fromkeys(list(words_of(query))[:_MOST_QUERY])
@@ -95,11 +91,9 @@ def _words_by_text(spec: ToolSpec) -> dict[str, list[str]]:
         "description": words_of(spec.description),
         "parameters": _parameter_words(spec.parameters),
     }
-    return {name: _first(words, _MOST_WORDS[name]) for name, words in texts.items()}
-
-
-def _first(words: Iterable[str], most: int) -> list[str]:
-    return [word for _, word in zip(range(most), words, strict=False)]
+    return {
+        name: list(islice(words, _MOST_LENGTH * _MOST_WORDS[name])) for name, words in texts.items()
+    }
 
 
 def _parameter_words(schema: Mapping[str, JsonValue]) -> Iterator[str]:
