@@ -338,14 +338,16 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
     def plan(self, spec: GoalSpec, step: Step[object], planner: Planner) -> PlannedStep:
         from minions.engine.compile.planned_step import PlannedStep
 
+        use = _use(spec, step)
         return PlannedStep(
             step_id=spec.id,
             kind="model",
             target=planner.model(spec.model),
             shown=planner.shown(spec.goal),
             tools=spec.tools,
+            hidden_tools=planner.hidden_tools(use),
             memory=spec.memory if spec.shares_conversation else None,
-            prompt=planner.prompt(list(_own_parts(spec, planner)), _use(spec, step)),
+            prompt=planner.prompt(list(_own_parts(spec, planner)), use),
         )
 
 
@@ -367,6 +369,7 @@ def _use(spec: GoalSpec, step: Step[object]) -> PromptUse:
         shown=step.shown if isinstance(step, GoalStep) else (),
         output=step.output,
         tools=step.available_tools,
+        search=spec.tool_search,
         model=spec.model,
         waits_for_signal=step.completion_criteria.mode is CompletionMode.SIGNAL,
     )

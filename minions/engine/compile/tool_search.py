@@ -14,8 +14,8 @@ from minions.contracts.tool_search import FEWEST_TOOLS, FIND_TOOLS, found_names
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.texts import one_line
-from minions.engine.calls.tool_index import ToolIndex
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, tool_characters
+from minions.engine.compile.tool_index import ToolIndex
 
 _MOST_TOOLS: Final = 12
 _MOST_TOKENS: Final = 2_000

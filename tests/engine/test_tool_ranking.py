@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_servers import tasks, tool_specs
 from minions.contracts.tools import ToolSpec
-from minions.engine.calls.tool_index import ToolIndex, words_of
+from minions.engine.compile.tool_index import ToolIndex, words_of
 
 SPECS = tool_specs()
 TASKS = {half: list(each) for half, each in tasks().items()}
@@ -123,7 +123,7 @@ def test_every_process_finds_the_same() -> None:
     """Sums of the same parts in another order, and hashes of texts, decide nothing."""
     program = (
         "from benchmarks.tool_servers import tasks, tool_specs\n"
-        "from minions.engine.calls.tool_index import ToolIndex\n"
+        "from minions.engine.compile.tool_index import ToolIndex\n"
         "index = ToolIndex(tool_specs())\n"
         "for half in tasks().values():\n"
         "    for each in half:\n"

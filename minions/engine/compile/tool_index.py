@@ -30,7 +30,7 @@ _ALIKE: Final = 0.5
 """What a word counts that means about the same as one of the query."""
 _MOST_QUERY: Final = 64
 """Words of a query that count."""
-_LEAST_SHARE: Final = 0.2
+_LEAST_SHARE: Final = 0.5
 """Of the score of the best tool, which others need to be found."""
 
 
