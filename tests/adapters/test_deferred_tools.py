@@ -10,6 +10,8 @@ import pytest
 from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 
+from benchmarks.tool_servers import tool_specs
+from builders import fake_tool, run_recipe, text_step
 from minions.adapters.models.anthropic import AnthropicModel
 from minions.adapters.models.endpoints import OperatorModels, ProviderConfig, resolve_endpoint
 from minions.adapters.models.http_model import HttpModel
@@ -207,6 +209,29 @@ async def test_a_tool_of_the_steps_own_that_has_that_name_is_a_tool_as_any_other
     assert "defer_loading" not in json.dumps(body)
     body = (await ask(StrictResponses(), own)).bodies[0]
     assert [each["name"] for each in body["tools"]] == [FIND_TOOLS, "t3"]
+
+
+@pytest.mark.parametrize("server", [StrictResponses(), StrictAnthropic()])
+async def test_a_step_finds_a_tool_and_calls_it_at_a_server_that_loads_tools_later(
+    server: StrictServer,
+) -> None:
+    """From the first request to the answer; the server checks each request."""
+    issue = "github__create_issue"
+    planned = [
+        Planned(calls=((FIND_TOOLS, {"query": "create an issue", "most": 1}),)),
+        Planned(calls=((issue, {"owner": "a", "repo": "b", "title": "c"}),)),
+        Planned(text="done"),
+    ]
+    tools = [fake_tool(each.name, parameters=each.parameters) for each in tool_specs()]
+    step = text_step(tools=[tool.spec.name for tool in tools])
+    async with ChatEndpoint(*map(server.answer, planned)) as endpoint:
+        model = deferring(server, endpoint.base_url)
+        result = (await run_recipe(step, model, tools=tools)).result
+        await model.aclose()
+    assert result.output == "done", result.error
+    assert [len(tool.asked) for tool in tools if tool.spec.name == issue] == [1]
+    sent = [json.dumps(cast("Body", each.body)) for each in endpoint.requests]
+    assert [text.count('"defer_loading": true') for text in sent] == [0, 1, 1]
 
 
 class _Wishes:

@@ -37,8 +37,11 @@ from minions.engine.compile.prompt_sections import tool_characters
 from minions.engine.compile.tool_search import FindTools, SearchedTools, searches
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
+from minions.recipe.catalog import Catalog
 from minions.recipe.model import Permissions
-from mortal import World
+from minions.recipe.reading.load import recipe_from_document
+from minions.testing.virtual_time import FakeClock
+from mortal import KilledError, World
 
 SPECS = tool_specs()
 ISSUE = "github__create_issue"
@@ -246,6 +249,29 @@ async def test_searching_counts_among_the_calls_of_the_step() -> None:
     assert "max_tool_calls_per_step" in (done.prompts[2][-1].content or "")
 
 
+async def test_items_of_a_loop_find_tools_each_for_itself() -> None:
+    """Each has a conversation of its own."""
+    catalog = Catalog(tools={tool.spec.name: tool.spec for tool in sixty()})
+    names: list[JsonValue] = [spec.name for spec in SPECS]
+    document: dict[str, JsonValue] = {
+        "id": "r",
+        "tools": names,
+        "steps": [{"id": "a", "loop": ["x", "y"], "goal": "{{ loop.item }}", "tools": names}],
+    }
+    recipe = recipe_from_document(document, catalog)
+    done = await run_of(recipe, [find("issue", most=1), "x", "y"], tools=sixty())
+    assert done.result.status is RunStatus.COMPLETED
+    assert [len(each) for each in done.offered] == [1, 2, 1]
+
+
+async def test_steps_that_share_a_conversation_share_what_was_found() -> None:
+    first, second = (evolve(work(), id=name, shares_conversation=True) for name in ("a", "b"))
+    answers: list[Answer] = [find("create an issue", most=1), "x", "y"]
+    done = await run_recipe([first, second], answers, tools=sixty())
+    assert done.result.status is RunStatus.COMPLETED
+    assert done.offered == [[FIND_TOOLS], [FIND_TOOLS, ISSUE], [FIND_TOOLS, ISSUE]]
+
+
 # --- what is recorded -----------------------------------------------------------------------------
 
 
@@ -290,22 +316,56 @@ async def test_a_run_that_dies_anywhere_offers_the_same_when_it_is_resumed() -> 
 
 
 def chat(answers: Sequence[Answer]) -> tuple[StepRunner, ScriptedModel]:
-    services = deterministic_services()
     model = ScriptedModel(answers)
     agent = ChatAgent(model=model, tools=sixty())
-    return StepRunner(agent, repository=StepRepository(services)), model
+    return StepRunner(agent, repository=StepRepository(deterministic_services())), model
+
+
+async def said(runner: StepRunner, text: str, session: str = "s") -> None:
+    async for _ in runner.run_stream(session, text):
+        pass
+
+
+def offers(model: ScriptedModel) -> list[list[str]]:
+    return [[tool.name for tool in prompt.tools] for prompt in model.prompts]
 
 
 async def test_in_a_session_found_tools_stay_found_in_later_turns() -> None:
     runner, model = chat([find("create an issue", most=1), "found it", "hello again"])
-    for text in ("one", "two"):
-        async for _ in runner.run_stream("s", text):
-            pass
-    assert [[tool.name for tool in prompt.tools] for prompt in model.prompts] == [
-        [FIND_TOOLS],
-        [FIND_TOOLS, ISSUE],
-        [FIND_TOOLS, ISSUE],
-    ]
+    await said(runner, "one")
+    await said(runner, "two")
+    assert offers(model) == [[FIND_TOOLS], [FIND_TOOLS, ISSUE], [FIND_TOOLS, ISSUE]]
+
+
+async def test_a_fork_offers_what_was_found_before_its_message_alone() -> None:
+    runner, model = chat(
+        ["hello", find("create an issue", most=1), "found it", "in the fork", "in the first"]
+    )
+    await said(runner, "one")
+    await said(runner, "two")
+    fork = await runner.repository.fork("s", 2)
+    await said(runner, "three", fork.id)
+    await said(runner, "three")
+    assert offers(model)[-2:] == [[FIND_TOOLS], [FIND_TOOLS, ISSUE]]
+
+
+async def test_a_search_that_was_cut_off_is_made_again_in_the_next_turn() -> None:
+    world = World()
+    services = deterministic_services(world.journal)
+    answers: list[Answer] = [find("create an issue", most=1), "found it", "again"]
+    model = ScriptedModel(answers)
+    runner = StepRunner(ChatAgent(model=model, tools=sixty()), repository=StepRepository(services))
+    world.journal.dies_at = 5
+    with pytest.raises(KilledError):
+        await said(runner, "one")
+    started = [each for each in await world.journal.entries("s") if each.kind == "tool_call"]
+    world.journal.revive()
+    assert [each.state for each in started] == ["started"]
+    clock = world.journal._clock
+    assert isinstance(clock, FakeClock)
+    await clock.sleep(3600)
+    await said(runner, "two")
+    assert offers(model)[-1] == [FIND_TOOLS, ISSUE]
 
 
 # --- the conversation decides ---------------------------------------------------------------------
