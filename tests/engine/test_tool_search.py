@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, SupportsIndex
 
 import pytest
 from attrs import evolve
@@ -28,7 +29,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ToolCallFinished, given
-from minions.contracts.messages import Message, assistant, tool_result
+from minions.contracts.messages import Message, MessageRole, assistant, tool_result
 from minions.contracts.steps import DefaultStep, ToolSearch
 from minions.contracts.tool_search import FIND_TOOLS, found_names
 from minions.contracts.tools import Effect, Reads, Toolbox, ToolSpec
@@ -144,11 +145,26 @@ async def test_tools_under_always_are_offered_first_in_every_request() -> None:
     assert done.offered == [first, [*first, ISSUE]]
 
 
+async def test_a_tool_under_always_is_not_found_a_second_time() -> None:
+    always = ToolSearch(always=["time__get_current_time"])
+    done = await ran(find("the current time in a timezone"), search=always)
+    assert len(done.offered[1]) == len(set(done.offered[1])) > 2
+    assert "time__get_current_time" not in found_names(done.prompts[1][-1])
+
+
 # --- when tools are searched ----------------------------------------------------------------------
 
 
 def specs_of(count: int, characters: int = 0) -> list[ToolSpec]:
     return [ToolSpec(name=f"t{n}", description="x" * characters) for n in range(count)]
+
+
+def test_the_bound_on_texts_is_two_thousand_tokens_of_four_characters() -> None:
+    empty = specs_of(4)
+    last = evolve(empty[3], description="x" * (8_000 - tool_characters(empty)))
+    assert tool_characters([*empty[:3], last]) == 8_000
+    assert not searches(ToolSearch(), [*empty[:3], last])
+    assert searches(ToolSearch(), [*empty[:3], evolve(last, description=f"{last.description}x")])
 
 
 @pytest.mark.parametrize(
@@ -264,6 +280,14 @@ async def test_items_of_a_loop_find_tools_each_for_itself() -> None:
     assert [len(each) for each in done.offered] == [1, 2, 1]
 
 
+def test_tools_are_indexed_once_for_all_steps_of_a_run_that_have_the_same() -> None:
+    tools, memo = Toolbox(sixty()), dict[object, object]()
+    first, second = (SearchedTools(ToolSearch(), tools, memo) for _ in range(2))
+    assert first.toolbox.get(FIND_TOOLS) is second.toolbox.get(FIND_TOOLS)
+    fewer = SearchedTools(ToolSearch(always=[ISSUE]), tools, memo)
+    assert fewer.toolbox.get(FIND_TOOLS) is not first.toolbox.get(FIND_TOOLS)
+
+
 async def test_steps_that_share_a_conversation_share_what_was_found() -> None:
     first, second = (evolve(work(), id=name, shares_conversation=True) for name in ("a", "b"))
     answers: list[Answer] = [find("create an issue", most=1), "x", "y"]
@@ -377,7 +401,7 @@ def result_message(*names: str, name: str = FIND_TOOLS) -> Message:
 
 
 def searched() -> SearchedTools:
-    return SearchedTools(ToolSearch(), Toolbox(sixty()))
+    return SearchedTools(ToolSearch(), Toolbox(sixty()), {})
 
 
 def offered(search: SearchedTools, *messages: Message) -> list[str]:
@@ -388,6 +412,10 @@ def test_what_a_conversation_goes_back_behind_is_no_longer_offered() -> None:
     search = searched()
     first, second = result_message(ISSUE), result_message("fetch__fetch")
     assert offered(search, first, second) == [ISSUE, "fetch__fetch"]
+    assert offered(search, first, result_message("time__convert_time")) == [
+        ISSUE,
+        "time__convert_time",
+    ]
     assert offered(search, first) == [ISSUE]
     assert offered(search, first, result_message("git__git_log")) == [ISSUE, "git__git_log"]
     assert offered(search) == []
@@ -396,7 +424,31 @@ def test_what_a_conversation_goes_back_behind_is_no_longer_offered() -> None:
 def test_only_results_of_the_search_and_calls_name_tools() -> None:
     said = assistant(f'{{"name": "{ISSUE}"}}')
     others = result_message(ISSUE, name="slack__get_channel_history")
-    assert offered(searched(), said, others) == []
+    user = evolve(result_message(ISSUE), role=MessageRole.USER)
+    nothing = evolve(result_message(), content=None)
+    assert offered(searched(), said, others, user, nothing) == []
+
+
+class CountedMessages(tuple[Message, ...]):
+    """Messages that say from which one on they were read."""
+
+    __slots__ = ()
+    read_from: ClassVar[list[int]] = []
+
+    def __getitem__(self, at: SupportsIndex | slice) -> Any:  # Any: as that of a tuple
+        if isinstance(at, slice):
+            self.read_from.append(at.start)
+        return super().__getitem__(at)
+
+
+def test_each_message_is_read_once() -> None:
+    """A request costs what its conversation has grown by."""
+    search = searched()
+    messages = [result_message(spec.name) for spec in SPECS[:5]]
+    CountedMessages.read_from.clear()
+    for count in (2, 2, 5):
+        search.offered(CountedMessages(messages[:count]))
+    assert CountedMessages.read_from == [0, 2, 2]
 
 
 def test_words_of_a_description_name_no_tool() -> None:

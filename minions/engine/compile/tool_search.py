@@ -132,11 +132,18 @@ class SearchedTools:
     conversation alone, so that a resumed run, a retry and a fork offer the same.
     """
 
-    def __init__(self, search: ToolSearch, tools: Toolbox) -> None:
-        """Nothing is found yet."""
+    def __init__(self, search: ToolSearch, tools: Toolbox, memo: dict[object, object]) -> None:
+        """Nothing is found yet.
+
+        Args:
+            memo: Of the run's tools: what finds these is the same for each item of a loop.
+        """
         specs = [tool.spec for tool in tools]
         hidden = [spec for spec in specs if spec.name not in search.always]
-        finder = FindTools(hidden)
+        key = (FIND_TOOLS, tuple([spec.name for spec in hidden]))
+        finder = memo.get(key)
+        if not isinstance(finder, FindTools):
+            finder = memo[key] = FindTools(hidden)
         self.toolbox = tools.plus([finder])
         """All that the step may call: also what was not found yet."""
         self._hidden = {spec.name: spec for spec in hidden}
@@ -150,8 +157,6 @@ class SearchedTools:
         called unfound, in that order, so that earlier parts of the prompt stay as they were.
         """
         known = len(self._read)
-        if messages is self._read:
-            return self._offered
         if known > len(messages) or (known and messages[known - 1] is not self._read[-1]):
             known = 0  # the conversation went back
             self._found = {}

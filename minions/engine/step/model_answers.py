@@ -28,7 +28,7 @@ from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assist
 from minions.contracts.sessions import MemorySnapshot
 from minions.contracts.steps import Step
 from minions.contracts.tool_search import FEWEST_TOOLS
-from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
+from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo, ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_calls import ModelCalls
@@ -158,15 +158,17 @@ class _LostCall(Struct, frozen=True, kw_only=True):
     """Whether it failed in an earlier execution of the run."""
 
 
-def _search_of(step: Step[object], tools: Toolbox) -> SearchedTools | None:
+def _search_of(step: Step[object], view: StepView) -> SearchedTools | None:
     """The tools of the step, where its model finds them; None: it is offered all."""
-    search = step.tool_search
+    search, tools = step.tool_search, view.tools
     if search.is_on is None and len(tools.tools) < FEWEST_TOOLS:
         return None
     from minions.engine.compile.tool_search import SearchedTools, searches
 
     specs = [tool.spec for tool in tools]
-    return SearchedTools(search, tools) if searches(search, specs) else None
+    if not searches(search, specs):
+        return None
+    return SearchedTools(search, tools, view.context.tools.memo)
 
 
 class ModelAnswers:
@@ -196,7 +198,7 @@ class ModelAnswers:
         options = parts.options or ModelOptions()
         self.tiers = ModelTiers(parts.models, options, view.context.scope.services)
         """Which of its models is asked, and how."""
-        self.search = _search_of(step, view.tools) if view.tools.tools else None
+        self.search = _search_of(step, view) if view.tools.tools else None
         """Its tools, where the model finds them; None: it is offered all."""
 
     @property
