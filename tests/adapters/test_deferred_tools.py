@@ -28,7 +28,7 @@ from minions.contracts.messages import (
 from minions.contracts.model_endpoints import ModelApi
 from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import ToolSpec
-from minions.engine.compile.tool_search import FindTools
+from minions.engine.compile.offered_tools import FindTools
 from minions.testing.endpoint import ChatEndpoint
 from strict_servers.anthropic import StrictAnthropic
 from strict_servers.gemini import StrictGemini

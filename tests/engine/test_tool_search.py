@@ -34,8 +34,8 @@ from minions.contracts.steps import DefaultStep, ToolSearch
 from minions.contracts.tool_search import FIND_TOOLS, found_names
 from minions.contracts.tools import Effect, Reads, Toolbox, ToolSpec
 from minions.data.json_values import JsonValue
+from minions.engine.compile.offered_tools import FindTools, SearchedTools, searches
 from minions.engine.compile.prompt_sections import tool_characters
-from minions.engine.compile.tool_search import FindTools, SearchedTools, searches
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog

@@ -268,7 +268,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_cli_imported_consent.py",
         )
     ),
-    "engine/compile/tool_search.py": Guard(
+    "engine/compile/offered_tools.py": Guard(
         tests=_engine("tool_search"),
         places=frozenset({"searches", "SearchedTools"}),
     ),

@@ -26,6 +26,7 @@ from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion_links import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.kinds.compiler import Planner, PromptUse, compiler_of
+from minions.engine.compile.offered_tools import first_specs, searches
 from minions.engine.compile.planned_step import HiddenTools, PlannedStep
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -38,7 +39,6 @@ from minions.engine.compile.prompt_sections import (
 )
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.compile.selection import ChosenSteps, DependencyStepGraph
-from minions.engine.compile.tool_search import first_specs, searches
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import MissingValueError, Reference
@@ -270,7 +270,7 @@ class _Plan(Planner):
 
     def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
         """As `Planner.prompt`."""
-        offered = self._allowed(use)
+        offered = self._list_allowed(use)
         is_bound = self._binds(use.model, has_tools=bool(offered))
         signal = [PromptPart(PromptSection.SYSTEM, SIGNAL_WORDS)] if use.waits_for_signal else []
         parts = [
@@ -285,7 +285,7 @@ class _Plan(Planner):
 
     def hidden_tools(self, use: PromptUse) -> HiddenTools | None:
         """As `Planner.hidden_tools`."""
-        allowed = self._allowed(use)
+        allowed = self._list_allowed(use)
         first = self._offered_first(use, allowed)
         if first is allowed:
             return None
@@ -293,7 +293,7 @@ class _Plan(Planner):
         more = tool_characters(allowed) - tool_characters(first)
         return HiddenTools(count=count, tokens=-(-more // CHARACTERS_PER_TOKEN))
 
-    def _allowed(self, use: PromptUse) -> Sequence[ToolSpec]:
+    def _list_allowed(self, use: PromptUse) -> Sequence[ToolSpec]:
         tools = [each.spec for each in self.tools.subset(use.tools).tools]
         return [each for each in tools if self._rights.allows(each)]
 

@@ -123,10 +123,14 @@ _STOP_WORDS: Final = frozenset(
     """.split()  # noqa: SIM905  # sixty quotes would hide the words
 )
 _MOST_LETTERS: Final = 40
+_MOST_CHARACTERS: Final = 20_000
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text as they are compared: without case, accents and English endings."""
+    """The words of a text as they are compared: without case, accents and English endings; of a
+    long one those of its beginning.
+    """
+    text = text[:_MOST_CHARACTERS]
     if not text.isascii():
         text = "".join(
             c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)

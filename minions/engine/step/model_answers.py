@@ -45,7 +45,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.memory import READ_RESULT, piece_of
 
 if TYPE_CHECKING:
-    from minions.engine.compile.tool_search import SearchedTools
+    from minions.engine.compile.offered_tools import SearchedTools
     from minions.engine.step.conversation_window import ConversationWindow
     from minions.engine.step.work import WorkParts
 
@@ -163,7 +163,7 @@ def _search_of(step: Step[object], view: StepView) -> SearchedTools | None:
     search, tools = step.tool_search, view.tools
     if search.is_on is None and len(tools.tools) < FEWEST_TOOLS:
         return None
-    from minions.engine.compile.tool_search import SearchedTools, searches
+    from minions.engine.compile.offered_tools import SearchedTools, searches
 
     specs = [tool.spec for tool in tools]
     if not searches(search, specs):
