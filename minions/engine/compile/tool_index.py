@@ -68,7 +68,7 @@ class ToolIndex:
             for at, weight in places:
                 counts = share * rarity * weight / (weight + _SATURATION)
                 scores[at] = scores.get(at, 0.0) + counts
-        # Rounded: sums of the same parts in another order shall not decide.
+        # Rounded: tools that fit equally well differ by how their sums were added up.
         ranked = sorted((-round(score, 9), at) for at, score in scores.items())
         least = -ranked[0][0] * _LEAST_SHARE if ranked else 0.0
         return tuple(self._names[at] for score, at in ranked[:most] if -score >= least)
@@ -198,13 +198,13 @@ _MEANINGS: Final = (
 """Words that tools and their users choose among for the same; each line is of one meaning."""
 
 
-def _alike_words() -> dict[str, frozenset[str]]:
+def _alike_words() -> dict[str, tuple[str, ...]]:
     alike: dict[str, set[str]] = {}
     for line in _MEANINGS:
         stems = {_stem(word) for word in line.split()}
         for each in stems:
             alike.setdefault(each, set()).update(stems - {each})
-    return {word: frozenset(others) for word, others in alike.items()}
+    return {word: tuple(sorted(others)) for word, others in alike.items()}
 
 
 _ALIKE_WORDS: Final = _alike_words()
