@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
     from minions.contracts.sessions import MemorySnapshot, ModelMemory
-    from minions.contracts.steps import StepGraph
+    from minions.contracts.steps import StepGraph, ToolSearch
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.engine.agents.agent_tool_calls import validate_against_schema
@@ -158,6 +158,7 @@ __all__ = [
     "ToolCallRequest",
     "ToolCallResponse",
     "ToolFailure",
+    "ToolSearch",
     "Toolbox",
     "Toolset",
     "Transition",
@@ -233,7 +234,7 @@ _HOMES: Final = {
         "MetadataError",
         "StepFailedError",
     ),
-    "minions.contracts.steps": ("StepGraph",),
+    "minions.contracts.steps": ("StepGraph", "ToolSearch"),
     "minions.contracts.sessions": (
         "MemorySnapshot",
         "ModelMemory",

@@ -158,14 +158,23 @@ class _Writer:
     def _used_tools(self) -> list[str]:
         own = [each.tool for each in self.program.steps if isinstance(each, ToolNode)]
         if self.source.on_surprise is Surprise.AGENT:
-            named = self._agent.get("tools")
-            words = [each for each in (named if isinstance(named, list) else ()) if each]
+            words = self._agent_tools()
             own += [
                 name
                 for name in self.source.specs
                 if name in words or self.source.toolsets.get(name) in words
             ]
         return list(dict.fromkeys(own))
+
+    def _agent_tools(self) -> Collection[JsonValue]:
+        """The tools and toolsets that the agent's step names."""
+        said = self._agent.get("tools")
+        named: JsonValue = said
+        if isinstance(said, Mapping):
+            named, always = said.get("names"), said.get("always")
+            named = [*self.source.toolsets.values()] if named is None else named
+            named = [each for part in (named, always) if isinstance(part, list) for each in part]
+        return [each for each in (named if isinstance(named, list) else ()) if each]
 
     @property
     def _surprise(self) -> dict[str, JsonValue]:

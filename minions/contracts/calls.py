@@ -82,6 +82,10 @@ class Prompt:
     instructions: OutputInstructions[object] | None = None
     """The declared output, described in the prompt whether or not the answer is constrained."""
     tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
+    searches_tools: bool = field(default=False, kw_only=True)
+    """Whether the model finds tools by `find_tools`, and those among `tools` that its results name
+    were found so: a server that loads tools later is told so.
+    """
     output_request: OutputRequest | None = field(default=None, kw_only=True)
     """The constraining part of the request; None: the answer is free text."""
     folds_system: bool = field(default=False, kw_only=True)
@@ -121,6 +125,10 @@ class ModelCapabilities:
     prompt_cache: PromptCacheRules | None = None
     """Whose rules the server's cache of prompts follows; None: those of its provider, if they are
     known."""
+    defers_tools: bool = False
+    """Whether the server loads tools later, at the place of the conversation where they were found,
+    so that the start of the prompt stays in its cache. Off where that is not known.
+    """
     is_mode_declared: bool = False
     """Whether a person has chosen `output_mode`: then no measurement changes it."""
     is_together_declared: bool = False

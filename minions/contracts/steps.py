@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, get_type_hints
 
 from attrs import Factory, field, frozen
 
@@ -55,6 +55,24 @@ def _default_criteria(output: OutputInstructions[object] | None) -> CompletionCr
     return UNDECLARED if output is None else CompletionCriteria(mode=CompletionMode.STRUCTURED)
 
 
+@frozen(kw_only=True)
+class ToolSearch:
+    """How the model of a step comes to its tools: it is offered all of them, or a few and
+    `find_tools`, which finds the others by words. What it may call is the same.
+    """
+
+    is_on: bool | None = None
+    """None: where there are more than 12 tools, or more than 3 with more than 2,000 tokens of texts
+    together, estimated at four characters each.
+    """
+    always: frozenset[str] = field(default=frozenset(), converter=_as_names)
+    """Names of tools that are offered from the first request on."""
+
+
+USUAL_SEARCH: Final = ToolSearch()
+"""By the number of the tools and the length of their texts."""
+
+
 def _no_metadata() -> Mapping[str, object]:
     return {}
 
@@ -89,6 +107,11 @@ class Step(ABC, Generic[T_co]):
     def available_tools(self) -> frozenset[str]:
         """Names of the tools that the model is offered."""
         return frozenset()
+
+    @property
+    def tool_search(self) -> ToolSearch:
+        """Whether its model finds tools by `find_tools` instead of being offered all of them."""
+        return USUAL_SEARCH
 
     @property
     def metadata(self) -> Mapping[str, object]:
@@ -210,6 +233,7 @@ class DefaultStep(Step[T_co]):
     history: HistoryWindow | None = None
     retry: RetryConfig | None = None
     version: str = "1"
+    tool_search: ToolSearch = USUAL_SEARCH
 
     @property
     def goal(self) -> Message | None:

@@ -341,6 +341,8 @@ class Toolbox:
 
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)
     _by_name: Mapping[str, Tool] = field(init=False, repr=False, eq=False)
+    memo: dict[object, object] = field(factory=dict, init=False, repr=False, eq=False)
+    """What was made of these tools once, for all steps that use them."""
 
     def __attrs_post_init__(self) -> None:
         by_name: dict[str, Tool] = {}

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.instructions import HistoryWindow
 from minions.contracts.retry_config import NOTHING_STATED, RetryConfig
+from minions.contracts.steps import ToolSearch
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
@@ -200,6 +201,8 @@ class StepDraft(Struct, kw_only=True, eq=False):
     """The conditions of an assert step."""
     tools: tuple[str, ...] = ()
     """Full names of the tools of a goal step."""
+    tool_search: ToolSearch = field(default_factory=ToolSearch)
+    """How its model comes to them."""
     depends_on: tuple[int, ...] = ()
     declared: tuple[int, ...] = ()
     """Indices of the steps that `depends_on` names explicitly."""

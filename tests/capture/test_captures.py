@@ -179,3 +179,29 @@ async def test_tasks_of_other_forms_are_no_proof_where_a_model_judges_by_them() 
     other = "Please look whether it is warm in Bern"
     capture = await captured(evolve(work, tasks=(work.tasks[0], other), recorded=2))
     assert any("the tasks differ in more than their inputs" in each for each in capture.problems)
+
+
+async def test_how_an_agent_found_its_tools_is_no_part_of_what_it_did() -> None:
+    """The captured recipe calls the tools that were found, and offers a search to nobody."""
+
+    def answer(prompt: Prompt) -> Answer:
+        said = [each for each in prompt.messages if each.role.value == "tool"]
+        order = next(each.content or "" for each in prompt.messages if each.content)
+        steps: list[Answer] = [
+            tool_request("find_tools", {"query": "an order by its id"}),
+            tool_request("get_order", {"order_id": order}),
+        ]
+        return steps[len(said)] if len(said) < len(steps) else {"customer": "c1234"}
+
+    text = (
+        "id: look\ninputs: {task: string}\nsteps:\n  - id: work\n    goal: '{{ inputs.task }}'\n"
+        "    tools: {names: [get_order, get_customer], search: true}\n"
+        "    output: {customer: string}\n"
+    )
+    async with Minions(model=ScriptedModel(answer), tools=World().tools(), approve="all") as app:
+        result = await app.arun(text, {"task": "A-1231"})
+        assert result.status is RunStatus.COMPLETED, result.error
+        capture = await app.capture(result.run_id)
+    assert capture.is_proved, "\n".join((*capture.problems, capture.text))
+    assert "tool: get_order" in capture.text
+    assert "find_tools" not in capture.text

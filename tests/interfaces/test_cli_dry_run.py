@@ -89,6 +89,7 @@ def test_programs_get_one_object(cli: Cli, write: Write) -> None:
         "target": None,
         "shown": {"x": "<run.id>"},
         "tools": [],
+        "hidden_tools": None,
         "writes": False,
         "asks_for": [],
         "loop": None,

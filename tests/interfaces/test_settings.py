@@ -73,6 +73,7 @@ api_key_env = "MINE"
 output_mode = "md_json"
 tools_with_schema = true
 strict = false
+deferred_tools = true
 headers = {X-Gate = "env:GATE"}
 max_concurrency = 4
 requests_per_minute = 60
@@ -156,6 +157,7 @@ READ = Settings(
             output_mode=OutputMode("md_json"),
             tools_with_schema=True,
             strict=False,
+            deferred_tools=True,
             headers={"X-Gate": "env:GATE"},
             max_concurrency=4,
             requests_per_minute=60,

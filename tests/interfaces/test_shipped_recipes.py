@@ -34,6 +34,7 @@ MODELS: Final = {
     "write_function": "function_model.py",
     "build_package": "package_model.py",
     "read_reviews": "reviews_model.py",
+    "ask_folder": "folder_model.py",
 }
 WRITES: Final = {"sales_report": ["report"], "write_function": ["check"]}
 """The steps of a recipe whose tools write."""
@@ -96,6 +97,7 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
 
 LARGEST_PROMPTS: Final = {
     "activity_monitor": ("activity_service.py", 863),
+    "ask_folder": ("folder_model.py", 731),
     "build_package": ("package_model.py", 2787),
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
@@ -195,6 +197,20 @@ def test_a_region_that_the_model_made_up_stops_the_report(here: Path) -> None:
     assert result.error is not None
     assert result.error.message == "There is no region Atlantis."
     assert not (here / "made").exists()
+
+
+# --- ask_folder ------------------------------------------------------------------------------
+
+
+def test_the_model_finds_a_tool_and_answers_with_it(cli: Cli) -> None:
+    done = cli("run", recipe("ask_folder"), *offline("ask_folder"), "--json")
+    assert done.code == 0, done.err
+    assert cast("dict[str, JsonValue]", done.json["output"])["file"] == "shop/mail.py"
+
+
+def test_the_first_request_has_none_of_the_eleven_tools(cli: Cli) -> None:
+    said = " ".join(cli("explain", recipe("ask_folder")).out.split())
+    assert "11 tools are found by find_tools" in said
 
 
 # --- read_reviews ----------------------------------------------------------------------------

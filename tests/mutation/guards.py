@@ -268,6 +268,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_cli_imported_consent.py",
         )
     ),
+    "engine/compile/offered_tools.py": Guard(
+        tests=_engine("tool_search"),
+        places=frozenset({"searches", "SearchedTools"}),
+    ),
+    "contracts/tool_search.py": Guard(
+        tests=_engine("tool_search"), places=frozenset({"found_names"})
+    ),
     "engine/history/entry_checks.py": Guard(
         tests=_engine("entry_checks", "archives", "journal_fold", "run_states")
     ),

@@ -94,9 +94,13 @@ class StrictAnthropic(StrictServer):
             raise Refusal("Thinking may not be enabled when tool_choice forces tool use")
 
     def _check_tools(self, body: Json) -> None:
-        known = {"name", "description", "input_schema", "strict", "cache_control"}
+        known = {"name", "description", "input_schema", "strict", "cache_control", "defer_loading"}
+        if body.get("tools") and all(each.get("defer_loading") for each in body["tools"]):
+            raise Refusal("At least one tool must have defer_loading=false")
         for index, tool in enumerate(body.get("tools", ())):
             allow(tool, known, f"tools.{index}")
+            if tool.get("defer_loading") and "cache_control" in tool:
+                raise Refusal(f"tools.{index}: defer_loading and cache_control exclude each other")
             if tool["input_schema"].get("type") != "object":
                 raise Refusal(f"tools.{index}.input_schema.type: Input should be 'object'")
             if tool.get("strict"):
@@ -125,6 +129,7 @@ class StrictAnthropic(StrictServer):
             role = message["role"]
             blocks = message["content"]
             _check_blocks(blocks, f"messages.{index}")
+            _check_references(blocks, body)
             results = [each["tool_use_id"] for each in blocks if each["type"] == "tool_result"]
             if results != [each.get("tool_use_id") for each in blocks[: len(results)]]:
                 raise Refusal("tool_result blocks must come first in the content")
@@ -231,6 +236,17 @@ def _check_blocks(blocks: list[Json], place: str) -> None:
             case "image" | "document":
                 allow(block["source"], {"type", "media_type", "data"}, place)
                 base64.b64decode(block["source"]["data"], validate=True)
+
+
+def _check_references(blocks: list[Json], body: Json) -> None:
+    deferred = {each["name"] for each in body.get("tools", ()) if each.get("defer_loading")}
+    for block in blocks:
+        if block["type"] != "tool_result" or not isinstance(block.get("content"), list):
+            continue
+        for part in block["content"]:
+            allow(part, {"type", "tool_name"}, "tool_result.content")
+            if part["type"] != "tool_reference" or part["tool_name"] not in deferred:
+                raise Refusal(f"Tool reference '{part['tool_name']}' has no deferred definition")
 
 
 def _check_schema(schema: object) -> None:

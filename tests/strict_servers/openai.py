@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.responses import ResponsesModel
 from minions.adapters.models.strict_schema import is_strict_schema
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.data.json_values import JsonValue
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import RecordedRequest
@@ -112,6 +113,8 @@ _ITEMS = {
     "function_call": {"type", "call_id", "name", "arguments"},
     "function_call_output": {"type", "call_id", "output"},
     "reasoning": {"type", "id", "summary", "encrypted_content"},
+    "tool_search_call": {"type", "call_id", "execution", "status", "arguments"},
+    "tool_search_output": {"type", "call_id", "execution", "status", "tools"},
 }
 _PARTS = {
     "user": {"input_text": {"type", "text"}, "input_image": {"type", "image_url", "detail"},
@@ -146,6 +149,9 @@ class StrictResponses(StrictServer):
 
     def _check_output(self, body: Json) -> None:
         for tool in body.get("tools", ()):
+            if tool["type"] == "tool_search":
+                allow(tool, {"type", "execution", "description", "parameters"}, "tools")
+                continue
             allow(tool, {"type", "name", "description", "parameters", "strict"}, "tools")
             if tool["strict"] and not is_strict_schema(tool["parameters"]):
                 raise Refusal("Invalid schema for function: not strict")
@@ -165,6 +171,8 @@ class StrictResponses(StrictServer):
                     _check_parts(item, index)
                 case "function_call" | "function_call_output":
                     _check_call(item, waiting)
+                case "tool_search_call" | "tool_search_output":
+                    _check_search(item, waiting)
                 case "reasoning":
                     following = items[index + 1] if index + 1 < len(items) else {"type": ""}
                     _check_thought(item, following["type"])
@@ -186,6 +194,11 @@ class StrictResponses(StrictServer):
             yield {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
         for index, (name, arguments) in enumerate(planned.calls):
             call_id = f"call_{signature_of(planned)}{index}"
+            if name == FIND_TOOLS:  # carried out by the client, in a form of its own
+                yield {"type": "tool_search_call", "id": f"ts_{index}", "call_id": call_id,
+                       "execution": "client", "status": "completed",
+                       "arguments": dict(arguments)}  # fmt: skip
+                continue
             yield {"type": "function_call", "id": f"fc_{index}", "call_id": call_id, "name": name,
                    "arguments": json.dumps(arguments)}  # fmt: skip
 
@@ -219,10 +232,12 @@ class StrictResponses(StrictServer):
 def _streamed(index: int, item: Json) -> Iterator[JsonValue]:
     bare = {name: value for name, value in item.items() if name != "encrypted_content"}
     added: Json = {**bare, **{name: [] for name in ("content", "summary") if name in item}}
+    is_search = item["type"] == "tool_search_call"
     if "arguments" in item:
-        added["arguments"] = ""
+        added["arguments"] = {} if is_search else ""
     yield {"type": "response.output_item.added", "output_index": index, "item": added}
-    kind, text = "response.function_call_arguments.delta", item.get("arguments", "")
+    kind = "response.function_call_arguments.delta"
+    text = "" if is_search else item.get("arguments", "")
     for part in item.get("content") or item.get("summary") or ():
         text = part.get("text") or part.get("refusal")
         kind = {
@@ -249,10 +264,26 @@ def _check_call(item: Json, waiting: set[str]) -> None:
         raise Refusal("No tool call found for function call output")
 
 
+def _check_search(item: Json, waiting: set[str]) -> None:
+    if item["execution"] != "client":
+        raise Refusal("tool_search: execution differs")
+    if item["type"] == "tool_search_call":
+        if not isinstance(item["arguments"], dict):
+            raise Refusal("tool_search_call.arguments: expected an object")
+        waiting.add(item["call_id"])
+        return
+    if item["call_id"] not in waiting:
+        raise Refusal("No tool call found for tool_search_output")
+    waiting.discard(item["call_id"])
+    for tool in item["tools"]:
+        known = {"type", "name", "description", "parameters", "strict", "defer_loading"}
+        allow(tool, known, "tool_search_output.tools")
+
+
 def _check_thought(item: Json, following: str) -> None:
     if item["encrypted_content"] != signature_of(item["id"], item["summary"]):
         raise Refusal("The encrypted content could not be verified")
-    if following not in ("message", "function_call"):
+    if following not in ("message", "function_call", "tool_search_call"):
         raise Refusal("'reasoning' was provided without its required following item")
 
 

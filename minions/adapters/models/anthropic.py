@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Unpack
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError
@@ -21,7 +21,7 @@ from minions.adapters.models.anthropic_schema import expressible_schema
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
-from minions.adapters.models.endpoints import claude_version, takes_schema
+from minions.adapters.models.endpoints import claude_version, defers_tools, takes_schema
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.kept_parts import data_of, kept_parts
 from minions.adapters.models.prompt_parts import (
@@ -30,6 +30,7 @@ from minions.adapters.models.prompt_parts import (
     arguments_of,
     constraint_of,
     conversation_of,
+    found_tools,
     merged,
     with_valid_ids,
 )
@@ -46,6 +47,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.tool_search import found_names
 from minions.data.json_values import JsonValue
 
 
@@ -80,9 +82,15 @@ class AnthropicModel(HttpModel):
         capabilities = options.get("capabilities") or ModelCapabilities(
             output_mode=OutputMode.JSON_SCHEMA if takes_schema(model) else OutputMode.TOOLS,
             tools_with_schema=True,
+            defers_tools=defers_tools("anthropic", model, base_url, ModelApi.MESSAGES),
         )
         options["capabilities"] = capabilities
-        wire = AnthropicWire(provider=provider, model=model, takes_strict=capabilities.takes_strict)
+        wire = AnthropicWire(
+            provider=provider,
+            model=model,
+            takes_strict=capabilities.takes_strict,
+            defers_tools=capabilities.defers_tools,
+        )
         super().__init__(wire, peer_of(provider, model, base_url, api_key), **options)
 
 
@@ -108,12 +116,16 @@ class AnthropicWire(WireForm):
     answer_words: ClassVar[str] = "a message"
     api_words: ClassVar[str] = "Anthropic's messages API (often ends in /v1)"
 
-    def __init__(self, *, provider: str, model: str, takes_strict: bool = True) -> None:
+    def __init__(
+        self, *, provider: str, model: str, takes_strict: bool = True, defers_tools: bool = False
+    ) -> None:
         """Requests to one model.
 
         Args:
             takes_strict: Whether `strict` is set on tools whose schemas allow it.
+            defers_tools: Whether tools that were found are loaded where they were found.
         """
+        self._defers_tools = defers_tools
         self._model = model
         self._source = f"{self.api.value} {provider}/{model}"
         self._takes_strict = takes_strict
@@ -131,13 +143,14 @@ class AnthropicWire(WireForm):
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
         constraint, messages = constraint_of(prompt, self._functions), conversation_of(prompt)
         thinking = self._thinking(prompt.options, messages)
+        found = found_tools(prompt) if self._defers_tools else _NO_NAMES
         body: dict[str, JsonValue] = {
             **prompt.options.extra,
             "model": self._model,
             **thinking,
             **self._sampling(prompt.options, thinking),
-            **self._conversation(messages),
-            **self._tools(constraint, is_thinking=self._thinks(prompt.options, thinking)),
+            **self._conversation(messages, found),
+            **self._tools(constraint, found, is_thinking=self._thinks(prompt.options, thinking)),
         }
         if _CACHE_CONTROL not in prompt.options.extra:
             _mark_stable(body, prompt)
@@ -222,13 +235,16 @@ class AnthropicWire(WireForm):
 
     # --- tools and output ------------------------------------------------------------------------
 
-    def _tools(self, constraint: OutputConstraint, *, is_thinking: bool) -> dict[str, JsonValue]:
+    def _tools(
+        self, constraint: OutputConstraint, found: Collection[str], *, is_thinking: bool
+    ) -> dict[str, JsonValue]:
         tools: list[JsonValue] = []
         strict = 0
         for function in constraint.tools:
             tool = self._tool(function, may_be_strict=strict < _MOST_STRICT_TOOLS)
             strict += "strict" in tool
-            tools.append(tool)
+            # It is no part of the cached start: the reference to it loads it.
+            tools.append({**tool, _DEFERRED: True} if tool["name"] in found else tool)
         choice = _CHOICES.get(constraint.choice, constraint.choice)
         if constraint.schema is not None and _bound_schema(constraint) is None:
             # A schema that the server cannot bind is asked for as the arguments of a tool.
@@ -262,10 +278,12 @@ class AnthropicWire(WireForm):
 
     # --- messages --------------------------------------------------------------------------------
 
-    def _conversation(self, messages: Sequence[Message]) -> dict[str, JsonValue]:
+    def _conversation(
+        self, messages: Sequence[Message], found: Collection[str]
+    ) -> dict[str, JsonValue]:
         system = [each.content for each in messages if each.role is MessageRole.SYSTEM]
         texts = list(filter(None, system))
-        sent_by = merged(self._parts_by_role(messages))
+        sent_by = merged(self._parts_by_role(messages, found))
         if not sent_by:  # the API wants a message of the user; there is only what the system says
             text = "\n\n".join(texts) or _NOTHING
             sent_by, texts = [("user", [{"type": "text", "text": text}])], []
@@ -283,7 +301,9 @@ class AnthropicWire(WireForm):
             blocks.append({"type": "text", "text": "\n\n" + "\n\n".join(others)})
         return {"system": blocks, "messages": sent}
 
-    def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
+    def _parts_by_role(
+        self, messages: Sequence[Message], found: Collection[str]
+    ) -> Iterator[tuple[str, list[JsonValue]]]:
         for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
             if message.role is MessageRole.ASSISTANT:
                 yield "assistant", self._answer(message) or [{"type": "text", "text": _NOTHING}]
@@ -292,7 +312,12 @@ class AnthropicWire(WireForm):
                     "type": "tool_result",
                     "tool_use_id": message.tool_call_id,
                 }
-                if message.content:
+                names = [name for name in found_names(message) if name in found] if found else ()
+                if names:
+                    result["content"] = [
+                        {"type": "tool_reference", "tool_name": name} for name in names
+                    ]
+                elif message.content:
                     result["content"] = message.content
                 yield "user", [result]
             else:
@@ -322,6 +347,8 @@ class AnthropicWire(WireForm):
         return sent
 
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_DEFERRED: Final = "defer_loading"
 _NOTHING: Final = "(empty)"
 """Stands where the API wants a text and there is none."""
 _CHOICES: Final = {"required": "any"}
@@ -395,8 +422,16 @@ def _mark_stable(body: Mapping[str, JsonValue], prompt: Prompt) -> None:
 
 
 def _mark(parts: JsonValue, at: int) -> None:
-    if isinstance(parts, list) and isinstance(parts[at], Mapping):
-        parts[at] = {**parts[at], **_CACHED}
+    """Mark that part, or the last one before it that may be: tools that are loaded later are no
+    part of the start.
+    """
+    if not isinstance(parts, list):
+        return
+    for place in range(at % len(parts), -1, -1):
+        part = parts[place]
+        if isinstance(part, Mapping) and _DEFERRED not in part:
+            parts[place] = {**part, **_CACHED}
+            return
 
 
 def _attachment(attachment: Attachment) -> JsonValue:

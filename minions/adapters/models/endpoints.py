@@ -55,6 +55,8 @@ class ProviderConfig:
     """How much its server is asked at most."""
     images: bool | None = None
     """Whether its models take images; None: they do."""
+    deferred_tools: bool | None = None
+    """Whether its server loads tools where they were found; None: as `defers_tools` says."""
     api: ModelApi | None = None
     """The form of its requests; None: the provider's own at its own address, else chat."""
     prompt_cache: PromptCacheRules | None = None
@@ -143,7 +145,7 @@ def resolve_endpoint(
         base_url=_chat_url(base_url) if api is ModelApi.CHAT else base_url,
         api_key=_key(model_name, base_url, homes, config, environ, operator),
         headers=_headers(provider, base_url, homes, environ, operator),
-        capabilities=_capabilities(provider, model, api, operator),
+        capabilities=_capabilities(provider, model, api, base_url, operator),
         limits=_limits(provider, base_url, homes, operator),
         api=api,
     )
@@ -319,11 +321,12 @@ _TAKE_BOTH: Final = (ModelApi.MESSAGES, ModelApi.RESPONSES)
 
 
 def _capabilities(
-    provider: str, model: str, api: ModelApi, operator: OperatorModels
+    provider: str, model: str, api: ModelApi, base_url: str, operator: OperatorModels
 ) -> ModelCapabilities:
     config = operator.providers.get(provider)
     usual = _usual_mode(provider, model, api)
     both = config.tools_with_schema if config is not None else None
+    deferred = config.deferred_tools if config is not None else None
     return ModelCapabilities(
         output_mode=(config.output_mode if config else None) or usual,
         tools_with_schema=api in _TAKE_BOTH if both is None else both,
@@ -331,6 +334,7 @@ def _capabilities(
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
         prompt_cache=config.prompt_cache if config is not None else None,
+        defers_tools=defers_tools(provider, model, base_url, api) if deferred is None else deferred,
         is_mode_declared=config is not None and config.output_mode is not None,
         is_together_declared=config is not None and config.tools_with_schema is not None,
     )
@@ -489,3 +493,22 @@ def claude_version(model: str) -> tuple[int, int]:
 def takes_schema(model: str) -> bool:
     """Whether the model's answers can be bound to a schema: those from 4.5 on."""
     return claude_version(model) >= (4, 5)
+
+
+def defers_tools(provider: str, model: str, base_url: str, api: ModelApi) -> bool:
+    """Whether the server loads tools of the model where they were found: Anthropic and OpenAI
+    themselves do, for Claude from 4.5 on, but Haiku 4, and in responses of GPT from 5.4 on, but
+    nano.
+
+    Sources: the pages on tool search of both.
+    """
+    known = _KNOWN.get(provider)
+    if known is None or known.base_url != base_url:
+        return False
+    if provider == "anthropic" and api is ModelApi.MESSAGES:
+        return claude_version(model) >= ((5, 0) if "haiku" in model else (4, 5))
+    if provider != "openai" or api is not ModelApi.RESPONSES:
+        return False
+    found = re.match(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?!\d)", model)
+    version = (int(found[1]), int(found[2] or 0)) if found is not None else (0, 0)
+    return version >= (5, 4) and "nano" not in model

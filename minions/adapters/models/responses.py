@@ -9,19 +9,22 @@ from typing import ClassVar, Final, Unpack
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError, read_usage
 from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerBlocks, BlockKind
-from minions.adapters.models.answer_fields import mapping_in, mappings_in, text_in
+from minions.adapters.models.answer_fields import json_text, mapping_in, mappings_in, text_in
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.cache_rules import cache_key_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
+from minions.adapters.models.endpoints import defers_tools
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.kept_parts import data_of, kept_parts
 from minions.adapters.models.prompt_parts import (
     FunctionTools,
     OutputConstraint,
+    arguments_of,
     constraint_of,
     conversation_of,
+    found_tools,
     sendable_arguments,
     system_text,
     with_valid_ids,
@@ -37,6 +40,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.tool_search import FIND_TOOLS, found_names
 from minions.data.json_values import JsonValue
 
 
@@ -68,9 +72,17 @@ class ResponsesModel(HttpModel):
         """
         if base_url is None:
             base_url, api_key = openai_itself(model, api_key)
-        capabilities = options.get("capabilities") or ModelCapabilities(tools_with_schema=True)
+        capabilities = options.get("capabilities") or ModelCapabilities(
+            tools_with_schema=True,
+            defers_tools=defers_tools("openai", model, base_url, ModelApi.RESPONSES),
+        )
         options["capabilities"] = capabilities
-        wire = ResponsesWire(provider=provider, model=model, takes_strict=capabilities.takes_strict)
+        wire = ResponsesWire(
+            provider=provider,
+            model=model,
+            takes_strict=capabilities.takes_strict,
+            defers_tools=capabilities.defers_tools,
+        )
         super().__init__(wire, peer_of(provider, model, base_url, api_key), **options)
 
 
@@ -89,12 +101,16 @@ class ResponsesWire(WireForm):
     answer_words: ClassVar[str] = "a response"
     api_words: ClassVar[str] = "OpenAI's responses API (often ends in /v1)"
 
-    def __init__(self, *, provider: str, model: str, takes_strict: bool = True) -> None:
+    def __init__(
+        self, *, provider: str, model: str, takes_strict: bool = True, defers_tools: bool = False
+    ) -> None:
         """Requests to one model.
 
         Args:
             takes_strict: Whether the server knows `strict` beside a schema.
+            defers_tools: Whether tools that were found are loaded where they were found.
         """
+        self._defers_tools = defers_tools
         self._model = model
         self._source = f"{self.api.value} {provider}/{model}"
         self._takes_strict = takes_strict
@@ -108,14 +124,20 @@ class ResponsesWire(WireForm):
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
         messages, options = conversation_of(prompt), prompt.options
         constraint = constraint_of(prompt, self._functions)
+        found: Mapping[str, JsonValue] | None = None
+        if self._defers_tools and prompt.searches_tools:
+            names = found_tools(prompt)
+            found = {
+                str(each["name"]): each for each in constraint.tools if each.get("name") in names
+            }
         body: dict[str, JsonValue] = {
             **options.extra,
             "model": self._model,
             "store": False,
             **self._include_thoughts(options.extra.get("include")),
-            "input": list(self._items(messages)),
+            "input": list(self._items(messages, found)),
             **_options(options),
-            **self._tools(constraint),
+            **self._tools(constraint, found),
         }
         if self.sends_cache_key and "prompt_cache_key" not in options.extra:
             body["prompt_cache_key"] = cache_key_of(prompt)
@@ -147,10 +169,19 @@ class ResponsesWire(WireForm):
 
     # --- tools and output ------------------------------------------------------------------------
 
-    def _tools(self, constraint: OutputConstraint) -> dict[str, JsonValue]:
+    def _tools(
+        self, constraint: OutputConstraint, found: Mapping[str, JsonValue] | None
+    ) -> dict[str, JsonValue]:
         if not constraint.tools:
             return {}
-        sent: dict[str, JsonValue] = {"tools": [self._tool(each) for each in constraint.tools]}
+        tools = [self._tool(each) for each in constraint.tools]
+        if found is not None:  # the others stand behind the search that found them
+            tools = [
+                _search_tool(each) if each["name"] == FIND_TOOLS else each
+                for each in tools
+                if each["name"] not in found
+            ]
+        sent: dict[str, JsonValue] = {"tools": [*tools]}
         if constraint.choice.startswith("name:"):
             name = constraint.choice.removeprefix("name:")
             sent["tool_choice"] = {"type": "function", "name": name}
@@ -160,7 +191,7 @@ class ResponsesWire(WireForm):
             sent["parallel_tool_calls"] = False
         return sent
 
-    def _tool(self, function: Mapping[str, JsonValue]) -> JsonValue:
+    def _tool(self, function: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         parameters = function.get("parameters")
         schema = dict(parameters) if isinstance(parameters, Mapping) else {}
         # Left out it would mean true here, which refuses most schemas.
@@ -188,11 +219,23 @@ class ResponsesWire(WireForm):
 
     # --- the conversation ------------------------------------------------------------------------
 
-    def _items(self, messages: Sequence[Message]) -> Iterator[JsonValue]:
+    def _items(
+        self, messages: Sequence[Message], found: Mapping[str, JsonValue] | None
+    ) -> Iterator[JsonValue]:
+        """The conversation.
+
+        Args:
+            found: The tools that were found, by name; None: the server loads no tools later.
+        """
+        call = _call if found is None else _call_or_search
         for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
             if message.role is MessageRole.ASSISTANT:
-                yield from self._answer(message)
+                yield from self._answer(message, call)
             elif message.role is MessageRole.TOOL:
+                if found is not None and message.name == FIND_TOOLS:
+                    functions = [found[name] for name in found_names(message) if name in found]
+                    yield self._search_output(message, functions)
+                    continue
                 yield {
                     "type": "function_call_output",
                     "call_id": message.tool_call_id,
@@ -201,14 +244,30 @@ class ResponsesWire(WireForm):
             else:
                 yield {"type": "message", "role": "user", "content": _content(message)}
 
-    def _answer(self, message: Message) -> Iterator[JsonValue]:
+    def _search_output(self, message: Message, functions: Sequence[JsonValue]) -> JsonValue:
+        """The result of a search, which loads these tools."""
+        return {
+            "type": "tool_search_output",
+            "call_id": message.tool_call_id,
+            "execution": "client",
+            "status": "completed",
+            "tools": [
+                {**self._tool(each), "defer_loading": True}
+                for each in functions
+                if isinstance(each, Mapping)
+            ],
+        }
+
+    def _answer(
+        self, message: Message, call: Callable[[ToolCallRequest], JsonValue]
+    ) -> Iterator[JsonValue]:
         """An answer as it was given: thoughts, texts and calls in order."""
         text = message.content or ""
         parts = kept_parts(message, self._source, _KEPT)
         if parts is None:
             if text:
                 yield _answer_item(text)
-            yield from map(_call, message.tool_calls)
+            yield from map(call, message.tool_calls)
             return
         at = 0
         for part in parts:
@@ -216,7 +275,7 @@ class ResponsesWire(WireForm):
                 yield _answer_item(text[at : at + part.text])
                 at += part.text
             elif part.call is not None:
-                yield _call(message.tool_calls[part.call])
+                yield call(message.tool_calls[part.call])
             else:
                 yield dict(data_of(part))
 
@@ -257,6 +316,28 @@ def _call(call: ToolCallRequest) -> JsonValue:
     }
 
 
+def _call_or_search(call: ToolCallRequest) -> JsonValue:
+    """A call; that of the tool that finds tools in the server's own form."""
+    if call.name != FIND_TOOLS:
+        return _call(call)
+    return {
+        "type": _SEARCH_CALL,
+        "call_id": call.id,
+        "execution": "client",
+        "status": "completed",
+        "arguments": arguments_of(call),
+    }
+
+
+def _search_tool(tool: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The tool that finds tools as the server knows it: carried out by the client."""
+    told = {name: tool[name] for name in ("description", "parameters")}
+    return {"type": "tool_search", "execution": "client", **told}
+
+
+_SEARCH_CALL: Final = "tool_search_call"
+
+
 def _content(message: Message) -> JsonValue:
     parts = [_attachment(each) for each in message.attachments]
     text = message.content or ""
@@ -277,6 +358,7 @@ def _attachment(attachment: Attachment) -> JsonValue:
 _KINDS: Final = {
     "message": BlockKind.TEXT,
     "function_call": BlockKind.CALL,
+    _SEARCH_CALL: BlockKind.CALL,
     "reasoning": BlockKind.THOUGHT,
 }
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
@@ -352,11 +434,14 @@ class ResponsesForm(BlockForm):
 
     def _new(self, item: Mapping[str, object]) -> AnswerBlock | None:
         """The block of an item; None: an item that means nothing here."""
-        kind = _KINDS.get(text_in(item, "type"))
-        if kind is None:
+        type_ = text_in(item, "type")
+        kind = _KINDS.get(type_)
+        is_search = type_ == _SEARCH_CALL
+        if kind is None or (is_search and text_in(item, "execution") != "client"):
             self.blocks.skip(item)
             return None
-        return self.blocks.add(kind, call_id=text_in(item, "call_id"), name=text_in(item, "name"))
+        name = FIND_TOOLS if is_search else text_in(item, "name")
+        return self.blocks.add(kind, call_id=text_in(item, "call_id"), name=name)
 
     def _extend(self, index: object, fragment: str) -> Sequence[ModelDelta]:
         block = self._open.get(index) if isinstance(index, int) else None
@@ -386,7 +471,9 @@ class ResponsesForm(BlockForm):
 
     def _text_of(self, block: AnswerBlock, item: Mapping[str, object]) -> str:
         if block.kind is BlockKind.CALL:
-            return text_in(item, "arguments")
+            arguments = item.get("arguments")
+            is_search = isinstance(arguments, dict)
+            return json_text(arguments) if is_search else text_in(item, "arguments")
         if block.kind is BlockKind.TEXT:
             return "".join(_texts(item, "content", "text"))
         summary = "\n\n".join(_texts(item, "summary", "text"))

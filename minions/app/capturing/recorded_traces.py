@@ -28,6 +28,7 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import TokenUsage
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_text, parse_json
@@ -306,13 +307,15 @@ class _Calls:
         )
 
     def own_calls(self, specs: Mapping[str, ToolSpec]) -> Iterator[TracedCall]:
-        """The calls in the order in which they began, without those that ran an agent, whose own
-        calls are there.
+        """The calls in the order in which they began, without those that found tools, and those
+        that ran an agent, whose own calls are there.
         """
         began = {key: number for number, key in enumerate(self._begun)}
         within = {each.key.partition("#")[0] for each in self.calls if "#" in each.key}
         for each in sorted(self.calls, key=lambda call: began[call.key]):
             spec = specs.get(each.tool)
+            if spec is None and each.tool == FIND_TOOLS:
+                continue
             is_agent = spec is not None and spec.is_resumable
             if not is_agent or execution_key(each.key).replace("/", "~") not in within:
                 yield each

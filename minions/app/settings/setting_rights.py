@@ -441,6 +441,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "strict": _plain("sends `strict` beside schemas: {value}"),
         "images": _plain("sends images: {value}"),
         "prompt_cache": _plain("uses the server's cache of prompts as {value}"),
+        "deferred_tools": _plain("sends tools that were found as deferred ones: {value}"),
         "context_tokens": _plain("sends prompts of up to {value} tokens"),
         "max_concurrency": _plain("sends up to {value} requests at a time"),
         "requests_per_minute": _plain("sends up to {value} requests a minute"),

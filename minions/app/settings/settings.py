@@ -85,6 +85,10 @@ class ProviderSettings:
     """Whether its models take images."""
     prompt_cache: PromptCacheRules | None = None
     """Whose rules its cache of prompts follows; None: those of the provider, if they are known."""
+    deferred_tools: bool | None = None
+    """Whether its server loads tools where `find_tools` found them; None: as the provider itself is
+    known to.
+    """
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None

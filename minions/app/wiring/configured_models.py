@@ -370,6 +370,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             api=provider.api,
             images=provider.images,
             prompt_cache=provider.prompt_cache,
+            deferred_tools=provider.deferred_tools,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
             limits=EndpointLimits(

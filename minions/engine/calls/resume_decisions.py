@@ -11,6 +11,7 @@ from attrs import evolve
 from minions.contracts.calls import CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.executions import is_within
 from minions.contracts.journal.facts import DecisionWaiting
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
@@ -55,7 +56,7 @@ def _is_repeatable(tools: Toolbox, effects: Mapping[str, Effect], name: str) -> 
     tool = tools.find(name)
     if tool is not None:
         return tool.spec.is_resumable or tool.spec.effect in repeatable
-    return name in (FINAL_ANSWER, READ_RESULT) or effects.get(name) in repeatable
+    return name in (FINAL_ANSWER, READ_RESULT, FIND_TOOLS) or effects.get(name) in repeatable
 
 
 def checked_decisions(

@@ -21,6 +21,7 @@ from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExec
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import AgentCalls, AgentInfo, Effect, Tool, ToolQuestions, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import (
@@ -126,11 +127,12 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         names = context.tools.names
         near = near_names(call.name, names)
         hint = near_hint(near)
+        listed = f"Available tools: {', '.join(names) or 'none'}."
         return Failure(
             ToolFailure(
                 code="unknown-tool",
                 message=f"There is no tool '{call.name}' here.{hint} "
-                f"Available tools: {', '.join(names) or 'none'}.",
+                f"{f'Find tools by {FIND_TOOLS}.' if FIND_TOOLS in names else listed}",
                 is_mendable=True,
                 suggestions=near,
             )

@@ -26,12 +26,15 @@ from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion_links import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.kinds.compiler import Planner, PromptUse, compiler_of
-from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.offered_tools import first_specs, searches
+from minions.engine.compile.planned_step import HiddenTools, PlannedStep
 from minions.engine.compile.prompt_sections import (
+    CHARACTERS_PER_TOKEN,
     PromptPart,
     PromptSection,
     schema_parts,
     section_tokens,
+    tool_characters,
     tool_parts,
 )
 from minions.engine.compile.recipe_step import as_text, bounded
@@ -267,8 +270,7 @@ class _Plan(Planner):
 
     def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
         """As `Planner.prompt`."""
-        tools = [each.spec for each in self.tools.subset(use.tools).tools]
-        offered = [each for each in tools if self._rights.allows(each)]
+        offered = self._list_allowed(use)
         is_bound = self._binds(use.model, has_tools=bool(offered))
         signal = [PromptPart(PromptSection.SYSTEM, SIGNAL_WORDS)] if use.waits_for_signal else []
         parts = [
@@ -277,9 +279,30 @@ class _Plan(Planner):
             *signal,
             *self._output_parts(use.shown),
             *schema_parts(use.output, is_bound=is_bound and not use.waits_for_signal),
-            *tool_parts(offered),
+            *tool_parts(self._offered_first(use, offered)),
         ]
         return section_tokens(parts)
+
+    def hidden_tools(self, use: PromptUse) -> HiddenTools | None:
+        """As `Planner.hidden_tools`."""
+        allowed = self._list_allowed(use)
+        first = self._offered_first(use, allowed)
+        if first is allowed:
+            return None
+        count = sum(each not in first for each in allowed)
+        more = tool_characters(allowed) - tool_characters(first)
+        return HiddenTools(count=count, tokens=-(-more // CHARACTERS_PER_TOKEN))
+
+    def _list_allowed(self, use: PromptUse) -> Sequence[ToolSpec]:
+        tools = [each.spec for each in self.tools.subset(use.tools).tools]
+        return [each for each in tools if self._rights.allows(each)]
+
+    @staticmethod
+    def _offered_first(use: PromptUse, allowed: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """What the first request offers: all, unless the model finds them."""
+        if not allowed or not searches(use.search, allowed):
+            return allowed
+        return first_specs(use.search, allowed)
 
     def _agent_parts(self) -> Iterator[PromptPart]:
         """The recipe's own texts."""

@@ -10,6 +10,15 @@ from minions.data.json_values import JsonValue
 
 
 @frozen(kw_only=True)
+class HiddenTools:
+    """Tools that a model finds instead of being offered them."""
+
+    count: int
+    tokens: int
+    """Estimated tokens that the first prompt would have more with all of them."""
+
+
+@frozen(kw_only=True)
 class PlannedStep:
     """One step as far as it is known before the run."""
 
@@ -23,6 +32,8 @@ class PlannedStep:
     """Arguments, goal, question or values, filled in as far as they are known."""
     tools: tuple[str, ...] = ()
     """Names of the tools that the model may call."""
+    hidden_tools: HiddenTools | None = None
+    """Those of `tools` that it finds by `find_tools`; None: all are offered."""
     writes: bool = False
     """Whether the tool call changes something outside the run."""
     asks_for: tuple[str, ...] = ()

@@ -194,6 +194,11 @@ def tool_parts(tools: Iterable[ToolSpec]) -> list[PromptPart]:
     return [PromptPart(PromptSection.TOOLS, tool_text(tool)) for tool in tools]
 
 
+def tool_characters(tools: Iterable[ToolSpec]) -> int:
+    """The characters of the tools as they are sent."""
+    return sum([len(tool_text(tool)) for tool in tools])
+
+
 _TOOL_TEXTS: Final[dict[int, tuple[weakref.ref[ToolSpec], str]]] = {}
 """Texts of living specs, by identity: every call counts the tokens of the same few tools."""
 

@@ -140,6 +140,12 @@ class StepView(RunContext):
         wider.tools = self.context.tools.subset({*self.tools.names, *names})
         return wider
 
+    def with_toolbox(self, tools: Toolbox) -> StepView:
+        """The same step, with these tools in place of its own."""
+        other = self._copied()
+        other.tools = tools
+        return other
+
     def with_own_tool(self, tool: Tool) -> StepView:
         """The same step, with a tool of the engine's own."""
         wider = self._copied()

@@ -23,11 +23,12 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import UsageError
 from minions.data.texts import shell_word
 from minions.engine.history.entry_checks import fact_in, origin_of
-from minions.engine.history.memory import tool_content
+from minions.engine.history.memory import READ_RESULT, tool_content
 from minions.engine.history.session_messages import (
     CONVERSATION_KINDS,
     SessionConversation,
@@ -385,6 +386,8 @@ def _recorded_call(
     """
     tool = tools.find(request.name)
     effect = tool.spec.effect if tool is not None else None
+    if tool is None and request.name in (READ_RESULT, FIND_TOOLS):  # the engine's own
+        effect = Effect.PURE
     facts = (row.fact for row in reversed(own))
     ended = next((each for each in facts if isinstance(each, ToolCallFinished)), None)
     if ended is not None and (effect is Effect.ONCE or not is_another_way):

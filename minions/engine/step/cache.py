@@ -15,7 +15,7 @@ from attrs import frozen
 
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, message_to_json
-from minions.contracts.steps import CachedStep, Step, StepCache
+from minions.contracts.steps import USUAL_SEARCH, CachedStep, Step, StepCache
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, words_of
@@ -39,6 +39,8 @@ def question_fingerprint(
         "completion": [criteria.mode.value, list(criteria.patterns)],
         "tool_failure": step.tool_failure,
     }
+    if (search := step.tool_search) != USUAL_SEARCH:
+        asked["tool_search"] = [search.is_on, sorted(search.always)]
     if isinstance(step, GoalStep):
         asked["links"] = list(step.spec.completion_links)
     tools = sorted(step.available_tools)

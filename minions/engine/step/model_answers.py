@@ -27,6 +27,7 @@ from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Roll
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant
 from minions.contracts.sessions import MemorySnapshot
 from minions.contracts.steps import Step
+from minions.contracts.tool_search import FEWEST_TOOLS
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo, ToolError
 from minions.data.json_values import JsonValue
@@ -44,6 +45,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.memory import READ_RESULT, piece_of
 
 if TYPE_CHECKING:
+    from minions.engine.compile.offered_tools import SearchedTools
     from minions.engine.step.conversation_window import ConversationWindow
     from minions.engine.step.work import WorkParts
 
@@ -156,6 +158,19 @@ class _LostCall(Struct, frozen=True, kw_only=True):
     """Whether it failed in an earlier execution of the run."""
 
 
+def _search_of(step: Step[object], view: StepView) -> SearchedTools | None:
+    """The tools of the step, where its model finds them; None: it is offered all."""
+    search, tools = step.tool_search, view.tools
+    if search.is_on is None and len(tools.tools) < FEWEST_TOOLS:
+        return None
+    from minions.engine.compile.offered_tools import SearchedTools, searches
+
+    specs = [tool.spec for tool in tools]
+    if not searches(search, specs):
+        return None
+    return SearchedTools(search, tools, view.context.tools.memo)
+
+
 class ModelAnswers:
     """Asks the models of one step, in turn where one of them fails."""
 
@@ -183,6 +198,8 @@ class ModelAnswers:
         options = parts.options or ModelOptions()
         self.tiers = ModelTiers(parts.models, options, view.context.scope.services)
         """Which of its models is asked, and how."""
+        self.search = _search_of(step, view) if view.tools.tools else None
+        """Its tools, where the model finds them; None: it is offered all."""
 
     @property
     def modes(self) -> OutputModes:
@@ -230,16 +247,29 @@ class ModelAnswers:
             return False
         return takes_both or not self.view.tools.names
 
-    def _specs(self) -> tuple[ToolSpec, ...]:
+    def _specs(self, messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
+        """The tools that a request with these messages offers."""
         tools = self.reading_view().tools.tools
-        return tuple([tool.spec for tool in tools]) if tools else ()
+        if self.search is None:
+            return tuple([tool.spec for tool in tools]) if tools else ()
+        offered = self.search.offered(messages)
+        has_reader = len(tools) > len(self.search.toolbox.tools)
+        return (*offered, tools[-1].spec) if has_reader else offered
 
-    def reading_view(self) -> StepView:
-        """The step, with a tool that reads long results as soon as there is one."""
+    def reading_view(self, view: StepView | None = None) -> StepView:
+        """The step, or this view of it, with the engine's own tools: one that finds tools where the
+        model is not offered all, and one that reads long results as soon as there is one.
+        """
+        view = view or self.view
+        if self.search is not None:
+            tools = self.search.toolbox
+            if view is not self.view:
+                tools = tools.plus(each for each in view.tools if each.spec.name not in tools)
+            view = view.with_toolbox(tools)
         most = self.view.limits.max_tool_result_characters
         if not self.trace.tool_calls or self.trace.longest_result <= most:
-            return self.view
-        return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
+            return view
+        return view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
     async def ask(
         self,
@@ -407,11 +437,13 @@ class ModelAnswers:
     ) -> Prompt:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
         options = self.tiers.current.options
+        messages = self.view.memory.prompt_messages(self.view.conversation_id)
         return Prompt(
-            self.view.memory.prompt_messages(self.view.conversation_id),
+            messages,
             options if room is None else evolve(options, max_output_tokens=room),
             self.output if form is None else form,
-            tools=self._specs() if keeps_tools else (),
+            tools=self._specs(messages) if keeps_tools else (),
+            searches_tools=keeps_tools and self.search is not None,
             output_request=request,
             folds_system=not self.tiers.current.modes.takes_system,
         )

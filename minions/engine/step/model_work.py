@@ -280,7 +280,8 @@ class ModelLoop:
                 await self.conversation.say(answer, is_of_session=True)
         open_calls = [pending for pending in live_conversation.pending if pending.content is None]
         if open_calls:
-            done = await self._batch(self.view.with_tools(live_conversation.pending_tools)).run(
+            wider = self.view.with_tools(live_conversation.pending_tools)
+            done = await self._batch(self.answers.reading_view(wider)).run(
                 [pending.request for pending in open_calls],
                 self.trace.reserve_tool_key(),
                 pending=open_calls,

@@ -362,10 +362,13 @@ def _values(checked: CheckedText, cursor: Cursor) -> Iterator[Completion]:
         yield from (
             _named_completion(name, "value") for name in sorted(checked.project.catalog.models)
         )
-    elif last in ("tool", "tools", "requires_approval"):
+    elif last in ("tool", "tools", "requires_approval") or named[-2:] in _TOOL_LISTS:
         yield from _tools(checked, named)
     if checked.known is not None:
         yield from _names_of(checked.known, cursor, named, last)
+
+
+_TOOL_LISTS: Final = (["tools", "names"], ["tools", "always"])
 
 
 def _tools(checked: CheckedText, named: Sequence[str]) -> Iterator[Completion]:

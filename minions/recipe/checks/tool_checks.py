@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from minions.contracts.steps import ToolSearch
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
@@ -19,6 +21,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import nearest, path_text
+from minions.recipe.kinds.goal_kind import STEP_TOOLS
 from minions.recipe.kinds.tool_kind import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import (
@@ -30,7 +33,7 @@ from minions.recipe.text.nodes import (
     SequenceNode,
     to_plain,
 )
-from minions.recipe.text.sections import Report, Section, read_texts, suggestion
+from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
 
 def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
@@ -43,7 +46,7 @@ def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         if step.decision is not None:
             _check_decision(draft, step, step.decision, validators, report)
         if step.kind in ("goal", "plan"):
-            step.tools = _offered_tools(draft, step, report)
+            _read_offered(draft, step, report)
         elif step.kind == "tool":
             _check_call(draft, step, validators, report)
         elif step.kind == "uses":
@@ -83,9 +86,35 @@ def _check_use(
     check_against_schema(schema, given, f"'{name}'", report, validators, f"uses {name}")
 
 
-def _offered_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
+def _read_offered(draft: RecipeDraft, step: StepDraft, report: Report) -> None:
+    """Note the tools that the model of the step may call, and how it comes to them."""
+    node = step.section.mapping("tools")
+    if node is None:
+        step.tools = _named_tools(draft, step.section.items("tools"), report)
+        return
+    section = read_section(node, STEP_TOOLS, report)
+    is_on, always = section.plain("search"), _named_tools(draft, section.items("always"), report)
+    if section.node("names") is None and "names" not in section.refused:
+        names = tuple(name for family in draft.tools.prefixes.values() for name in family)
+        names = tuple(name for name in names if draft.tools.specs[name].is_offered)
+    else:
+        names = _named_tools(draft, section.items("names"), report)
+    step.tools = tuple(dict.fromkeys((*names, *always)))
+    step.tool_search = ToolSearch(is_on=is_on if isinstance(is_on, bool) else None, always=always)
+    if is_on is False and always:
+        message = "'always' says what is offered before anything is found, and nothing is searched"
+        help_ = "leave out one of `always` and `search: false`"
+        report(section.place_of("always").fault("bad-value", message, help=help_))
+    if is_on is True and FIND_TOOLS in step.tools:
+        message = f"a tool of the step is called '{FIND_TOOLS}', as the one that finds tools"
+        help_ = "rename it (`name=` on a function), or write search: false"
+        report(section.place_of("search").fault("duplicate-tool", message, help=help_))
+
+
+def _named_tools(draft: RecipeDraft, nodes: tuple[Node, ...], report: Report) -> tuple[str, ...]:
+    """The full names of the tools that a list names; a toolset stands for those that it offers."""
     names: list[str] = []
-    for text in read_texts(step.section.items("tools"), "a tool's name", report):
+    for text in read_texts(nodes, "a tool's name", report):
         if text.text in draft.tools.prefixes:
             family = draft.tools.prefixes[text.text]
             names.extend(name for name in family if draft.tools.specs[name].is_offered)

@@ -11,6 +11,7 @@ from msgspec import structs
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
+from minions.contracts.steps import USUAL_SEARCH, ToolSearch
 from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, check_schema
@@ -36,6 +37,7 @@ from minions.recipe.text.key_types import (
     Key,
     Table,
     choice_key,
+    flag_key,
     mapping_key,
     text_key,
 )
@@ -70,6 +72,33 @@ PART = Table(
         text_key("text", "A text; a template."),
         text_key("image", "Path of an image beneath the recipe's folder; a template."),
         text_key("file", "Path of a PDF file or an image there; a template."),
+    ),
+)
+
+
+STEP_TOOLS = Table(
+    "tools",
+    (
+        Key(
+            name="names",
+            description="The tools that the model may call: names, or a toolset for all of its "
+            "tools; default: all toolsets of the recipe.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        Key(
+            name="always",
+            description="Those that the model is offered from the first request on, whatever it "
+            "finds; also of tools that `names` does not list.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        flag_key(
+            "search",
+            "Whether the model is offered `find_tools` and those under `always`, and finds the "
+            "others by words; default: with more than 12 tools, or more than 3 with more than "
+            "2,000 tokens of texts.",
+        ),
     ),
 )
 
@@ -394,7 +423,9 @@ class GoalSpec(ExampleStepSpec):
     """What other steps read, too: the recipe's and its own."""
     messages: tuple[MessageSpec, ...] = ()
     tools: tuple[str, ...] = ()
-    """Full names of the tools that the model is offered."""
+    """Full names of the tools that the model may call."""
+    tool_search: ToolSearch = USUAL_SEARCH
+    """How it comes to them."""
     unfit_output: str = "mend"
     """`mend`, or `text`: the text of an answer that does not fit is the output."""
     artifacts: tuple[str, ...] = ()
@@ -469,10 +500,15 @@ class _Goal(StepKind):
             ),
             Key(
                 name="tools",
-                description="The tools that the model is offered: names, or a toolset for all of "
-                "its tools.",
-                types=("array",),
-                shape=TEXTS,
+                description="The tools that the model may call: names, or a toolset for all of its "
+                "tools. As a mapping also how the model comes to them.",
+                types=("array", "object"),
+                shape={
+                    "anyOf": [
+                        {"type": "array", **TEXTS},
+                        {"$ref": "#/$defs/step_tools"},
+                    ]
+                },
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
             choice_key(
@@ -547,6 +583,7 @@ class _Goal(StepKind):
         "examples_from": EXAMPLES_FROM,
         "completion": COMPLETION,
         "history": HISTORY,
+        "step_tools": STEP_TOOLS,
     }
     look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
 
@@ -566,6 +603,7 @@ class _Goal(StepKind):
             context=step.goal.context,
             messages=step.goal.messages,
             tools=step.tools,
+            tool_search=step.tool_search,
             output=step.goal.schema,
             unfit_output=section.text("unfit_output") or "mend",
             artifacts=step.goal.artifacts,

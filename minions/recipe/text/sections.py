@@ -390,7 +390,7 @@ def _list_help(node: Node, key: Key) -> str | None:
     """A hint for one text where a list of texts is due."""
     text = node.value if isinstance(node, ScalarNode) else None
     is_word = isinstance(text, str) and text and not any(each in text for each in "{}[]\n")
-    if key.types != ("array",) or not is_word:
+    if key.types[:1] != ("array",) or not is_word:
         return None
     listed = ", ".join(word.strip() for word in f"{text}".split(",")[:5])
     return f"write {key.name}: [{listed:.80}]"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from msgspec import Struct
 
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.steps import Step
+from minions.contracts.steps import USUAL_SEARCH, Step, ToolSearch
 from minions.contracts.tools import Toolbox
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -27,7 +27,7 @@ from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
-    from minions.engine.compile.planned_step import PlannedStep
+    from minions.engine.compile.planned_step import HiddenTools, PlannedStep
 
 
 S_contra = TypeVar("S_contra", bound=StepSpec, contravariant=True)
@@ -59,6 +59,8 @@ class PromptUse(Struct, frozen=True, kw_only=True):
     """Steps whose outputs are appended."""
     output: OutputInstructions[object] | None = None
     tools: Collection[str] = ()
+    search: ToolSearch = USUAL_SEARCH
+    """How the model comes to the tools."""
     model: ModelConfig | None = None
     """The step's own model settings."""
     waits_for_signal: bool = False
@@ -85,6 +87,10 @@ class Planner(ABC):
         Args:
             own: The step's own texts; in them, what is not known yet stands as `<path>`.
         """
+
+    @abstractmethod
+    def hidden_tools(self, use: PromptUse) -> HiddenTools | None:
+        """The tools that the model of a step finds; None: it is offered all."""
 
     @abstractmethod
     def model(self, own: ModelConfig | None) -> str | None:

@@ -13,7 +13,7 @@ from minions.contracts.context import RunContext
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import CONTEXT, Message, MessageRole, border_words, user
-from minions.contracts.steps import Step
+from minions.contracts.steps import Step, ToolSearch
 from minions.contracts.tools import Toolbox
 from minions.data.errors import (
     UsageError,
@@ -121,6 +121,11 @@ class GoalStep(WrittenStep[object], Step[object]):
     def tool_failure(self) -> str:
         """The policy for failed tool calls: `tool_failure` in the recipe."""
         return self.spec.tool_failure
+
+    @property
+    def tool_search(self) -> ToolSearch:
+        """How its model comes to its tools: `tools` in the recipe."""
+        return self.spec.tool_search
 
     @property
     def at_limit(self) -> str:
@@ -333,14 +338,16 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
     def plan(self, spec: GoalSpec, step: Step[object], planner: Planner) -> PlannedStep:
         from minions.engine.compile.planned_step import PlannedStep
 
+        use = _use(spec, step)
         return PlannedStep(
             step_id=spec.id,
             kind="model",
             target=planner.model(spec.model),
             shown=planner.shown(spec.goal),
             tools=spec.tools,
+            hidden_tools=planner.hidden_tools(use),
             memory=spec.memory if spec.shares_conversation else None,
-            prompt=planner.prompt(list(_own_parts(spec, planner)), _use(spec, step)),
+            prompt=planner.prompt(list(_own_parts(spec, planner)), use),
         )
 
 
@@ -362,6 +369,7 @@ def _use(spec: GoalSpec, step: Step[object]) -> PromptUse:
         shown=step.shown if isinstance(step, GoalStep) else (),
         output=step.output,
         tools=step.available_tools,
+        search=spec.tool_search,
         model=spec.model,
         waits_for_signal=step.completion_criteria.mode is CompletionMode.SIGNAL,
     )

@@ -26,6 +26,7 @@ from minions.analysis.explanation import (
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.data.bounded_files import read_regular
+from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.data.texts import spoken
@@ -39,6 +40,7 @@ from minions.interfaces.cli.console.console import (
     say,
     tell,
 )
+from minions.interfaces.cli.console.dry_run_table import hidden_tool_words
 from minions.interfaces.cli.console.render import (
     dollars,
 )
@@ -104,7 +106,7 @@ def _prompt_lines(prompts: Sequence[PlannedStep]) -> Iterator[str]:
         return
     yield "first prompts, without what only a run knows:"
     for each in prompts:
-        yield f"  {each.step_id}: {section_words(each.prompt or {})}"
+        yield f"  {each.step_id}: {section_words(each.prompt or {})}{hidden_tool_words(each)}"
     sections = {name for each in prompts for name in each.prompt or ()}
     reasons = [f"{each.value}: {REASONS[each]}" for each in PromptSection if each.value in sections]
     yield f"    ({'; '.join(reasons)})"
@@ -115,6 +117,7 @@ def _prompts_to_json(prompts: Sequence[PlannedStep]) -> list[JsonValue]:
         {
             "step": each.step_id,
             "tokens": sum((each.prompt or {}).values()),
+            **({} if each.hidden_tools is None else {"hidden_tools": encode(each.hidden_tools)}),
             "sections": [
                 {"section": name, "tokens": count, "reason": REASONS[PromptSection(name)]}
                 for name, count in (each.prompt or {}).items()

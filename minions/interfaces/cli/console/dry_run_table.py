@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
+from minions.contracts.tool_search import FIND_TOOLS
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.texts import spoken
@@ -62,9 +63,18 @@ def _work_parts(step: PlannedStep) -> Iterator[str]:
     if step.asks_for:
         yield f"a model call fills in {', '.join(step.asks_for)}"
     if step.prompt is not None:
-        yield f"prompt of {section_words(step.prompt)}"
+        yield f"prompt of {section_words(step.prompt)}{hidden_tool_words(step)}"
     if step.memory is not None:
         yield "sees the conversation so far"
+
+
+def hidden_tool_words(step: PlannedStep) -> str:
+    """`; 60 tools are found by find_tools (all offered: 9120 tokens more)`; empty: all are."""
+    hidden = step.hidden_tools
+    if hidden is None:
+        return ""
+    tools = "1 tool is" if hidden.count == 1 else f"{hidden.count} tools are"
+    return f"; {tools} found by {FIND_TOOLS} (all offered: {hidden.tokens} tokens more)"
 
 
 def _iteration_parts(step: PlannedStep) -> Iterator[str]:
