@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,14 @@ class Server(ScriptedModel):
         return self.known
 
 
+async def sleep_for_ever(seconds: float) -> None:
+    await asyncio.Event().wait()
+
+
+def new_prefixes() -> PromptPrefixes:
+    return PromptPrefixes(FakeClock(), sleep_for_ever)
+
+
 def segments(*texts: str, tools: tuple[str, ...] = ()) -> list[PromptSegment]:
     names = ("system text", "context", "goal")
     said = [PromptSegment(name, text) for name, text in zip(names, texts, strict=False)]
@@ -54,14 +63,14 @@ def segments(*texts: str, tools: tuple[str, ...] = ()) -> list[PromptSegment]:
 async def use_of(
     prefixes: PromptPrefixes, parts: list[PromptSegment], step: str
 ) -> dict[str, JsonValue]:
-    entered = await prefixes.enter(parts, CACHE, step, may_wait=False)
+    entered = await prefixes.enter(parts, CACHE, step, longest_wait_s=0.0)
     entered.end(is_answered=True)
     count = sum(len(each.text) for each in parts) // 4
     return dict(entered.use.facts(CACHE, count, 0))
 
 
 async def test_a_prompt_can_expect_what_an_earlier_one_began_with() -> None:
-    prefixes = PromptPrefixes(FakeClock())
+    prefixes = new_prefixes()
     assert await use_of(prefixes, segments(RULES, "notes", "one"), "a") == {}
     assert await use_of(prefixes, segments(RULES, "notes", "two"), "b") == {
         "expected_tokens": (len(RULES) + len("notes")) // 4,
@@ -74,7 +83,7 @@ async def test_a_prompt_can_expect_what_an_earlier_one_began_with() -> None:
 
 async def test_a_broken_prefix_is_named_with_its_cause_and_what_is_paid_again() -> None:
     """A-176"""
-    prefixes = PromptPrefixes(FakeClock())
+    prefixes = new_prefixes()
     await use_of(prefixes, segments("s", RULES, "one", tools=("read", "write")), "a")
     facts = await use_of(prefixes, segments("s", RULES, "two", tools=("read", "run")), "b")
     assert facts["differs"] == "tools: run, not write"
@@ -97,7 +106,7 @@ async def test_a_broken_prefix_is_named_with_its_cause_and_what_is_paid_again() 
 
 async def test_what_a_server_has_not_seen_for_its_time_is_not_expected() -> None:
     clock = FakeClock()
-    prefixes = PromptPrefixes(clock)
+    prefixes = PromptPrefixes(clock, clock.sleep)
     await use_of(prefixes, segments(RULES, "n", "one"), "a")
     clock.advance(299)
     assert "expected_tokens" in await use_of(prefixes, segments(RULES, "n", "two"), "a")
@@ -109,13 +118,13 @@ async def test_what_a_server_has_not_seen_for_its_time_is_not_expected() -> None
 
 async def test_one_call_writes_what_others_begin_with_and_they_wait_for_it() -> None:
     """A-176: the next one does where it fails; nobody waits for less than the server keeps."""
-    prefixes = PromptPrefixes(FakeClock())
+    prefixes = new_prefixes()
     began: list[str] = []
 
     async def call(
         name: str, parts: list[PromptSegment], until: asyncio.Event, *, ok: bool
     ) -> None:
-        entered = await prefixes.enter(parts, CACHE, name, may_wait=True)
+        entered = await prefixes.enter(parts, CACHE, name, longest_wait_s=60.0)
         began.append(name)
         await until.wait()
         entered.end(is_answered=ok)
@@ -143,10 +152,10 @@ async def test_one_call_writes_what_others_begin_with_and_they_wait_for_it() -> 
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_holds_nobody() -> None:
-    prefixes = PromptPrefixes(FakeClock())
-    first = await prefixes.enter(segments(RULES, "1"), CACHE, "a", may_wait=True)
+    prefixes = new_prefixes()
+    first = await prefixes.enter(segments(RULES, "1"), CACHE, "a", longest_wait_s=60.0)
     waiting = [
-        asyncio.create_task(prefixes.enter(segments(RULES, each), CACHE, "a", may_wait=True))
+        asyncio.create_task(prefixes.enter(segments(RULES, each), CACHE, "a", longest_wait_s=60.0))
         for each in "23"
     ]
     await asyncio.sleep(0)
@@ -155,14 +164,25 @@ async def test_a_call_that_is_cancelled_while_it_waits_holds_nobody() -> None:
     assert (await waiting[1]).use.differs == "context after 0 characters"
 
 
+async def test_nobody_waits_longer_than_he_may() -> None:
+    """A step with a time limit has its time left for its own answer."""
+    clock = FakeClock()
+    prefixes = PromptPrefixes(clock, clock.sleep)
+    await prefixes.enter(segments(RULES, "1"), CACHE, "a", longest_wait_s=60.0)
+    await prefixes.enter(segments(RULES, "2"), CACHE, "a", longest_wait_s=5.0)
+    assert clock.monotonic() == 5.0
+    await prefixes.enter(segments(RULES, "3"), CACHE, "a", longest_wait_s=0.0)
+    assert clock.monotonic() == 5.0
+
+
 @given(st.lists(st.lists(st.sampled_from(["a", "ab", "b", ""]), max_size=4), max_size=8))
 def test_the_shared_part_is_the_longest_beginning_of_any_prompt(prompts: list[list[str]]) -> None:
     async def play() -> None:
-        prefixes = PromptPrefixes(FakeClock())
+        prefixes = new_prefixes()
         seen: list[list[str]] = []
         for texts in prompts:
             parts = [PromptSegment("goal", text) for text in texts]
-            entered = await prefixes.enter(parts, CACHE, "s", may_wait=False)
+            entered = await prefixes.enter(parts, CACHE, "s", longest_wait_s=0.0)
             entered.end(is_answered=True)
             whole = max((len(_common(texts, each)) for each in seen), default=0)
             shared = sum(map(len, texts[:whole]))
@@ -226,7 +246,8 @@ async def test_of_a_loop_one_item_is_asked_first_and_the_rest_in_parallel() -> N
         "max_parallel": 4,
         "goal": "Item {{ loop.item }}",
     }
-    ran = await run_of(recipe(loop), Server(ask))
+    services = evolve(deterministic_services(), sleep=sleep_for_ever)
+    ran = await run_of(recipe(loop), Server(ask), services=services)
     assert first == [1, 1, 2, 3]
     assert most == 3
     (_, none), *others = facts_of(ran)
@@ -289,6 +310,35 @@ async def test_a_call_of_a_step_continues_the_prompt_of_the_one_before() -> None
     facts = [each for _, each in facts_of(ran)]
     assert facts[:3] == [None, {"expected_tokens": 700}, {"expected_tokens": 700}]
     assert facts[3:] in ([], [{"differs": "tools: without look"}])
+
+
+@pytest.mark.parametrize(("limit", "waited"), [({}, 60.0), ({"timeout_s": 8}, 2.0)])
+async def test_a_step_waits_for_a_quarter_of_its_time_and_a_minute_at_most(
+    limit: dict[str, JsonValue], waited: float
+) -> None:
+    """The server hangs at the first item: the others are asked nevertheless."""
+    services = deterministic_services()
+    clock = services.clock
+    began: list[float] = []
+    second = asyncio.Event()
+
+    async def ask(prompt: Prompt) -> ModelCallResponse:
+        began.append(clock.monotonic())
+        if len(began) == 2:
+            second.set()
+        await second.wait()
+        return answer()
+
+    loop: JsonValue = {
+        "id": "each",
+        "loop": [1, 2],
+        "max_parallel": 2,
+        "goal": "Item {{ loop.item }}",
+        **limit,
+    }
+    ran = await run_of(recipe(loop), Server(ask), services=services)
+    assert ran.result.status is RunStatus.COMPLETED, ran.result.error
+    assert began == [0.0, pytest.approx(waited, abs=0.1)]
 
 
 async def test_a_turn_waits_for_nobody() -> None:

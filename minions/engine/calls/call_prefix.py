@@ -5,6 +5,7 @@ share, what it can expect to be read for less, and where a prompt departs from a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,7 +25,7 @@ from minions.engine.services.prompt_prefixes import (
     PromptSegment,
 )
 
-_FORM = "form of the answer"
+_FORM: Final = "form of the answer"
 
 
 class CallPrefix(Struct, kw_only=True):
@@ -64,12 +65,12 @@ class CallPrefix(Struct, kw_only=True):
         place = model_place(model)
         prefixes = services.prefixes.get(place)
         if prefixes is None:
-            prefixes = services.prefixes[place] = PromptPrefixes(services.clock)
+            prefixes = services.prefixes[place] = PromptPrefixes(services.clock, services.sleep)
         entered = await prefixes.enter(
             [*_segments(call, cache)],
             cache,
             view.address,
-            may_wait=cache.asks_one_first and priority_of(view) is not Priority.INTERACTIVE,
+            longest_wait_s=_longest_wait_s(cache, view),
         )
         waited_s = services.clock.monotonic() - begin
         return cls(cache=cache, entered=entered, waited_s=waited_s)
@@ -98,6 +99,20 @@ class CallPrefix(Struct, kw_only=True):
         """Let calls begin that wait for it."""
         if self.entered is not None:
             self.entered.end(is_answered=self.is_answered)
+
+
+_LONGEST_WAIT_S: Final = 60.0
+"""What an answer rarely takes: whoever waits longer saves too little."""
+_WAIT_SHARE: Final = 0.25
+"""The part of its time that a step may wait."""
+
+
+def _longest_wait_s(cache: PromptCache, view: StepView) -> float:
+    """For how many seconds a call may wait for another one to write what both begin with."""
+    if not cache.asks_one_first or priority_of(view) is Priority.INTERACTIVE:
+        return 0.0
+    left_s = view.time_left_s
+    return _LONGEST_WAIT_S if left_s is None else min(_LONGEST_WAIT_S, left_s * _WAIT_SHARE)
 
 
 def _segments(call: ModelCall, cache: PromptCache) -> Iterator[PromptSegment]:

@@ -224,7 +224,7 @@ def _note_cache(view: StepView, model: ChatModel) -> None:
     if model.prompt_cache is not None and model_place(model) not in services.prefixes:
         from minions.engine.services.prompt_prefixes import PromptPrefixes
 
-        services.prefixes[model_place(model)] = PromptPrefixes(services.clock)
+        services.prefixes[model_place(model)] = PromptPrefixes(services.clock, services.sleep)
 
 
 def _next_sequence(view: StepView) -> int | None:

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from minions.contracts.prompt_caches import PromptCache
-from minions.contracts.runtime import Clock
+from minions.contracts.runtime import Clock, Sleep
 from minions.data.json_values import JsonValue
 from minions.engine.services.flow.endpoint_limiter import wake
 
@@ -101,9 +101,10 @@ class PrefixUse(Struct, frozen=True, kw_only=True):
 class PromptPrefixes:
     """The beginnings of prompts that were sent to one model."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, sleep: Sleep) -> None:
         """Nothing was sent yet."""
         self._clock = clock
+        self._sleep = sleep
         self._lock = threading.Lock()
         self._root = _new_root()
         self._characters = 0
@@ -114,7 +115,7 @@ class PromptPrefixes:
         cache: PromptCache,
         address: str,
         *,
-        may_wait: bool,
+        longest_wait_s: float,
     ) -> EnteredPrompt:
         """Note the first prompt of a step, and wait for another call that is about to write what
         both begin with, if the server keeps so much.
@@ -122,18 +123,29 @@ class PromptPrefixes:
         Args:
             segments: The parts of the prompt, in the order in which the server reads them.
             address: The step, for messages.
-            may_wait: Whether it may wait at all.
+            longest_wait_s: Then it is made nevertheless; 0: it does not wait at all.
         """
+        until = self._clock.monotonic() + longest_wait_s
         while True:
+            left_s = until - self._clock.monotonic()
             with self._lock:
                 path = self._find_path(segments)
-                writer = _find_writer(path, cache) if may_wait else None
+                writer = _find_writer(path, cache) if left_s > 0 else None
                 if writer is None:
                     use = self._use_of(path, segments, cache)
                     return EnteredPrompt(self, use, *self._note(path, segments, cache, address))
                 answered = asyncio.get_running_loop().create_future()
                 writer.waiting.append(answered)
-            await answered
+            await self._wait_for(answered, left_s)
+
+    async def _wait_for(self, answered: asyncio.Future[None], most_s: float) -> None:
+        """Return when it is done, or that time is over."""
+        limit = asyncio.ensure_future(self._sleep(most_s))
+        try:
+            await asyncio.wait((answered, limit), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            limit.cancel()
+            answered.cancel()
 
     def _find_path(self, segments: Sequence[PromptSegment]) -> list[_Part]:
         """The parts that were sent before, from the root."""
