@@ -125,9 +125,9 @@ class PromptPrefixes:
             address: The step, for messages.
             longest_wait_s: Then it is made nevertheless; 0: it does not wait at all.
         """
-        until = self._clock.monotonic() + longest_wait_s
+        until: float | None = self._clock.monotonic() + longest_wait_s
         while True:
-            left_s = until - self._clock.monotonic()
+            left_s = 0.0 if until is None else until - self._clock.monotonic()
             with self._lock:
                 path = self._find_path(segments)
                 writer = _find_writer(path, cache) if left_s > 0 else None
@@ -136,13 +136,15 @@ class PromptPrefixes:
                     return EnteredPrompt(self, use, *self._note(path, segments, cache, address))
                 answered = asyncio.get_running_loop().create_future()
                 writer.waiting.append(answered)
-            await self._wait_for(answered, left_s)
+            if not await self._wait_for(answered, left_s):
+                until = None
 
-    async def _wait_for(self, answered: asyncio.Future[None], most_s: float) -> None:
-        """Return when it is done, or that time is over."""
+    async def _wait_for(self, answered: asyncio.Future[None], most_s: float) -> bool:
+        """Whether it was done before that time was over."""
         limit = asyncio.ensure_future(self._sleep(most_s))
         try:
             await asyncio.wait((answered, limit), return_when=asyncio.FIRST_COMPLETED)
+            return answered.done()
         finally:
             limit.cancel()
             answered.cancel()
