@@ -51,6 +51,10 @@ def _as_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
 
+def _sorted_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
 def _default_criteria(output: OutputInstructions[object] | None) -> CompletionCriteria:
     return UNDECLARED if output is None else CompletionCriteria(mode=CompletionMode.STRUCTURED)
 
@@ -65,8 +69,8 @@ class ToolSearch:
     """None: where there are more than 12 tools, or more than 3 with more than 2,000 tokens of texts
     together, estimated at four characters each.
     """
-    always: frozenset[str] = field(default=frozenset(), converter=_as_names)
-    """Names of tools that are offered from the first request on."""
+    always: tuple[str, ...] = field(default=(), converter=_sorted_names)
+    """Names of tools that are offered from the first request on, sorted."""
 
 
 USUAL_SEARCH: Final = ToolSearch()

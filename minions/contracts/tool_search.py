@@ -5,9 +5,12 @@ them, and what its results say.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from minions.contracts.messages import Message, MessageRole
+
+if TYPE_CHECKING:
+    from minions.contracts.calls import Prompt
 
 FIND_TOOLS: Final = "find_tools"
 """Name of the engine's own tool that finds tools of a step."""
@@ -26,3 +29,15 @@ def found_names(message: Message) -> tuple[str, ...]:
     if message.role is not MessageRole.TOOL or message.name != FIND_TOOLS:
         return ()
     return tuple(dict.fromkeys(_NAME.findall(message.content or "")))
+
+
+def found_tools(prompt: Prompt) -> frozenset[str]:
+    """The names of the tools that results in the prompt say were found, and that it offers: a
+    server that loads tools later reads them there.
+    """
+    if not prompt.searches_tools:
+        return frozenset()
+    offered = {tool.name for tool in prompt.tools}
+    return frozenset(
+        name for each in prompt.messages for name in found_names(each) if name in offered
+    )

@@ -80,7 +80,7 @@ def test_anthropic_is_asked_in_its_own_form_with_a_schema_where_the_model_takes_
         model="claude-x",
         base_url="https://api.anthropic.com/v1",
         api_key="sk-ant",
-        capabilities=ModelCapabilities(tools_with_schema=True),
+        capabilities=ModelCapabilities(tools_with_schema=True, defers_tools=True),
         api=ModelApi.MESSAGES,
     )
     assert resolve("anthropic/claude-x") == made

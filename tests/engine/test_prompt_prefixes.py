@@ -10,13 +10,13 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import Ran, deterministic_services, executor_of, run_of
+from builders import Ran, deterministic_services, executor_of, fake_tool, run_of
 from minions import Message, RunStatus, ScriptedModel, Tool, tool
-from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.calls import ModelCallResponse, ModelCapabilities, Prompt
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import MessageRole, TokenUsage
 from minions.contracts.prompt_caches import PromptCache
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Effect, Toolbox
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.conversation import ConversationStart
@@ -372,3 +372,29 @@ async def test_a_turn_waits_for_nobody() -> None:
     assert asked == ["a", "b"]
     gate.set()
     await asyncio.gather(*tasks)
+
+
+class Deferring(Server):
+    """A model whose server loads tools where they were found."""
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        return ModelCapabilities(defers_tools=True)
+
+
+@pytest.mark.parametrize(
+    ("server", "second"),
+    [(Server, {"differs": "tools: with t7"}), (Deferring, {"expected_tokens": 1_000})],
+)
+async def test_a_found_tool_breaks_the_prefix_unless_the_server_loads_it_where_it_was_found(
+    server: type[Server], second: JsonValue
+) -> None:
+    tools = [fake_tool(f"t{number}", effect=Effect.PURE) for number in range(20)]
+    names: list[JsonValue] = [each.spec.name for each in tools]
+    search = tool_request("find_tools", {"query": "t7", "most": 1})
+    message = Message(role=MessageRole.ASSISTANT, tool_calls=(search,))
+    model = server([evolve(answer(), message=message), answer(1_100)])
+    step: JsonValue = {"id": "one", "goal": "Look.", "tools": names}
+    ran = await run_of(recipe(step, tools=tools), model, tools=tools)
+    assert ran.offered == [["find_tools"], ["find_tools", "t7"]]
+    assert [each for _, each in facts_of(ran)] == [None, second]

@@ -36,10 +36,12 @@ from minions.contracts.tools import Effect, Reads, Toolbox, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.engine.compile.offered_tools import FindTools, SearchedTools, searches
 from minions.engine.compile.prompt_sections import tool_characters
+from minions.engine.run.recipe_changes import changed_steps, work_of_item
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import Permissions
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, World
@@ -286,6 +288,27 @@ def test_tools_are_indexed_once_for_all_steps_of_a_run_that_have_the_same() -> N
     assert first.toolbox.get(FIND_TOOLS) is second.toolbox.get(FIND_TOOLS)
     fewer = SearchedTools(ToolSearch(always=[ISSUE]), tools, memo)
     assert fewer.toolbox.get(FIND_TOOLS) is not first.toolbox.get(FIND_TOOLS)
+
+
+def test_where_a_search_was_changed_the_step_is_another_one() -> None:
+    """As a retry, a distributed loop and the cache compare it: as JSON, in every process alike."""
+    catalog = Catalog(tools={tool.spec.name: tool.spec for tool in sixty()})
+
+    def step_of(always: list[JsonValue]) -> AgentRecipe:
+        tools: dict[str, JsonValue] = {"names": [ISSUE], "always": always}
+        document: dict[str, JsonValue] = {
+            "id": "r",
+            "tools": [spec.name for spec in SPECS],
+            "steps": [{"id": "a", "goal": "A", "tools": tools}],
+        }
+        return recipe_from_document(document, catalog)
+
+    some = step_of(["fetch__fetch", "git__git_log"])
+    assert changed_steps(some, step_of(["fetch__fetch", "git__git_log"])) == frozenset()
+    assert changed_steps(some, step_of(["fetch__fetch"])) == {"a"}
+    (spec,) = some.steps
+    assert isinstance(spec, GoalSpec)
+    assert '"fetch__fetch", "git__git_log"' in json.dumps(work_of_item(some, spec))
 
 
 async def test_steps_that_share_a_conversation_share_what_was_found() -> None:

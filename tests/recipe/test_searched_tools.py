@@ -27,14 +27,14 @@ steps:
 def test_a_list_says_what_may_be_called_and_nothing_of_a_search() -> None:
     step = goal("[files, add]")
     assert step.tools == ("files__read", "files__write", "add")
-    assert (step.tool_search.is_on, step.tool_search.always) == (None, frozenset())
+    assert (step.tool_search.is_on, step.tool_search.always) == (None, ())
 
 
 def test_a_mapping_says_how_the_model_comes_to_them() -> None:
     step = goal("{names: [files], always: [files__read, add], search: true}")
     assert step.tools == ("files__read", "files__write", "add")
     assert step.tool_search.is_on is True
-    assert step.tool_search.always == {"files__read", "add"}
+    assert step.tool_search.always == ("add", "files__read")
 
 
 def test_without_names_all_toolsets_of_the_recipe_may_be_called() -> None:
@@ -47,7 +47,7 @@ def test_without_names_all_toolsets_of_the_recipe_may_be_called() -> None:
 
 def test_a_toolset_may_stand_under_always() -> None:
     step = goal("{names: [notes], always: [files]}")
-    assert step.tool_search.always == {"files__read", "files__write"}
+    assert step.tool_search.always == ("files__read", "files__write")
     assert step.tools == ("notes__write", "files__read", "files__write")
 
 

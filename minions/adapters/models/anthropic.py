@@ -30,7 +30,6 @@ from minions.adapters.models.prompt_parts import (
     arguments_of,
     constraint_of,
     conversation_of,
-    found_tools,
     merged,
     with_valid_ids,
 )
@@ -47,7 +46,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
-from minions.contracts.tool_search import found_names
+from minions.contracts.tool_search import found_names, found_tools
 from minions.data.json_values import JsonValue
 
 

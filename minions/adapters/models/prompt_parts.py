@@ -10,7 +10,6 @@ from attrs import define, evolve, frozen
 
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
-from minions.contracts.tool_search import found_names
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -97,19 +96,6 @@ def merged(turns: Iterable[tuple[str, list[JsonValue]]]) -> list[tuple[str, list
         else:
             result.append((role, list(parts)))
     return result
-
-
-# --- tools that were found ----------------------------------------------------------------------
-
-
-def found_tools(prompt: Prompt) -> frozenset[str]:
-    """The names of the tools that results in the prompt say were found, and that it offers."""
-    if not prompt.searches_tools:
-        return frozenset()
-    offered = {tool.name for tool in prompt.tools}
-    return frozenset(
-        name for each in prompt.messages for name in found_names(each) if name in offered
-    )
 
 
 # --- tools and the declared output ---------------------------------------------------------------

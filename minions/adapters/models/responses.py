@@ -24,7 +24,6 @@ from minions.adapters.models.prompt_parts import (
     arguments_of,
     constraint_of,
     conversation_of,
-    found_tools,
     sendable_arguments,
     system_text,
     with_valid_ids,
@@ -40,7 +39,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
-from minions.contracts.tool_search import FIND_TOOLS, found_names
+from minions.contracts.tool_search import FIND_TOOLS, found_names, found_tools
 from minions.data.json_values import JsonValue
 
 

@@ -9,10 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse
+from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
 from minions.contracts.flow import Priority
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.prompt_caches import PromptCache
+from minions.contracts.tool_search import found_names, found_tools
+from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.engine.calls.call_records import model_place
 from minions.engine.calls.model_executors import priority_of
@@ -60,14 +62,15 @@ class CallPrefix(Struct, kw_only=True):
         services = view.context.scope.services
         if made:
             before = made[-1]
-            return cls(cache=cache, before=before, differs=_difference(call, before, cache))
+            differs = _difference(call, before, cache, model)
+            return cls(cache=cache, before=before, differs=differs)
         begin = services.clock.monotonic()
         place = model_place(model)
         prefixes = services.prefixes.get(place)
         if prefixes is None:
             prefixes = services.prefixes[place] = PromptPrefixes(services.clock, services.sleep)
         entered = await prefixes.enter(
-            [*_segments(call, cache)],
+            [*_segments(call, cache, model)],
             cache,
             view.address,
             longest_wait_s=_longest_wait_s(cache, view),
@@ -115,19 +118,35 @@ def _longest_wait_s(cache: PromptCache, view: StepView) -> float:
     return _LONGEST_WAIT_S if left_s is None else min(_LONGEST_WAIT_S, left_s * _WAIT_SHARE)
 
 
-def _segments(call: ModelCall, cache: PromptCache) -> Iterator[PromptSegment]:
+def _first_tools(prompt: Prompt, model: ChatModel) -> tuple[ToolSpec, ...]:
+    """The tools with which the prompt begins: what was found is read later, where a server can."""
+    if not prompt.searches_tools or not model.capabilities.defers_tools:
+        return prompt.tools
+    found = found_tools(prompt)
+    return tuple([tool for tool in prompt.tools if tool.name not in found])
+
+
+def _segments(call: ModelCall, cache: PromptCache, model: ChatModel) -> Iterator[PromptSegment]:
     """The parts of a step's first prompt, in the order in which servers read them."""
     prompt = call.prompt
     form, request = prompt.instructions, prompt.output_request
     if cache.includes_form and request is not None and form is not None:
         yield PromptSegment(_FORM, f"{request.mode} {schema_text(form)}")
-    for tool in prompt.tools:
+    first = _first_tools(prompt, model)
+    later: dict[str, ToolSpec] = {}
+    if first is not prompt.tools:
+        names = {tool.name for tool in first}
+        later = {tool.name: tool for tool in prompt.tools if tool.name not in names}
+    for tool in first:
         yield PromptSegment(TOOL_PART, tool_text(tool), tool.name)
     history = call.layout.history
     for message in prompt.messages:
         text = message_text(message)
         if message.attachments:
             text = "".join((text, *(each.digest for each in message.attachments)))
+        if later:
+            loaded = [later.pop(name) for name in found_names(message) if name in later]
+            text = "".join((text, *map(tool_text, loaded)))
         yield PromptSegment(_name_of(message, is_history=message in history), text)
 
 
@@ -143,14 +162,18 @@ def _name_of(message: Message, *, is_history: bool) -> str:
     return "goal" if message.role is MessageRole.GOAL else "message"
 
 
-def _difference(call: ModelCall, before: ModelCall, cache: PromptCache) -> str | None:
+def _difference(
+    call: ModelCall, before: ModelCall, cache: PromptCache, model: ChatModel
+) -> str | None:
     """Why a prompt does not continue the one before it; None: it does."""
     new, old = call.prompt, before.prompt
     if new.tools != old.tools:
-        count = sum(1 for one, other in zip(new.tools, old.tools, strict=False) if one == other)
-        if count < len(old.tools):
-            return f"{TOOL_PART}: without {old.tools[count].name}"
-        return f"{TOOL_PART}: with {new.tools[count].name}"
+        now, were = _first_tools(new, model), _first_tools(old, model)
+        count = sum(1 for one, other in zip(now, were, strict=False) if one == other)
+        if count < len(were):
+            return f"{TOOL_PART}: without {were[count].name}"
+        if count < len(now):
+            return f"{TOOL_PART}: with {now[count].name}"
     if cache.includes_form and (new.output_request is None) is not (old.output_request is None):
         return _FORM
     kept = len(old.messages)

@@ -40,7 +40,7 @@ def question_fingerprint(
         "tool_failure": step.tool_failure,
     }
     if (search := step.tool_search) != USUAL_SEARCH:
-        asked["tool_search"] = [search.is_on, sorted(search.always)]
+        asked["tool_search"] = [search.is_on, list(search.always)]
     if isinstance(step, GoalStep):
         asked["links"] = list(step.spec.completion_links)
     tools = sorted(step.available_tools)
