@@ -221,7 +221,8 @@ def agent_answers(work: Work) -> Callable[[Prompt], Answer]:
     """The answers of a model that works as the policy of the work says."""
 
     def answer(prompt: Prompt) -> Answer:
-        task = next(m.content or "" for m in prompt.messages if m.role is not MessageRole.SYSTEM)
+        asked = [m for m in prompt.messages if m.role is not MessageRole.SYSTEM]
+        task = next(m.content or "" for m in asked if not m.is_context)
         results = [_value(m) for m in prompt.messages if m.role is MessageRole.TOOL]
         return work.policy(task, results)
 

@@ -126,6 +126,7 @@ class _Writer:
             ),
             "retry": agent.get("retry"),
             "redact": agent.get("redact"),
+            "context": self._context(),
             "on_surprise": self._surprise.get("id"),
             "steps": [
                 *(self._step(each) for each in self.program.steps),
@@ -154,6 +155,13 @@ class _Writer:
                 schema["description"] = each.description
             kept[each.name] = schema if schema != {"type": "string"} else "string"
         return kept
+
+    def _context(self) -> JsonValue:
+        """What the agent read beside its task, if a model is asked at all; None: nothing."""
+        said = self.source.document.get("context")
+        asks = any(isinstance(each, JudgedNode) for each in self.program.steps)
+        is_list = isinstance(said, list | tuple)  # a text is the system prompt
+        return said if is_list and (asks or self._surprise) else None
 
     def _used_tools(self) -> list[str]:
         own = [each.tool for each in self.program.steps if isinstance(each, ToolNode)]

@@ -58,6 +58,21 @@ async def test_a_recorded_work_becomes_a_proved_recipe_that_does_the_next_task_a
         assert found.usage.total_tokens <= wanted.usage.total_tokens
 
 
+async def test_what_the_agent_read_beside_its_task_stands_in_prompts_of_the_recipe() -> None:
+    work = work_named("refund")
+    told = "context: [{text: 'Letters begin with the word Dear.'}]\n"
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        result = await app.arun(told + work.recipe, {"task": work.tasks[0]})
+        capture = await app.capture(result.run_id)
+    assert capture.is_proved, capture.problems
+    model = judge_model(work)
+    async with Minions(model=model, tools=World().tools(), approve="all") as app:
+        (await app.arun(capture.text, work.new[0])).unwrap()
+    (prompt,) = model.prompts
+    assert "Letters begin with the word Dear." in str(prompt.messages)
+
+
 # --- what was never seen -------------------------------------------------------------------------
 
 

@@ -25,7 +25,9 @@ _FREE: Final = (
 """Keys of a recipe that may change between the start of a run and its resume."""
 
 
-_LOOKED_AT: Final = ("steps", "inputs", "output", "goal", "system_prompt", "messages")
+_LOOKED_AT: Final = (
+    *("steps", "inputs", "output", "goal", "system_prompt", "context", "messages"),
+)
 """Keys that are compared step by step, or in the prompts that the run would send."""
 
 
