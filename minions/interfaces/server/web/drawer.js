@@ -214,8 +214,8 @@ function sections(prompts) {
 			h("tbody", ranked.map(([name, tokens]) => h("tr",
 				h("th", { scope: "row", text: SECTIONS[name] ?? name }),
 				h("td.num", count(tokens)),
-				h("td.part", h("meter", { min: "0", max: String(all || 1), value: String(tokens), "aria-label": `${SECTIONS[name] ?? name}: ${share(tokens, all)} of the prompt` }), h("span.muted.tabular", share(tokens, all)))))),
-		cacheOf(prompts)));
+				h("td.part", h("meter", { min: "0", max: String(all || 1), value: String(tokens), "aria-label": `${SECTIONS[name] ?? name}: ${share(tokens, all)} of the prompt` }), h("span.muted.tabular", share(tokens, all))))))),
+		cacheOf(prompts));
 }
 
 /** What the server read from its cache of prompts, and where prompts depart from earlier ones. */
@@ -226,8 +226,8 @@ function cacheOf(prompts) {
 	const broken = known.filter(({ prefix }) => prefix.differs);
 	return [
 		h("p.muted", `${count(read)} of ${plural(asked, "input token")} were read from the server's cache (${share(read, asked)}).`),
-		broken.length > 0 && h("ul.muted", broken.map(({ prefix: { differs, after, lost_tokens: lost } }) =>
-			h("li", `Differs from ${after ?? "the call before"} in ${differs}${lost ? `; ${count(lost)} equal tokens behind that are paid again` : ""}.`)))];
+		...broken.map(({ prefix: { differs, after, lost_tokens: lost } }) =>
+			h("p.muted", `Differs from ${after ?? "the call before"} in ${differs}${lost ? `; ${count(lost)} equal tokens behind that are paid again` : ""}.`))];
 }
 
 const share = (tokens, all) => `${Math.round((100 * tokens) / (all || 1))} %`;
