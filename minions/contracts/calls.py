@@ -114,6 +114,8 @@ class ModelCapabilities:
     """How to constrain answers where the server refuses `output_mode`, best first; None: the modes
     after it, from `json_schema` over `json` and `tools` to words alone.
     """
+    takes_batches: bool = True
+    """Whether its server is asked for batches, where models of its form can be."""
     takes_system: bool = True
     """Whether system messages may be sent; else their text begins the first user message."""
     binds: bool | None = None
@@ -176,6 +178,8 @@ class ModelCallResponse:
     """What the server said of its own limits; None: nothing. It is not recorded."""
     cached_from: str | None = None
     """The run whose recorded answer this is; None: the model was asked."""
+    batch: str | None = None
+    """The provider's id of the batch that it was answered in; None: the call was made alone."""
     redacted: tuple[Redacted, ...] = ()
     """What was replaced by placeholders in the request."""
 

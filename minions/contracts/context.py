@@ -19,13 +19,17 @@ from minions.data.errors import MetadataError, near_names
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from returns.result import Result
 
     from minions.contracts.calls import (
+        ChatModel,
         DeltaSink,
         ModelCall,
         ModelCallResponse,
         ModelFailure,
+        Prompt,
         ToolCall,
         ToolCallResponse,
         ToolFailure,
@@ -191,6 +195,12 @@ def _checked_limit(key: str, name: str, value: object) -> object:
     return value
 
 
+AnswerLater: TypeAlias = (
+    "Callable[[ChatModel, Prompt], Awaitable[Result[ModelCallResponse, ModelFailure]]]"
+)
+"""Gets the answer of a model to a prompt."""
+
+
 class RunContext(ABC):
     """The run as a step, an executor or a tool sees it; the engine's
     `AgentContext` implements it.
@@ -198,6 +208,9 @@ class RunContext(ABC):
 
     retry: RetryConfig | None = None
     """How calls of the step are tried again; None: outside of a step, or by the defaults."""
+    answer_later: AnswerLater | None = None
+    """How the present model call is answered where it may wait for a batch of its provider; None:
+    its model is asked at once."""
 
     @property
     @abstractmethod

@@ -97,6 +97,14 @@ class PriceBook(ABC):
             base_url: Base URL of the server that answers; None: the provider's own.
         """
 
+    def batch_cost_usd(
+        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
+    ) -> float | None:
+        """The price of these tokens where they were used in a batch of the provider; where no price
+        of batches is known, that of other calls, so that a sum is never too low.
+        """
+        return self.cost_usd(model, usage, at=at, base_url=base_url)
+
     def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
         """The longest prompt that the model takes, in tokens; None: not known."""
         return None

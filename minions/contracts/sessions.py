@@ -39,6 +39,8 @@ class StepMetrics:
     """How long the call waited for its turn at the server; not part of `duration_ms`."""
     cached_from: str | None = None
     """The run whose recorded answer this is; None: the model was asked."""
+    batch: str | None = None
+    """The provider's id of the batch that it was answered in; None: the call was made alone."""
     tool_exec_time_ms: float | None = None
     """How long the tool took; set on results of tool calls."""
 

@@ -154,7 +154,7 @@ def test_ollama_needs_no_key_and_gets_none() -> None:
         model="llama3.2:3b",
         base_url="http://127.0.0.1:11434/v1",
         api_key=None,
-        capabilities=JSON_SCHEMA,
+        capabilities=evolve(JSON_SCHEMA, takes_batches=False),
     )
 
 

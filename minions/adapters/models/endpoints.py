@@ -57,6 +57,8 @@ class ProviderConfig:
     """Whether its models take images; None: they do."""
     deferred_tools: bool | None = None
     """Whether its server loads tools where they were found; None: as `defers_tools` says."""
+    batches: bool | None = None
+    """Whether it has a batch API; None: it has, but for the built-in providers without one."""
     api: ModelApi | None = None
     """The form of its requests; None: the provider's own at its own address, else chat."""
     prompt_cache: PromptCacheRules | None = None
@@ -201,6 +203,7 @@ class _ProviderFacts(Struct, frozen=True, kw_only=True):
     api_key_env: str | None = None
     api: ModelApi = ModelApi.CHAT
     """The form of requests at its own URL."""
+    batches: bool = True
 
 
 _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
@@ -209,7 +212,9 @@ _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
         base_url_env="OPENAI_BASE_URL",
         api_key_env="OPENAI_API_KEY",
     ),
-    "ollama": _ProviderFacts(base_url="http://127.0.0.1:11434/v1", base_url_env="OLLAMA_HOST"),
+    "ollama": _ProviderFacts(
+        base_url="http://127.0.0.1:11434/v1", base_url_env="OLLAMA_HOST", batches=False
+    ),
     "anthropic": _ProviderFacts(
         base_url="https://api.anthropic.com/v1",
         api_key_env="ANTHROPIC_API_KEY",
@@ -320,6 +325,13 @@ _TAKE_BOTH: Final = (ModelApi.MESSAGES, ModelApi.RESPONSES)
 """Forms whose servers take tools and a schema together."""
 
 
+def _takes_batches(provider: str, config: ProviderConfig | None) -> bool:
+    if config is not None and config.batches is not None:
+        return config.batches
+    known = _KNOWN.get(provider)
+    return known is None or known.batches
+
+
 def _capabilities(
     provider: str, model: str, api: ModelApi, base_url: str, operator: OperatorModels
 ) -> ModelCapabilities:
@@ -331,6 +343,7 @@ def _capabilities(
         output_mode=(config.output_mode if config else None) or usual,
         tools_with_schema=api in _TAKE_BOTH if both is None else both,
         takes_images=config is None or config.images is not False,
+        takes_batches=_takes_batches(provider, config),
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
         prompt_cache=config.prompt_cache if config is not None else None,

@@ -42,6 +42,7 @@ from minions.adapters.models.server_route import (
     secrets_in,
     with_headers,
 )
+from minions.contracts.batch_apis import Batchable, BatchApi
 from minions.contracts.calls import (
     DeltaSink,
     ModelCallResponse,
@@ -134,7 +135,7 @@ class HttpModelOptions(TypedDict, total=False):
     """The headers that join a request to the trace of its run; None: it has none."""
 
 
-class HttpModel(PeerModel):
+class HttpModel(PeerModel, Batchable):
     """One model behind one base URL. Connections are opened at the first call and kept."""
 
     def __init__(
@@ -186,6 +187,12 @@ class HttpModel(PeerModel):
         self._now = now
         self._certificates: ssl.SSLContext | None = None
         self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
+        self._batch_api: BatchApi | None = None
+
+    @property
+    def peer(self) -> ChatPeer:
+        """The server, which words failures."""
+        return self._peer
 
     @property
     def wire(self) -> WireForm:
@@ -241,6 +248,35 @@ class HttpModel(PeerModel):
             option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
             return Failure(self._peer.timed_out(what, seconds, option))
 
+    @property
+    def batch_api(self) -> BatchApi | None:
+        """That of its wire form, whether the server has it or not, unless `takes_batches` says so;
+        nothing is asked before it is used.
+        """
+        if self._batch_api is None and self.capabilities.takes_batches:
+            from minions.adapters.models.provider_batches import provider_batches
+
+            self._batch_api = provider_batches(self)
+        return self._batch_api
+
+    def write_plain(self, prompt: Prompt) -> bytes:
+        """The body of a request whose answer is not streamed.
+
+        Raises:
+            TypeError, ValueError, RecursionError: It cannot be written as JSON.
+        """
+        return self._wire.write(prompt, stream=False)
+
+    def read_plain(self, prompt: Prompt, body: bytes) -> Result[ModelCallResponse, ModelFailure]:
+        """The answer with this body, to a request that `write_plain` gave."""
+        reader = self._wire.plain_reader(self._peer, prompt)
+        reader.feed(body)
+        return self._sent.outcome(reader.result())
+
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelFailure:
+        """The failure behind a status other than 2xx."""
+        return self._wire.failure(self._peer, status, headers, body, self._now())
+
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""
         self._wire.forget()
@@ -288,17 +324,37 @@ class HttpModel(PeerModel):
             NoAnswerError: Proxy or certificates cannot be used.
             ValueError: The URL is of another server, which would be sent the key.
         """
+        return self.open_other(url, method="GET")
+
+    def open_other(
+        self, url: str, *, method: str, headers: Mapping[str, str] | None = None
+    ) -> HttpPool:
+        """A pool that asks the same server for another URL.
+
+        Args:
+            headers: Over those of every request.
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+            ValueError: The URL is of another server, which would be sent the key.
+        """
         if origin_of(url) != origin_of(self._peer.base_url):
             raise ValueError(f"{origin_of(url)} is another server")
-        return self._new_pool(url, method="GET")
+        return self._new_pool(url, method=method, headers=headers)
 
-    def _new_pool(self, url: str | None = None, *, method: str = "POST") -> HttpPool:
+    def _new_pool(
+        self,
+        url: str | None = None,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpPool:
         proxy = self._proxy()
         if self._certificates is None and needs_certificates(self._route.url, proxy):
             self._certificates = trusted_certificates()
+        sent = self._route.headers
         return HttpPool(
             url or self._route.url,
-            self._route.headers,
+            sent if headers is None else with_headers(sent, headers),
             connect_s=self._route.connect_s,
             certificates=self._certificates,
             proxy=proxy,

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import IMPORTING
 from minions.contracts.messages import TokenUsage
@@ -19,6 +20,41 @@ from minions.contracts.runtime import PriceBook
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
+
+
+@frozen(kw_only=True)
+class _BatchDiscount:
+    """What calls in a provider's batches cost, as a factor of what others cost."""
+
+    factor: float
+    cached_factor: float | None = None
+    """Of input from the provider's cache; None: as other input."""
+
+    @property
+    def of_cached(self) -> float:
+        return self.factor if self.cached_factor is None else self.cached_factor
+
+
+_NO_DISCOUNT: Final = _BatchDiscount(factor=1.0)
+_OPENAI: Final = _BatchDiscount(factor=0.5)
+"""Source: https://platform.openai.com/docs/pricing, "Batch", which halves cached input, too; read
+in November 2026."""
+_ANTHROPIC: Final = _BatchDiscount(factor=0.5)
+"""Source: https://docs.claude.com/en/docs/build-with-claude/batch-processing: half of the standard
+prices, and the discounts of prompt caching stack; read in November 2026."""
+_GEMINI: Final = _BatchDiscount(factor=0.5, cached_factor=1.0)
+"""Source: https://ai.google.dev/gemini-api/docs/pricing, "Batch": half of the standard prices, and
+input from the cache costs the same as outside of batches; read in November 2026."""
+_BATCH_DISCOUNTS: Final[Mapping[str, _BatchDiscount]] = {
+    "openai": _OPENAI,
+    "api.openai.com": _OPENAI,
+    "anthropic": _ANTHROPIC,
+    "api.anthropic.com": _ANTHROPIC,
+    "gemini": _GEMINI,
+    "google": _GEMINI,
+    "generativelanguage.googleapis.com": _GEMINI,
+}
+"""By provider, and by the host of the provider's own server: another server has its own prices."""
 
 
 @frozen(kw_only=True)
@@ -32,16 +68,21 @@ class OwnPrice:
     cache_write_per_mtok: float | None = None
     """Price of input that the provider stores in its cache; None: as other input."""
 
-    def cost_usd(self, usage: TokenUsage) -> float:
+    batch_factor: float | None = None
+    """What calls in batches cost, as a factor of these prices; None: the provider's own factor,
+    else 1."""
+
+    def cost_usd(self, usage: TokenUsage, discount: _BatchDiscount = _NO_DISCOUNT) -> float:
         """The price of these tokens in US dollars."""
         plain, cached, written = _input_parts(usage)
         of_cached, of_written = self.cached_input_per_mtok, self.cache_write_per_mtok
-        return (
+        discounted = (
             plain * self.input_per_mtok
-            + cached * (self.input_per_mtok if of_cached is None else of_cached)
             + written * (self.input_per_mtok if of_written is None else of_written)
             + usage.output_tokens * self.output_per_mtok
-        ) / _MTOK
+        )
+        of_cache = cached * (self.input_per_mtok if of_cached is None else of_cached)
+        return (discounted * discount.factor + of_cache * discount.of_cached) / _MTOK
 
 
 def _input_parts(usage: TokenUsage) -> tuple[int, int, int]:
@@ -89,6 +130,23 @@ class GenaiPriceBook(PriceBook):
             return 0.0
         info = self._info(model, base_url)
         return None if info is None else _listed_cost(info.get_prices(at), usage)
+
+    def batch_cost_usd(
+        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
+    ) -> float | None:
+        """The price of other calls with the discount of the provider's batches, which the operator
+        may have stated.
+        """
+        own = self._own.get(model)
+        host = model.partition("/")[0] if base_url is None else urlsplit(base_url).hostname or ""
+        discount = _BATCH_DISCOUNTS.get(host, _NO_DISCOUNT)
+        if own is not None:
+            factor = discount.factor if own.batch_factor is None else own.batch_factor
+            return own.cost_usd(usage, evolve(discount, factor=factor))
+        info = None if _is_free(model, base_url) else self._info(model, base_url)
+        if info is None:
+            return self.cost_usd(model, usage, at=at, base_url=base_url)
+        return _listed_cost(info.get_prices(at), usage, discount)
 
     def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
         """Taken from the bundled data, also for a model with an operator's price."""
@@ -151,7 +209,9 @@ def _look_up(model: str, base_url: str | None) -> ModelInfo | None:
     return found.model if found.provider.id == provider else None
 
 
-def _listed_cost(price: ModelPrice, usage: TokenUsage) -> float | None:
+def _listed_cost(
+    price: ModelPrice, usage: TokenUsage, discount: _BatchDiscount = _NO_DISCOUNT
+) -> float | None:
     """The price by the library's rules, without the steps that repeat for every call.
 
     A model without a price per token has another kind of price; it is not free.
@@ -164,10 +224,11 @@ def _listed_cost(price: ModelPrice, usage: TokenUsage) -> float | None:
     plain, cached, written = _input_parts(usage)
     of_cached = price.input_mtok if price.cache_read_mtok is None else price.cache_read_mtok
     of_written = price.input_mtok if price.cache_write_mtok is None else price.cache_write_mtok
-    return float(
+    discounted = float(
         calc_unit_price(price.input_mtok, plain, asked, _MTOK)
-        + calc_unit_price(of_cached, cached, asked, _MTOK)
         + calc_unit_price(of_written, written, asked, _MTOK)
         + calc_unit_price(price.output_mtok, usage.output_tokens, asked, _MTOK)
         + calc_unit_price(price.requests_kcount, 1, asked, 1000)
     )
+    of_cache = float(calc_unit_price(of_cached, cached, asked, _MTOK))
+    return discounted * discount.factor + of_cache * discount.of_cached

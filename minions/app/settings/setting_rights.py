@@ -442,6 +442,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "images": _plain("sends images: {value}"),
         "prompt_cache": _plain("uses the server's cache of prompts as {value}"),
         "deferred_tools": _plain("sends tools that were found as deferred ones: {value}"),
+        "batches": _plain("asks for batches: {value}"),
         "context_tokens": _plain("sends prompts of up to {value} tokens"),
         "max_concurrency": _plain("sends up to {value} requests at a time"),
         "requests_per_minute": _plain("sends up to {value} requests a minute"),
@@ -484,6 +485,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "output_per_mtok": _plain("counts {value} US dollars for a million tokens of answers"),
         "cached_input_per_mtok": _plain("counts {value} US dollars for a million cached tokens"),
         "cache_write_per_mtok": _plain("counts {value} US dollars to cache a million tokens"),
+        "batch_factor": _plain("counts calls in batches as {value} of the prices"),
     },
     Budgets: {
         "session_usd": _plain("lets a session spend up to {value} US dollars"),

@@ -48,6 +48,9 @@ _Price: TypeAlias = Annotated[
     float, Constraint(_is_price, "an amount from 0 in US dollars per million tokens")
 ]
 
+_Factor: TypeAlias = Annotated[
+    float, Constraint(lambda factor: 0 <= factor <= 1, "a factor from 0 to 1")
+]
 
 BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "gemini", "ollama", "openai"))
 """Providers whose address is known; any other one needs a `base_url`."""
@@ -89,6 +92,8 @@ class ProviderSettings:
     """Whether its server loads tools where `find_tools` found them; None: as the provider itself is
     known to.
     """
+    batches: bool | None = None
+    """Whether calls that may wait go through its batch API; None: they do, but for `ollama`."""
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None
@@ -107,6 +112,8 @@ class PriceSettings:
     output_per_mtok: _Price
     cached_input_per_mtok: _Price | None = None
     cache_write_per_mtok: _Price | None = None
+    batch_factor: _Factor | None = None
+    """What calls in batches cost, as a factor of these prices; None: as the provider lists it."""
 
 
 @frozen(kw_only=True)

@@ -229,6 +229,7 @@ class Models:
             base_url=server.base_url,
             api_key=server.key,
             provider="local",
+            capabilities=ModelCapabilities(takes_batches=False),
             max_requests=slots,
             warn=self._warn,
             trace_headers=self._trace_headers,
@@ -371,6 +372,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             images=provider.images,
             prompt_cache=provider.prompt_cache,
             deferred_tools=provider.deferred_tools,
+            batches=provider.batches,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
             limits=EndpointLimits(

@@ -27,6 +27,7 @@ def make_prices(settings: Settings) -> PriceBook:
             output_per_mtok=price.output_per_mtok,
             cached_input_per_mtok=price.cached_input_per_mtok,
             cache_write_per_mtok=price.cache_write_per_mtok,
+            batch_factor=price.batch_factor,
         )
         for name, price in settings.prices.items()
     }

@@ -69,6 +69,7 @@ from minions.recipe.recipe_files import (
 
 if TYPE_CHECKING:
     from minions.adapters.telemetry.otel_variables import OtlpTarget
+    from minions.contracts.patience import Patience
     from minions.contracts.tracing import Tracer
     from minions.engine.services.run_pause import RunPause
 
@@ -93,6 +94,7 @@ class ServiceChanges(TypedDict, total=False):
     is_worker_gone: IsWorkerGone
     children: ChildRunQueue | None
     pause: RunPause | None
+    patience: Patience | None
 
 
 @frozen(kw_only=True, eq=False, repr=False)

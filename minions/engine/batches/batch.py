@@ -50,7 +50,8 @@ Enqueue: TypeAlias = Callable[[AgentRun[object]], Awaitable[object]]
 """Records a prepared run as queued, and submits it."""
 
 _MOST_AHEAD: Final = 1_000
-"""How many lines after the first unfinished one may be started: their results are in memory."""
+"""How many lines after the first unfinished one may be started, if no more are to run at a time:
+their results are in memory."""
 _PAGE: Final = 500
 _QUEUED_MARK: Final = "queue"
 _OF_ALL_LINES: Final = frozenset(
@@ -186,7 +187,8 @@ class Batch:
     ) -> bool:
         """Start lines as far as there is room; whether one was started."""
         count = 0
-        while len(running) < self._plan.concurrency and len(tasks) < _MOST_AHEAD:
+        most = max(_MOST_AHEAD, self._plan.concurrency)
+        while len(running) < self._plan.concurrency and len(tasks) < most:
             line = next(lines, None)
             if line is None:
                 break

@@ -121,6 +121,8 @@ def _metrics(
         metrics["provider"] = response.provider
     if response.cached_from is not None:
         metrics["cached_from"] = response.cached_from
+    if response.batch is not None:
+        metrics["batch"] = response.batch
     if response.first_token_latency_ms is not None:
         metrics["first_token_latency_ms"] = response.first_token_latency_ms
     return metrics

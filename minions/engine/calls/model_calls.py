@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Never
 
 from attrs import evolve
@@ -369,7 +370,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                     return Failure(self._spent_between())
             while True:  # again while flow control says so
                 try:
-                    outcome = await attempts.attempt(lambda: executor.execute(running, view))
+                    outcome = await attempts.attempt(partial(executor.execute, running))
                     is_answer = isinstance(outcome, Success)
                     outcome = outcome if is_answer else checked_result(executor.execute, outcome)
                 except JournalError:
@@ -510,7 +511,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 estimate = await estimated_usage(running.prompt, response, context)
                 usage = evolve(estimate, cost_usd=usage.cost_usd)
             if context.scope.services.prices is not None:
-                usage = with_cost(usage, model, context.scope.services)
+                in_batch = response.batch is not None
+                usage = with_cost(usage, model, context.scope.services, in_batch=in_batch)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
             reservation.spend(usage)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import evolve
 from returns.result import Failure, Result, Success
 
+from minions.contracts.batch_apis import BatchApi, batch_api_of
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -34,12 +36,15 @@ from minions.contracts.context import (
 from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.instructions import OutputMode
+from minions.contracts.journal.facts import BatchCallFact
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
+from minions.contracts.patience import LateError, PatientCall
 from minions.contracts.retry_config import CircuitPolicy
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
+from minions.engine.context.time_limits import suspended_time
 from minions.engine.services.pricing import (
     with_cost,
 )
@@ -135,7 +140,11 @@ class DefaultModelCallExecutor(ModelCallExecutor):
     ) -> Result[ModelCallResponse, ModelFailure]:
         """Send the prompt once."""
         prompt = folded(call.prompt) if call.prompt.folds_system else call.prompt
-        outcome = await self.model.complete(prompt, context.delta_sink)
+        later = context.answer_later
+        if later is not None:
+            outcome = await later(self.model, prompt)
+        else:
+            outcome = await self.model.complete(prompt, context.delta_sink)
         if not isinstance(outcome, Success):
             checked_result(self.model.complete, outcome)
             return outcome.lash(lambda failure: Failure(_of_forced_call(call.prompt, failure)))
@@ -217,7 +226,8 @@ def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletio
     return StepCompletionInstruction(**flags, **texts) if flags else None
 
 
-Execute: TypeAlias = Callable[[], Awaitable[Result[ModelCallResponse, ModelFailure]]]
+Execute: TypeAlias = Callable[[StepView], Awaitable[Result[ModelCallResponse, ModelFailure]]]
+"""Carries out an attempt for a step."""
 
 
 def priority_of(view: StepView) -> Priority:
@@ -257,7 +267,13 @@ class CallAttempts:
         self._model = model
         self._name = model.name if model is not None else "own"
         self._call = call
-        self._services = view.context.scope.services
+        self._services = services = view.context.scope.services
+        self._batches = (
+            batch_api_of(model) if services.patience is not None and model is not None else None
+        )
+        """Where attempts may wait; None: they are made at once."""
+        if services.patience is not None and self._batches is None and model is not None:
+            services.patience.calls.note_without_batches(model.name)
         self._history = CallHistory()
         self._requests = 0
         self.made = 0
@@ -280,6 +296,11 @@ class CallAttempts:
         as far as they are there. What it raises passes through.
         """
         self.again_s, self.was_sent = None, False
+        if self._batches is not None:
+            try:
+                return await self._in_batch(self._batches, execute)
+            except LateError:
+                self._batches = None
         admission: Admission | None = None
         ended: ModelCallResponse | ModelFailure | None = None
         services, endpoint, name = self._services, self._endpoint, self._name
@@ -299,9 +320,9 @@ class CallAttempts:
         label: str | None = "cancelled"
         try:
             if services.tracer is None:
-                outcome = await execute()
+                outcome = await execute(self._view)
             else:
-                outcome = await self._traced(execute, services.tracer)
+                outcome = await self._traced(execute, services.tracer, self._view)
             if isinstance(outcome, Success):
                 ended, label = outcome.unwrap(), None
             elif isinstance(outcome, Result):  # else an application's own executor is told later
@@ -311,7 +332,10 @@ class CallAttempts:
             label = "raised"
             raise
         finally:
-            services.metrics.model_attempt_ended(name, label, services.clock.monotonic() - begin)
+            took_s = services.clock.monotonic() - begin
+            services.metrics.model_attempt_ended(name, label, took_s)
+            if services.patience is not None and label is None:
+                services.patience.calls.note_live(took_s)
             if admission is not None:
                 self.again_s = admission.end(ended)
                 if self.again_s is not None:
@@ -334,12 +358,65 @@ class CallAttempts:
             on_wait=self._on_wait,
         )
 
-    async def _traced(
-        self, execute: Execute, tracer: Tracer
+    async def _in_batch(
+        self, api: BatchApi, execute: Execute
     ) -> Result[ModelCallResponse, ModelFailure]:
-        subject = self._view.subject
+        """What `execute` gives where the answer comes in a batch of the provider. The wait is no
+        time of the step, nor of the run.
+
+        Raises:
+            LateError: There is no time to wait.
+        """
+        view, services, name = self._view, self._services, self._name
+        patience, replay = services.patience, view.context.scope.replay
+        assert patience is not None  # noqa: S101  # else there was no `api`
+        newest = replay.newest(BatchCallFact.kind, self._call.key) if replay is not None else None
+        fact = newest.fact if newest is not None else None
+        call = PatientCall(
+            run_id=view.run_id,
+            key=self._call.key,
+            step_id=view.step_id,
+            by=patience.by,
+            recorded=fact if isinstance(fact, BatchCallFact) else None,
+            record=partial(view.context.scope.recorder.record, self._call.key),
+        )
+
+        def later(
+            model: ChatModel, prompt: Prompt
+        ) -> Awaitable[Result[ModelCallResponse, ModelFailure]]:
+            return patience.calls.answer(model, api, prompt, call)
+
+        begin = services.clock.monotonic()
+        waiting = view.answering(later)
+        with suspended_time():
+            if services.tracer is None:
+                outcome = await execute(waiting)
+            else:
+                outcome = await self._traced(execute, services.tracer, waiting)
+        self._note_wait(services.clock.monotonic() - begin)
+        self.was_sent = True
+        self._requests += 1
+        self.made += 1
+        if isinstance(outcome, Success):
+            response = outcome.unwrap()
+            usage = with_cost(response.usage, self._model, services, in_batch=True)
+            label, outcome = None, Success(evolve(response, usage=usage))
+        else:
+            failure = outcome.failure()
+            usage = with_cost(failure.usage, self._model, services, in_batch=True)
+            label, outcome = failure.code, Failure(evolve(failure, usage=usage))
+        services.metrics.model_attempt_ended(name, label, 0.0)
+        if self.made > 1:
+            services.metrics.retried("model")
+            view.context.progress.count_retry()
+        return outcome
+
+    async def _traced(
+        self, execute: Execute, tracer: Tracer, view: StepView
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        subject = view.subject
         with tracer.model_request(self._call, self._model, subject, self._requests) as span:
-            outcome = await execute()
+            outcome = await execute(view)
             self._tell(span, outcome)
         return outcome
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
 
 from minions.contracts.calls import DeltaSink, ModelDelta
-from minions.contracts.context import Limits, RunContext
+from minions.contracts.context import AnswerLater, Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.executions import item_address
 from minions.contracts.file_changes import ChangeRecorder, FileChange
@@ -157,6 +157,12 @@ class StepView(RunContext):
         wider = self._copied()
         wider._agents, wider._questions = agents, questions  # noqa: SLF001  # a copy of itself
         return wider
+
+    def answering(self, later: AnswerLater) -> StepView:
+        """The same step, for one model call, which is answered in that way."""
+        waiting = self._copied()
+        waiting.answer_later = later
+        return waiting
 
     def without_deltas(self) -> StepView:
         """The same step, of whose answers no pieces are published."""

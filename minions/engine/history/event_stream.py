@@ -11,6 +11,7 @@ from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus, address_of
 from minions.contracts.journal.facts import (
     BackEdge,
+    BatchCallFact,
     ConversationStarted,
     DecisionTaken,
     DecisionWaiting,
@@ -149,7 +150,7 @@ class EventMaker:
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
                 | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
-                | UnreadableFact()
+                | BatchCallFact() | UnreadableFact()
             ):  # fmt: skip
                 return None
             case _:

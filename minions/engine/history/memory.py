@@ -10,6 +10,7 @@ from typing import Final, assert_never
 
 from minions.contracts.journal.facts import (
     BackEdge,
+    BatchCallFact,
     ConversationStarted,
     DecisionFact,
     ExamplesPinned,
@@ -246,7 +247,8 @@ def apply_entry(
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | PlanLookup() | PlanReplaced() | RouteFinished()
             | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-            | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+            | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | BatchCallFact()
+            | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -83,6 +83,7 @@ def _response(fact: ModelCallFinished) -> ModelCallResponse:
         first_token_latency_ms=measured.first_token_latency_ms,
         completion_instruction=fact.instruction,
         cached_from=measured.cached_from,
+        batch=measured.batch,
     )
 
 

@@ -17,6 +17,7 @@ from minions.contracts.decisions import Approve, Decision, Reject
 from minions.contracts.executions import RunWarning, address_of, around
 from minions.contracts.journal.facts import (
     BackEdge,
+    BatchCallFact,
     ConversationStarted,
     DecisionFact,
     DecisionRecorded,
@@ -145,7 +146,7 @@ class Replay:
                 self.decisions.pop(entry.key, None)  # started again: the decision is used up
             case ToolCallFact() | ModelCallFact() | MessageRecorded():
                 self._rows_of(entry)
-            case StepSkipped():
+            case StepSkipped() | BatchCallFact():
                 # Decided again in each execution of the run; open work of the step stays.
                 self._latest[fact.kind, entry.key] = entry
             case StepFact():
@@ -400,10 +401,12 @@ class Replay:
     def same(self, key: str, fact: Fact) -> JournalEntry | None:
         """The recorded row of that same fact, if it is the newest with its key; None: it is new.
 
-        A started call is always new, and so is a skipped step; an end is new if its reason or
-        output changed.
+        A started call is always new, and so is a request in a batch or a skipped step; an end is
+        new if its reason or output changed.
         """
-        if isinstance(fact, ToolCallFact) or (isinstance(fact, StepSkipped) and not self.is_over):
+        if isinstance(fact, ToolCallFact | BatchCallFact):
+            return None
+        if isinstance(fact, StepSkipped) and not self.is_over:
             return None
         entry = self._newest(key, fact)
         if entry is None or entry.state != fact.state:

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from minions.contracts.journal.facts import (
     BackEdge,
+    BatchCallFact,
     ConversationStarted,
     DecisionFact,
     ExamplesPinned,
@@ -181,7 +182,7 @@ class SessionConversation:
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
                 | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-                | ExamplesPinned() | UnreadableFact()
+                | ExamplesPinned() | BatchCallFact() | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

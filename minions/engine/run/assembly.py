@@ -170,6 +170,7 @@ class RunWiring:
         run: AgentRun[object] = AgentRun(context, built, models, walk, output, start)
         for _, config in built.asking:
             models.require(config)
+        models.require_batches(config for _, config in built.asking)
         return run
 
     def opened(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from minions.contracts.batch_apis import batch_api_of
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
 from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.steps import Step
 from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
@@ -94,6 +96,24 @@ class RunModels:
             return
         for each in (factory, *factory.tiers):
             check_price(each.model, budget, services)
+
+    def require_batches(self, configs: Iterable[ModelConfig]) -> None:
+        """Make sure, where calls may wait, that there is a model whose provider has batches.
+
+        Raises:
+            EnvironmentRefusedError: `no-batch-api`; there is none among those of the recipe.
+        """
+        if self._own_factory is not None or self._context.scope.services.patience is None:
+            return
+        found = [each.model for each in map(self._executors, configs)]
+        if found and all(batch_api_of(each) is None for each in found):
+            names = ", ".join(dict.fromkeys(each.name for each in found))
+            raise EnvironmentRefusedError(
+                f"Calls are to go through the batches of a provider (--by, --patience), and none "
+                f"of the models has a batch API: {names}. Leave the option out, or take a model "
+                "of a provider that has one.",
+                code="no-batch-api",
+            )
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)

@@ -13,11 +13,17 @@ from minions.engine.services.services import Services
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
 
-def with_cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> TokenUsage:
-    """The usage with its cost in US dollars; a cost that the server reported is not changed."""
+def with_cost(
+    usage: TokenUsage, model: ChatModel | None, services: Services, *, in_batch: bool = False
+) -> TokenUsage:
+    """The usage with its cost in US dollars; a cost that the server reported is not changed.
+
+    Args:
+        in_batch: Whether it was used in a batch of the provider, which has another price.
+    """
     if usage.cost_usd is not None or not usage.total_tokens:
         return usage
-    cost = _cost(usage, model, services)
+    cost = _cost(usage, model, services, in_batch=in_batch)
     return usage if cost is None else evolve(usage, cost_usd=cost)
 
 
@@ -97,13 +103,15 @@ def own_context_tokens(model: ChatModel | None, services: Services) -> int | Non
     return profile.context_tokens
 
 
-def _cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> float | None:
-    if model is None or services.prices is None:
+def _cost(
+    usage: TokenUsage, model: ChatModel | None, services: Services, *, in_batch: bool = False
+) -> float | None:
+    prices = services.prices
+    if model is None or prices is None:
         return None
+    look_up = prices.batch_cost_usd if in_batch else prices.cost_usd
     try:
-        return services.prices.cost_usd(
-            model.name, usage, at=services.clock.now(), base_url=model.base_url
-        )
+        return look_up(model.name, usage, at=services.clock.now(), base_url=model.base_url)
     except Exception as error:  # noqa: BLE001  # an application's book raises anything, and a call that was paid for must be kept
         services.log.warning("price_unknown", model=model.name, error=words_of(error))
         return None

@@ -52,6 +52,7 @@ from minions.recipe.model import OperatorRules
 
 if TYPE_CHECKING:
     from minions.contracts.journal.child_run_links import ChildRunQueue
+    from minions.contracts.patience import Patience
     from minions.contracts.tracing import Tracer
     from minions.engine.services.prompt_prefixes import PromptPrefixes
     from minions.engine.services.run_pause import RunPause
@@ -335,6 +336,9 @@ class Services:
     pause: RunPause | None = field(default=None, eq=False)
     """Where this execution notes that it ends in order to wait for a time; None: it waits in its
     place."""
+    patience: Patience | None = field(default=None, eq=False, repr=False)
+    """Whether model calls may wait for batches of their providers, and until when; None: they are
+    made at once."""
     lease_ttl_s: float = 60.0
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's

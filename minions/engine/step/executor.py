@@ -48,6 +48,7 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Attempt, Iteration
 from minions.engine.context.step_view import StepView
+from minions.engine.context.time_limits import time_limit
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorded_calls import recorded_execution
 from minions.engine.services.event_loop import leading_error
@@ -287,7 +288,7 @@ class StepExecutor(Generic[T]):
 
     async def _within_time(self, timeout_s: float) -> Ending:
         try:
-            async with asyncio.timeout(timeout_s) as deadline:
+            async with time_limit(timeout_s) as deadline:
                 self._view.deadline = deadline
                 return await self._guarded()
         except TimeoutError:

@@ -45,7 +45,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
-from minions.contracts.sessions import SessionStep
+from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.data.errors import NEEDS_DECISION, Fault
 from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_text
 from minions.engine.history.current_rows import current_rows
@@ -126,6 +126,8 @@ class SentPrompt:
     """Input tokens by section; they add up to those of the call."""
     cached_from: str | None = None
     """The run whose answer was taken from the cache, so that nothing was sent; None: none."""
+    batch: str | None = None
+    """The provider's id of the batch that it was answered in; None: the call was made alone."""
     address: str = ""
     """The step, or the item of a loop."""
     input_tokens: int = 0
@@ -341,13 +343,14 @@ def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
         fact = entry.fact
         if isinstance(fact, ModelCallFinished) and fact.sections:
             metrics = fact.metrics or {}
-            cached_from, prefix = metrics.get("cached_from"), metrics.get("prefix")
+            known, prefix = StepMetrics.of(metrics), metrics.get("prefix")
             yield SentPrompt(
                 step_id=fact.step_id,
                 key=entry.key,
                 phase=fact.phase,
                 sections=fact.sections,
-                cached_from=cached_from if isinstance(cached_from, str) else None,
+                cached_from=known.cached_from,
+                batch=known.batch,
                 address=address_of(entry.key) or fact.step_id,
                 input_tokens=int(as_count(metrics.get("input_tokens") or 0)),
                 cache_read_tokens=int(as_count(metrics.get("cached_tokens") or 0)),

@@ -27,10 +27,13 @@ from minions.app.settings.setting_sources import (
 from minions.app.settings.settings import LogFormat, Settings
 from minions.app.settings.user_folders import TRUST_VARIABLE, FolderTrust
 from minions.contracts.budgets import checked_user
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import tell
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from minions.adapters.tools.mcp.mcp_toolsets import McpToolsets
     from minions.app.wiring.configured_runtime import Runtime
     from minions.contracts.journal.journal import Journal
@@ -308,6 +311,46 @@ class UserOption:
         callback=lambda _context, _option, said: None if said is None else checked_user(said),
         help="For whom it runs: a label, whose daily budget it spends from (see [budgets]).",
     )
+
+
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class PatienceOptions:
+    """Whether model calls may wait for batches of their providers, at their lower price."""
+
+    by: str | None = option(
+        "--by",
+        metavar="TIME",
+        help="Ask models through their providers' batches, at half the price; be done by then: "
+        "06:00, 2026-12-24T06:00.",
+    )
+    patience: str | None = option(
+        "--patience", metavar="TIME", help="The same, so long from now on: 8h, 24h."
+    )
+
+    def deadline(self, settings: Settings) -> datetime | None:
+        """When all has to be done, in UTC; None: calls do not wait.
+
+        Raises:
+            UsageError: It is no such time, or nothing would know of what was sent and paid.
+        """
+        if self.by is None and self.patience is None:
+            return None
+        flag = "--by" if self.by is not None else "--patience"
+        if settings.no_store:
+            raise UsageError(
+                f"{flag} needs a journal, which says what was sent and is paid for, whenever this "
+                "process ends: leave out --no-store.",
+                code="no-store",
+            )
+        if settings.record is not None or settings.replay is not None:
+            raise UsageError(
+                f"{flag} does not go with --record and --replay: a cassette holds calls that are "
+                "made one by one.",
+                code="bad-deadline",
+            )
+        from minions.app.wiring.patient_runtime import deadline_of
+
+        return deadline_of(self.by, self.patience, SystemClock().now().astimezone())
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)

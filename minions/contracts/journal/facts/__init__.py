@@ -54,6 +54,10 @@ from minions.contracts.journal.facts.run_facts import (
     inputs_in,
 )
 from minions.contracts.journal.facts.step_facts import (
+    BatchCallExpired,
+    BatchCallFact,
+    BatchCallQueued,
+    BatchCallSubmitted,
     ConversationStarted,
     FileChangeFact,
     FileChangeImported,
@@ -92,6 +96,10 @@ from minions.contracts.journal.facts.step_facts import (
 __all__ = [
     "FACTS",
     "BackEdge",
+    "BatchCallExpired",
+    "BatchCallFact",
+    "BatchCallQueued",
+    "BatchCallSubmitted",
     "ConversationStarted",
     "DecisionFact",
     "DecisionImported",

@@ -44,6 +44,9 @@ from minions.contracts.journal.facts.run_facts import (
     WarningRecorded,
 )
 from minions.contracts.journal.facts.step_facts import (
+    BatchCallExpired,
+    BatchCallQueued,
+    BatchCallSubmitted,
     ConversationStarted,
     FileChangeImported,
     FileChangeRecorded,
@@ -89,6 +92,9 @@ Fact: TypeAlias = (
     | ModelCallFinished
     | ModelCallFailed
     | ModelCallInterrupted
+    | BatchCallQueued
+    | BatchCallSubmitted
+    | BatchCallExpired
     | MessageRecorded
     | Rollback
     | ToolCallStarted

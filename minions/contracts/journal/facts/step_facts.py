@@ -234,6 +234,50 @@ class ModelCallInterrupted(ModelCallLoss, frozen=True, kw_only=True):
     state: ClassVar[str] = "interrupted"
 
 
+class BatchCallFact(FactOfStep, frozen=True, kw_only=True):
+    """A model call has to do with a provider's batch. Its end is a `ModelCallFact`."""
+
+    kind: ClassVar[str] = "batch_call"
+
+    custom_id: str
+    """The id of the request in its batch; no other request has it."""
+    attempt: int
+    """How many requests of the call there were, with this one."""
+
+
+class BatchCallQueued(BatchCallFact, frozen=True, kw_only=True):
+    """The call waits for a batch to be sent."""
+
+    kind: ClassVar[str] = "batch_call"
+    state: ClassVar[str] = "queued"
+
+    request: str
+    """A digest of the request's body."""
+
+
+class BatchCallSubmitted(BatchCallFact, frozen=True, kw_only=True):
+    """The call is in a batch that is sent now, if it was not sent before the next fact."""
+
+    kind: ClassVar[str] = "batch_call"
+    state: ClassVar[str] = "submitted"
+
+    wave: str
+    """The wave that makes the batch; its record, beside the journal, says what became of it."""
+    request: str
+    """A digest of the request's body."""
+
+
+class BatchCallExpired(BatchCallFact, frozen=True, kw_only=True):
+    """The call left its batch without an answer; it is asked again."""
+
+    kind: ClassVar[str] = "batch_call"
+    state: ClassVar[str] = "expired"
+
+    reason: str
+    """`expired` or `cancelled` by the provider, `failed` with the batch, `missing` among its
+    answers, `not-created`; or `late`: the call is made at once."""
+
+
 class SavedMessage(Struct, frozen=True, kw_only=True, gc=False):
     """What an application states about a message that it stores itself."""
 

@@ -25,6 +25,7 @@ from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.journal.start_note import QueuePlace, StartNote
@@ -49,6 +50,7 @@ from minions.interfaces.cli.options import (
     CassetteOptions,
     CommandContext,
     CommonOptions,
+    PatienceOptions,
     UserOption,
     command_context,
     given_words,
@@ -65,6 +67,8 @@ from minions.recipe.permissions import tool_specs
 _MOST_NAMED: Final = 5
 """Changed lines that are named; further ones are only counted."""
 _LIMIT: Final = "--max-cost"
+_JOBS: Final = 8
+_PATIENT_JOBS: Final = 1_000
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -85,16 +89,16 @@ class _ExecutedOptions(CassetteOptions):
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions):
+class _BatchOptions(
+    PatienceOptions, CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions
+):
     """What is run for each line, and where results go."""
 
-    jobs: int = option(
+    given_jobs: int | None = option(
         "-j",
         "--jobs",
         type=click.IntRange(min=1),
-        default=8,
-        show_default=True,
-        help="Runs at a time.",
+        help=f"Runs at a time; default: {_JOBS}, with --by or --patience {_PATIENT_JOBS}.",
     )
     output: str | None = option(
         "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
@@ -124,6 +128,12 @@ class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, Com
     items: str = ""
     queued_at: QueuePlace | None = None
     """Where the lines are queued for workers; None: they run here."""
+
+    @property
+    def jobs(self) -> int:
+        """Runs at a time: those whose calls wait for batches cost little meanwhile."""
+        is_patient = self.by is not None or self.patience is not None
+        return self.given_jobs or (_PATIENT_JOBS if is_patient else _JOBS)
 
     def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
         """The name of the batch: of recipe, model and file; a given name stands for the file."""
@@ -173,7 +183,8 @@ def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
 
 async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
     with Signals() as signals, _open_items(options, context) as items:
-        async with context.runtime() as runtime:
+        by = options.deadline(context.settings)
+        async with context.runtime() as opened, patient_runtime(opened, by, tell) as runtime:
             return await _run_until(signals, context, runtime, options, items, out)
 
 
@@ -201,6 +212,8 @@ async def _run_until(
     recipe = bounded(recipe, _with_limit(context.settings, options.cost_usd))
     common = common_inputs(recipe, options.pairs, context)
     total = count_lines(recipe, items, common, Path.cwd())
+    if (patience := runtime.services.patience) is not None:
+        patience.calls.expect_runs(total)
     decider = decider_for(context.settings.approve or "wait", tell)
     executor = runtime.evolve(decider=decider, priority=Priority.BACKGROUND).executor(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")

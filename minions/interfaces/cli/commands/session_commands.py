@@ -40,6 +40,7 @@ from minions.interfaces.cli.commands.personal_data_commands import rekey
 from minions.interfaces.cli.commands.session_archives import export, gc, import_, rm, verify
 from minions.interfaces.cli.commands.session_lists import diff, list_
 from minions.interfaces.cli.console.console import (
+    counted,
     hanging,
     json_text,
     log_line,
@@ -348,6 +349,8 @@ def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
         for each in calls:
             if each.cached_from is not None:
                 yield f"  {step_id}: answer from the cache, of {each.cached_from}"
+        for batch, count in Counter(each.batch for each in calls if each.batch).items():
+            yield f"  {step_id}: {counted(count, 'answer')} in batch {batch}"
         sent = [each.sections for each in calls if each.cached_from is None]
         if sent:
             yield hanging(f"  {step_id}{_sent_words(sent)}")

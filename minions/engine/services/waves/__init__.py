@@ -1,0 +1,1 @@
+"""Model calls that wait, sent together as waves through the batches of providers."""

@@ -1,0 +1,750 @@
+"""Model calls that may wait: asked together in the batches of providers, at a lower price.
+
+Each run stands at its next call; a wave is what waits at one model. What was sent is known from the
+journal: a fact of each call names its wave, and the wave's record, beside the journal, the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from attrs import evolve
+from msgspec import Struct
+from msgspec.structs import replace
+from returns.result import Failure, Result, Success
+
+from minions.contracts.batch_apis import BatchApi, BatchLine, BatchRequest, BatchStatus, LineEnd
+from minions.contracts.budgets import BudgetStore
+from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
+from minions.contracts.journal.facts import BatchCallExpired, BatchCallQueued, BatchCallSubmitted
+from minions.contracts.patience import LateError, PatientCall, PatientCalls
+from minions.contracts.retry_config import RetryConfig
+from minions.engine.services.services import Services, worker_name
+from minions.engine.services.waves.wave_record import (
+    StoredWave,
+    WaveRecord,
+    WaveState,
+    remove_old_waves,
+    wave_start,
+)
+
+QUIET_S: Final = 2.0
+"""Seconds without a further call after which a wave is sent, where every run waits."""
+LONG_QUIET_S: Final = 60.0
+"""Seconds without a further call after which it is sent although runs do other work."""
+FIRST_POLL_S: Final = 10.0
+LAST_POLL_S: Final = 300.0
+"""Seconds between two looks at a batch: at first, and at last."""
+_POLL_GROWTH: Final = 1.5
+_SETTLE_S: Final = 30.0
+"""Seconds after which a list of batches has one that was created, if any."""
+_SKEW: Final = timedelta(minutes=5)
+"""By how much the clock of a provider may differ."""
+_MOST_FAILURES: Final = 3
+"""Batches in a row that a provider refuses as a whole, before calls fail."""
+_MOST_ROUNDS: Final = 5
+"""Batches in which one call may remain without an answer, before it fails."""
+_RETRIES: Final = RetryConfig(initial_delay=5.0, max_delay=300.0)
+
+ASSUMED_LIVE_S: Final = 30.0
+"""Seconds that a call takes that is made alone, as long as none was measured."""
+ASSUMED_AT_ONCE: Final = 16
+"""Calls that are answered at the same time, where the server says nothing of it."""
+_MARGIN_S: Final = 60.0
+"""Seconds that are kept free before the time by which answers have to be there."""
+
+
+class _Late(Struct, frozen=True):
+    """A line is asked at once instead."""
+
+    reason: str
+
+
+class _Again(Struct, frozen=True):
+    """A line has no answer: it is asked in another wave."""
+
+    reason: str
+    """`expired`, `cancelled`, `failed`, `missing` or `not-created`."""
+
+
+_End: TypeAlias = BatchLine | ModelFailure | _Late | _Again
+
+
+class _Line(Struct, eq=False, kw_only=True):
+    """One request that waits for its answer."""
+
+    call: PatientCall
+    custom_id: str
+    attempt: int
+    body: bytes
+    request: str
+    """A digest of the body: another prompt is another request, whatever its key."""
+    answered: asyncio.Future[_End]
+    batch_id: str | None = None
+    """The batch in which it was answered; None: it was not."""
+
+    def end(self, how: _End | BaseException) -> None:
+        """Tell who waits; nobody does where the run was cancelled."""
+        if self.answered.done():
+            return
+        if isinstance(how, BaseException):
+            self.answered.set_exception(how)
+        else:
+            self.answered.set_result(how)
+
+
+def custom_id_of(run_id: str, key: str, attempt: int) -> str:
+    """The id of a request: the same in every process, and of no other call or attempt."""
+    digest = blake2b(f"{run_id}\0{key}\0{attempt}".encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"m-{digest.hexdigest()}"
+
+
+class WaveCalls(PatientCalls):
+    """The calls of a process that wait, by model, and the waves that are under way."""
+
+    def __init__(
+        self,
+        services: Services,
+        store: BudgetStore,
+        *,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            services: Clock, sleep, random and log are those of the runs.
+            store: Keeps the records of waves, for every process of the journal.
+            tell: Called with a line for people when a wave was sent, was answered, or is late.
+        """
+        self.services = services
+        self.store = store
+        self.owner = worker_name(services.ids("wave"))
+        self.tell = tell or (lambda line: services.log.info("batch", line=line))
+        self._expected_runs = 0
+        self._groups: dict[tuple[object, ...], _Group] = {}
+        self._waves: dict[str, _Wave] = {}
+        self._attempts: dict[tuple[str, str], int] = {}
+        """Of calls that are asked again in this process: the newest attempt."""
+        self._counts: dict[str, int] = {}
+        """By run that is executed: how many calls it has asked."""
+        self._begun = 0
+        self._most_calls = 1
+        self._live_s: float | None = None
+        """Seconds of a call that is made alone, as measured."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._without: set[str] = set()
+        """Names of models without a batch API that were asked."""
+
+    async def answer(
+        self, model: ChatModel, api: BatchApi, prompt: Prompt, call: PatientCall
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        self._count(call.run_id)
+        try:
+            body = api.write(prompt)
+        except (TypeError, ValueError, RecursionError) as error:
+            what = f"The request to '{model.name}' cannot be written as JSON: {error}."
+            return Failure(ModelFailure(code="bad-request", message=what))
+        group = self._group(model, api, call.by)
+        request = blake2b(body, digest_size=16).hexdigest()
+        place = (call.run_id, call.key)
+        attempt = self._attempts.get(place)
+        if attempt is None and call.recorded is not None:
+            attempt, recorded = call.recorded.attempt, call.recorded
+            if isinstance(recorded, BatchCallSubmitted) and recorded.request == request:
+                line = self._line(call, attempt, body, request)
+                wave = await self._known_wave(recorded.wave, group)
+                if wave is not None:
+                    end = await wave.end_of(line)
+                    answered = await self._answer_from(api, prompt, line, end)
+                    if answered is not None:
+                        self._attempts[place] = attempt
+                        return answered
+        for _ in range(_MOST_ROUNDS):
+            if group.is_late:
+                raise LateError
+            attempt = (attempt or 0) + 1
+            self._attempts[place] = attempt
+            line = self._line(call, attempt, body, request)
+            await call.record(
+                BatchCallQueued(
+                    step_id=call.step_id,
+                    custom_id=line.custom_id,
+                    attempt=attempt,
+                    request=request,
+                )
+            )
+            end = await group.add(line)
+            answered = await self._answer_from(api, prompt, line, end)
+            if answered is not None:
+                if isinstance(answered, Success):
+                    self._attempts.pop(place, None)
+                return answered
+        what = f"{_MOST_ROUNDS} batches of '{model.name}' ended without an answer to this call."
+        return Failure(ModelFailure(code="batch-failed", message=what))
+
+    def note_without_batches(self, model: str) -> None:
+        """As the contract says; it is told once."""
+        if model not in self._without:
+            self._without.add(model)
+            self.tell(f"{model}: it has no batch API, its calls are made at once")
+
+    def note_live(self, seconds: float) -> None:
+        known = self._live_s
+        self._live_s = seconds if known is None else known + (seconds - known) / 8
+
+    def expect_runs(self, count: int) -> None:
+        self._expected_runs = count
+
+    async def aclose(self) -> None:
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- for groups and waves --------------------------------------------------------------------
+
+    def begin(self, work: Awaitable[None]) -> None:
+        """Do that beside others, until `aclose`."""
+
+        async def done() -> None:
+            await work
+
+        task = asyncio.ensure_future(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def add_wave(self, wave: _Wave) -> None:
+        """The wave is under way in this process."""
+        self._waves[wave.id] = wave
+
+    def remove_wave(self, wave: _Wave) -> None:
+        """It is not any more."""
+        self._waves.pop(wave.id, None)
+
+    def all_wait(self) -> bool:
+        """Whether every run that is executed waits for an answer of a batch."""
+        waiting = {run_id for group in self._groups.values() for run_id in group.waiting_runs()}
+        for wave in self._waves.values():
+            waiting.update(line.call.run_id for line in wave.lines.values())
+        return waiting >= self.services.executing
+
+    def live_s(self, group: _Group) -> float:
+        """Seconds that what is left would take, if its calls were made at once from now on."""
+        self._forget_ended()
+        by_run = [
+            max(1, self._most_calls - self._counts.get(run_id, 1) + 1) for run_id in group.runs()
+        ]
+        later = max(0, self._expected_runs - self._begun) * self._most_calls
+        each_s = self._live_s or ASSUMED_LIVE_S
+        rounds = max(by_run, default=self._most_calls)
+        return _MARGIN_S + each_s * (rounds + (sum(by_run) + later) / group.at_once)
+
+    def _count(self, run_id: str) -> None:
+        count = self._counts[run_id] = self._counts.get(run_id, 0) + 1
+        self._begun += count == 1
+        self._most_calls = max(self._most_calls, count)
+
+    def _forget_ended(self) -> None:
+        executing = self.services.executing
+        if len(self._counts) > 2 * len(executing) + 100:
+            self._counts = {run: count for run, count in self._counts.items() if run in executing}
+
+    def _group(self, model: ChatModel, api: BatchApi, by: datetime) -> _Group:
+        endpoint = model.endpoint
+        key = (endpoint, model.name, by, asyncio.get_running_loop())
+        group = self._groups.get(key)
+        if group is None or group.api is not api:
+            # Those of an earlier time wait for nothing: a long-lived process forgets them.
+            self._groups = {own: each for own, each in self._groups.items() if not each.is_idle}
+            limits = endpoint.limits if endpoint is not None else None
+            most = limits.max_concurrency if limits is not None else None
+            at_once = min(most or ASSUMED_AT_ONCE, ASSUMED_AT_ONCE)
+            group = self._groups[key] = _Group(self, model.name, api, by, at_once)
+        return group
+
+    def _line(self, call: PatientCall, attempt: int, body: bytes, request: str) -> _Line:
+        return _Line(
+            call=call,
+            custom_id=custom_id_of(call.run_id, call.key, attempt),
+            attempt=attempt,
+            body=body,
+            request=request,
+            answered=asyncio.get_running_loop().create_future(),
+        )
+
+    async def _answer_from(
+        self, api: BatchApi, prompt: Prompt, line: _Line, end: _End
+    ) -> Result[ModelCallResponse, ModelFailure] | None:
+        """What the end of a line means to its call; None: it is asked again.
+
+        Raises:
+            LateError: It is asked at once.
+        """
+        if isinstance(end, BatchLine):
+            return api.read(prompt, end).map(lambda each: evolve(each, batch=line.batch_id))
+        if isinstance(end, ModelFailure):
+            return Failure(end)
+        call = line.call
+        await call.record(
+            BatchCallExpired(
+                step_id=call.step_id,
+                custom_id=line.custom_id,
+                attempt=line.attempt,
+                reason="late" if isinstance(end, _Late) else end.reason,
+            )
+        )
+        if isinstance(end, _Late):
+            raise LateError
+        return None
+
+    # --- waves of earlier processes --------------------------------------------------------------
+
+    async def _known_wave(self, wave_id: str, group: _Group) -> _Wave | None:
+        """The wave that an earlier process sent, or may have sent; None: it did not.
+
+        Raises:
+            LateError: Another process is about to create its batch, and it is too late to wait.
+        """
+        while True:
+            known = self._waves.get(wave_id)
+            if known is not None:
+                return known
+            stored = await StoredWave.find(self.store, wave_id)
+            known = self._waves.get(wave_id)  # another call has looked meanwhile
+            if known is not None:
+                return known
+            if stored is None or stored.record.state is WaveState.DROPPED:
+                return None
+            record, now = stored.record, self.services.clock.now()
+            if record.state is WaveState.CREATED:
+                return _Wave(group, stored).start()
+            if record.is_left(now, self.services.is_worker_gone):
+                if record.state is WaveState.PREPARED:
+                    dropped = replace(record, state=WaveState.DROPPED, custom_ids=())
+                    await stored.replace(dropped)
+                elif await stored.replace(replace(record, owner=self.owner, at=now)):
+                    return _Wave(group, stored).start()
+                continue
+            if group.is_late:
+                raise LateError
+            await self.services.sleep(FIRST_POLL_S)
+
+
+class _Group:
+    """The calls to one model that are to be done by the same time."""
+
+    def __init__(
+        self, calls: WaveCalls, model: str, api: BatchApi, by: datetime, at_once: int
+    ) -> None:
+        self.calls = calls
+        self.model = model
+        self.api = api
+        self.by = by
+        self.at_once = at_once
+        self.failures = 0
+        """Batches in a row that the provider refused as a whole."""
+        self._most = api.limits.max_requests
+        self._waiting: list[_Line] = []
+        self._waves = 0
+        self._is_gathering = False
+        self._arrived_at = 0.0
+        self._estimate_s = 0.0
+        self._estimate_until = -math.inf
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and no wave is under way."""
+        return not self._waiting and not self._waves
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until calls have to be made at once; negative: since then."""
+        clock = self.calls.services.clock
+        if clock.monotonic() >= self._estimate_until:  # all that waits is looked at
+            self._estimate_s = self.calls.live_s(self)
+            self._estimate_until = clock.monotonic() + QUIET_S
+        return (self.by - clock.now()).total_seconds() - self._estimate_s
+
+    @property
+    def is_late(self) -> bool:
+        """Whether calls have to be made at once."""
+        return self.left_s <= 0
+
+    def waiting_runs(self) -> Iterable[str]:
+        """The runs with a call that is in no wave yet."""
+        return (line.call.run_id for line in self._waiting if not line.answered.done())
+
+    def runs(self) -> set[str]:
+        """The runs with a call that waits."""
+        waves = (wave for wave in self.calls._waves.values() if wave.group is self)  # noqa: SLF001  # same module
+        lines = (line.call.run_id for wave in waves for line in wave.lines.values())
+        return {*self.waiting_runs(), *lines}
+
+    async def add(self, line: _Line) -> _End:
+        """The end of the line, in one of the next waves."""
+        self._waiting.append(line)
+        self._arrived_at = self.calls.services.clock.monotonic()
+        if not self._is_gathering:
+            self._is_gathering = True
+            self.calls.begin(self._gather())
+        return await line.answered
+
+    async def _gather(self) -> None:
+        """Send waves as long as something waits."""
+        services = self.calls.services
+        try:
+            while True:
+                await services.sleep(QUIET_S)
+                self._waiting = [each for each in self._waiting if not each.answered.done()]
+                if not self._waiting:
+                    return
+                if self.is_late:
+                    count = len(self._waiting)
+                    self.calls.tell(f"{self.model}: {count} calls are made at once, to be in time")
+                    for line in self._waiting:
+                        line.end(_Late("late"))
+                    continue
+                quiet_s = services.clock.monotonic() - self._arrived_at
+                is_full = len(self._waiting) >= self._most
+                is_due = quiet_s >= LONG_QUIET_S or (quiet_s >= QUIET_S and self.calls.all_wait())
+                if is_full or is_due:
+                    self._send()
+        except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
+            for line in self._waiting:
+                line.end(error)
+        finally:
+            self._is_gathering = False
+
+    def _send(self) -> None:
+        """Begin a wave with as much of what waits as a batch holds."""
+        limits, size = self.api.limits, 0
+        taken: list[_Line] = []
+        while self._waiting and len(taken) < self._most:
+            size += len(self._waiting[0].body) + 200  # and what is around it
+            if taken and size > limits.max_bytes:
+                break
+            taken.append(self._waiting.pop(0))
+        self.calls.begin(self._wave(taken))
+
+    async def _wave(self, lines: Sequence[_Line]) -> None:
+        """Tell the calls of their wave, then create its batch."""
+        services, store = self.calls.services, self.calls.store
+        now = services.clock.now()
+        record = WaveRecord(
+            id=services.ids(wave_start(now)),
+            state=WaveState.PREPARED,
+            model=self.model,
+            owner=self.calls.owner,
+            at=now,
+            custom_ids=tuple(line.custom_id for line in lines),
+        )
+        self._waves += 1
+        try:
+            await remove_old_waves(store, now)
+            stored = StoredWave(store, record)
+            if not await stored.replace(record):
+                raise RuntimeError(f"there is a wave {record.id} already")
+            wave = _Wave(self, stored)
+            for line in lines:
+                wave.lines[line.custom_id] = line
+            wave.start()
+            told = [
+                line.call.record(
+                    BatchCallSubmitted(
+                        step_id=line.call.step_id,
+                        custom_id=line.custom_id,
+                        attempt=line.attempt,
+                        wave=record.id,
+                        request=line.request,
+                    )
+                )
+                for line in lines
+            ]
+            outcomes = await asyncio.gather(*told, return_exceptions=True)
+            for line, outcome in zip(lines, outcomes, strict=True):
+                if isinstance(outcome, BaseException):
+                    line.end(outcome)
+            wave.is_told.set()
+            await wave.has_ended.wait()
+        except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
+            for line in lines:
+                line.end(error)
+        finally:
+            self._waves -= 1
+
+    def note_failure(self, problem: str, count: int) -> _End:
+        """What becomes of the calls of a batch that was refused as a whole."""
+        self.failures += 1
+        self._most = max(1, count // 2)
+        if self.failures < _MOST_FAILURES:
+            return _Again("failed")
+        what = f"{self.failures} batches of '{self.model}' in a row were refused: {problem}"
+        return ModelFailure(code="batch-failed", message=what)
+
+
+class _Wave:
+    """A wave that is under way: creates its batch, awaits its end, and hands out the answers."""
+
+    def __init__(self, group: _Group, stored: StoredWave) -> None:
+        self.group = group
+        self.id = stored.record.id
+        self.lines: dict[str, _Line] = {}
+        """Who waits, by custom id."""
+        self.is_told = asyncio.Event()
+        """Set when the calls of a new wave are told of it."""
+        self.has_ended = asyncio.Event()
+        self._stored = stored
+        self._is_new = stored.record.state is WaveState.PREPARED
+        self._status: BatchStatus | None = None
+        """That of the batch when it had ended; None: it has not."""
+
+    def start(self) -> _Wave:
+        """Follow it from now on."""
+        self.group.calls.add_wave(self)
+        self.group.calls.begin(self._follow())
+        return self
+
+    async def end_of(self, line: _Line) -> _End:
+        """The end of a line that an earlier process put into the wave."""
+        self.lines[line.custom_id] = line
+        return await line.answered
+
+    # --- the way of a wave -----------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        try:
+            if self._is_new:
+                await self.is_told.wait()
+                await self._create()
+            elif self._stored.record.state is WaveState.CREATING:
+                await self._settle()
+            while self._stored.record.state is WaveState.CREATED and self._pending():
+                await self._until_ended()
+                if self._status is None:
+                    self._go_live("the batch had not ended")
+                else:
+                    await self._read_results(self._status)
+            self._end_all(_Again("not-created"))
+        except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
+            self._end_all(error)
+        finally:
+            self.has_ended.set()
+            self.group.calls.remove_wave(self)
+            if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
+                await self._keep(owner="")  # nobody of this process will create the batch
+
+    async def _create(self) -> None:
+        """Create the batch, once: where nobody heard whether it was, it is looked for first."""
+        group, calls = self.group, self.group.calls
+        services, api = calls.services, group.api
+        lines = self._pending()
+        if not lines:
+            await self._keep(state=WaveState.DROPPED)
+            return
+        requests = [BatchRequest(line.custom_id, line.body) for line in lines]
+        custom_ids = tuple(each.custom_id for each in requests)
+        failures = 0
+        while True:
+            uploaded = await api.upload(self.id, requests)
+            outcome: Result[str, ModelFailure]
+            if isinstance(uploaded, Success):
+                file = uploaded.unwrap()
+                is_kept = await self._keep(
+                    state=WaveState.CREATING, uploaded=file, custom_ids=custom_ids
+                )
+                if not is_kept:
+                    return  # another process took the wave for one of a dead process
+                outcome = await api.create(self.id, requests, file)
+            else:
+                outcome = Failure(uploaded.failure())
+            if isinstance(outcome, Success):
+                await self._note_batch(outcome.unwrap())
+                return
+            failure = outcome.failure()
+            if not failure.is_retryable:
+                await self._keep(state=WaveState.DROPPED)
+                self._end_all(failure)
+                return
+            failures += 1
+            if isinstance(uploaded, Success) and failure.status != 429:
+                await self._settle(drops=False)
+                if self._stored.record.state is WaveState.CREATED:
+                    return
+            delay_s = failure.retry_after_s
+            delay_s = _RETRIES.delay_s(failures, services.random()) if delay_s is None else delay_s
+            services.log.warning("batch_not_created", code=failure.code, delay_s=delay_s)
+            if group.left_s <= delay_s:
+                await self._keep(state=WaveState.DROPPED)
+                self._go_live(failure.message)
+                return
+            await services.sleep(delay_s)
+
+    async def _settle(self, *, drops: bool = True) -> None:
+        """Find out whether the batch was created.
+
+        Args:
+            drops: Whether the wave is given up where it was not.
+        """
+        group, record = self.group, self._stored.record
+        services, sent_at = group.calls.services, record.sent_at or record.at
+        poll_s = _SETTLE_S
+        while True:
+            await services.sleep(poll_s)
+            found = await group.api.find(
+                record.id, record.uploaded, record.custom_ids, sent_at - _SKEW
+            )
+            if isinstance(found, Success):
+                batch_id = found.unwrap()
+                if batch_id is not None:
+                    await self._note_batch(batch_id)
+                elif drops:
+                    await self._keep(state=WaveState.DROPPED)
+                return
+            failure = found.failure()
+            if not failure.is_retryable:
+                self._end_all(failure)
+                return
+            if group.is_late:
+                self._go_live(failure.message)
+                return
+            poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
+
+    async def _note_batch(self, batch_id: str) -> None:
+        calls = self.group.calls
+        count = len(self._stored.record.custom_ids)
+        if await self._keep(state=WaveState.CREATED, batch_id=batch_id, custom_ids=None):
+            calls.tell(f"{self.group.model}: {count} calls in batch {batch_id}")
+            return
+        # Another process took this one for dead, and has found the batch, or looks for it, or not.
+        stored = await StoredWave.find(calls.store, self.id)
+        if stored is None or stored.record.state is WaveState.DROPPED:
+            await self.group.api.cancel(batch_id)
+            return
+        self._stored = stored
+        if stored.record.state is not WaveState.CREATED:
+            await self._note_batch(batch_id)
+
+    async def _until_ended(self) -> None:
+        """Wait for the end of the batch, which is cancelled where it would be late."""
+        group, batch_id = self.group, self._stored.record.batch_id or ""
+        services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
+        is_cancelled = False
+        while self._status is None and self._pending():
+            left_s = group.left_s
+            if left_s <= 0:
+                return
+            cancel_s = group.api.limits.cancel_s
+            if not is_cancelled and left_s <= cancel_s:
+                asked = await group.api.cancel(batch_id)
+                is_cancelled = isinstance(asked, Success)
+                if is_cancelled:
+                    group.calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
+                    poll_s = FIRST_POLL_S
+            asked_status = await group.api.status(batch_id)
+            if isinstance(asked_status, Success):
+                failures = 0
+                status = asked_status.unwrap()
+                if status.has_ended:
+                    self._status = status
+                    return
+            else:
+                failure = asked_status.failure()
+                if failure.status == 404 or not failure.is_retryable:
+                    self._end_all(failure)
+                    return
+                failures += 1
+                poll_s = max(poll_s, _RETRIES.delay_s(failures, services.random()))
+                services.log.warning("batch_not_read", code=failure.code, batch=batch_id)
+            wait_s = min(poll_s, left_s if is_cancelled else max(left_s - cancel_s, 1.0))
+            await services.sleep(max(wait_s, 0.1))
+            poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
+
+    async def _read_results(self, status: BatchStatus) -> None:
+        """Hand out the answers; who waits then has none."""
+        group, batch_id = self.group, self._stored.record.batch_id or ""
+        services, failures = group.calls.services, 0
+        if status.problem is not None:
+            count = len(self._stored.record.custom_ids)
+            group.calls.tell(f"{group.model}: batch {batch_id} was refused: {status.problem}")
+            self._end_all(group.note_failure(status.problem, count))
+            return
+        group.failures = 0
+        if not self._is_new:
+            await services.sleep(QUIET_S)  # other runs of the wave ask, too: it is read once
+        while True:
+            waiting, answered = self._pending(), 0
+            failed: ModelFailure | None = None
+            async for read in group.api.results(batch_id, status, self._stored.record.custom_ids):
+                if not isinstance(read, Success):
+                    failed = read.failure()
+                    break
+                line = self.lines.pop(read.unwrap().custom_id, None)
+                if line is not None:
+                    answered += 1
+                    line.batch_id = batch_id
+                    end = read.unwrap().end
+                    is_end = end in (LineEnd.ANSWERED, LineEnd.REFUSED)
+                    line.end(read.unwrap() if is_end else _Again(end.value))
+            if failed is None:
+                break
+            failures += 1
+            delay_s = _RETRIES.delay_s(failures, services.random())
+            if not failed.is_retryable or group.left_s <= delay_s:
+                self._end_all(failed)
+                return
+            await services.sleep(delay_s)
+        group.calls.tell(f"{group.model}: batch {batch_id} has ended, {answered} answers")
+        for line in waiting:
+            line.end(_Again("missing"))
+            self.lines.pop(line.custom_id, None)
+
+    # --- who waits -------------------------------------------------------------------------------
+
+    def _pending(self) -> list[_Line]:
+        """The lines for whose answer somebody waits."""
+        self.lines = {key: line for key, line in self.lines.items() if not line.answered.done()}
+        return [*self.lines.values()]
+
+    def _go_live(self, reason: str) -> None:
+        lines = self._pending()
+        words = f"{len(lines)} calls are made at once, to be in time"
+        self.group.calls.tell(f"{self.group.model}: {words} ({reason})")
+        self._end_all(_Late(reason))
+
+    def _end_all(self, how: _End | BaseException) -> None:
+        for line in self._pending():
+            line.end(how)
+        self.lines.clear()
+
+    # --- the record ------------------------------------------------------------------------------
+
+    async def _keep(
+        self,
+        *,
+        state: WaveState | None = None,
+        owner: str | None = None,
+        uploaded: str | None = None,
+        batch_id: str | None = None,
+        custom_ids: tuple[str, ...] | None = None,
+    ) -> bool:
+        """Change the record; whether it still was as this process knew it."""
+        known = self._stored.record
+        now = self.group.calls.services.clock.now()
+        is_creating = state is WaveState.CREATING
+        return await self._stored.replace(
+            replace(
+                known,
+                state=state or known.state,
+                owner=known.owner if owner is None else owner,
+                at=now if is_creating else known.at,
+                sent_at=(known.sent_at or now) if is_creating else known.sent_at,
+                custom_ids=known.custom_ids if custom_ids is None else custom_ids,
+                uploaded=uploaded or known.uploaded,
+                batch_id=batch_id or known.batch_id,
+            )
+        )
