@@ -83,6 +83,7 @@ class BatchWorld:
             random=random.Random(1).random,
             ids=lambda prefix: f"{count(prefix)}-{name}",
             journal=self.journal,
+            lease_ttl_s=4 * HOUR_S,  # each renewal is a moment of virtual time
             prices=GenaiPriceBook(
                 {f"{form}/m": PRICE for form in ("openai", "anthropic", "gemini")}
             ),

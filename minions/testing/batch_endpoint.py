@@ -13,6 +13,7 @@ for. Calls that are made alone are answered at once.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -274,7 +275,7 @@ class BatchEndpoint(ChatEndpoint):
         end = self._end_of(batch) or self._now()
         passed_s = (end - batch.created_at).total_seconds()
         share = 1.0 if self._takes_s <= passed_s else passed_s / self._takes_s
-        answered = int(len(batch.requests) * share)
+        answered = math.ceil(len(batch.requests) * share)
         late = None if batch.cancelled_at is not None else BatchFate.EXPIRED
         return [
             (custom_id, self._faults.fate(batch.number, index) if index < answered else late)
@@ -384,6 +385,8 @@ class BatchEndpoint(ChatEndpoint):
     def _lines(self, batch: HeldBatch) -> list[bytes]:
         """The lines of results, as the faults have them."""
         lines: list[bytes] = []
+        if self._faults.fails(batch.number):
+            return lines
         for (custom_id, fate), (_, body) in zip(self._fates(batch), batch.requests, strict=True):
             if fate is BatchFate.MISSING:
                 continue

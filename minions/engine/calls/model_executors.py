@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import evolve
@@ -45,6 +44,7 @@ from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.context.time_limits import suspended_time
+from minions.engine.history.entry_checks import fact_in
 from minions.engine.services.pricing import (
     with_cost,
 )
@@ -53,6 +53,7 @@ from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
     from minions.contracts.tracing import Span, Tracer
+    from minions.engine.history.replay import Replay
 
 
 class ModelCallExecutors:
@@ -230,6 +231,16 @@ Execute: TypeAlias = Callable[[StepView], Awaitable[Result[ModelCallResponse, Mo
 """Carries out an attempt for a step."""
 
 
+def _newest_request(replay: Replay, requests: str) -> BatchCallFact | None:
+    """The newest fact of a call's newest request in a batch; None: it has none."""
+    found: BatchCallFact | None = None
+    number = 1
+    while (entry := replay.newest(BatchCallFact.kind, f"{requests}/{number}")) is not None:
+        found = fact_in(entry, BatchCallFact)
+        number += 1
+    return found
+
+
 def priority_of(view: StepView) -> Priority:
     """Who goes first: as the run's services say, else a turn of a conversation before others."""
     chosen = view.context.scope.services.priority
@@ -368,17 +379,20 @@ class CallAttempts:
             LateError: There is no time to wait.
         """
         view, services, name = self._view, self._services, self._name
-        patience, replay = services.patience, view.context.scope.replay
+        patience, scope = services.patience, view.context.scope
         assert patience is not None  # noqa: S101  # else there was no `api`
-        newest = replay.newest(BatchCallFact.kind, self._call.key) if replay is not None else None
-        fact = newest.fact if newest is not None else None
+        requests = f"{self._call.key}/batch"
+
+        async def record(fact: BatchCallFact) -> None:
+            await scope.recorder.record(f"{requests}/{fact.attempt}", fact)
+
         call = PatientCall(
             run_id=view.run_id,
             key=self._call.key,
             step_id=view.step_id,
             by=patience.by,
-            recorded=fact if isinstance(fact, BatchCallFact) else None,
-            record=partial(view.context.scope.recorder.record, self._call.key),
+            recorded=_newest_request(scope.replay, requests) if scope.replay is not None else None,
+            record=record,
         )
 
         def later(

@@ -363,7 +363,7 @@ class _Group:
 
     @property
     def left_s(self) -> float:
-        """Seconds until calls have to be made at once; negative: since then."""
+        """Seconds until all that is left has to be made at once; negative: since then."""
         clock = self.calls.services.clock
         if clock.monotonic() >= self._estimate_until:  # all that waits is looked at
             self._estimate_s = self.calls.live_s(self)
@@ -372,8 +372,8 @@ class _Group:
 
     @property
     def is_late(self) -> bool:
-        """Whether calls have to be made at once."""
-        return self.left_s <= 0
+        """Whether no further batch is worth it: it would soon be cancelled."""
+        return self.left_s <= self.api.limits.cancel_s
 
     def waiting_runs(self) -> Iterable[str]:
         """The runs with a call that is in no wave yet."""
@@ -500,6 +500,8 @@ class _Wave:
         self.has_ended = asyncio.Event()
         self._stored = stored
         self._is_new = stored.record.state is WaveState.PREPARED
+        self._is_cancelled = False
+        """Whether this process cancelled the batch, to be in time."""
         self._status: BatchStatus | None = None
         """That of the batch when it had ended; None: it has not."""
 
@@ -633,16 +635,15 @@ class _Wave:
         """Wait for the end of the batch, which is cancelled where it would be late."""
         group, batch_id = self.group, self._stored.record.batch_id or ""
         services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
-        is_cancelled = False
         while self._status is None and self._pending():
             left_s = group.left_s
             if left_s <= 0:
                 return
             cancel_s = group.api.limits.cancel_s
-            if not is_cancelled and left_s <= cancel_s:
+            if not self._is_cancelled and left_s <= cancel_s:
                 asked = await group.api.cancel(batch_id)
-                is_cancelled = isinstance(asked, Success)
-                if is_cancelled:
+                self._is_cancelled = isinstance(asked, Success)
+                if self._is_cancelled:
                     group.calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
                     poll_s = FIRST_POLL_S
             asked_status = await group.api.status(batch_id)
@@ -660,7 +661,7 @@ class _Wave:
                 failures += 1
                 poll_s = max(poll_s, _RETRIES.delay_s(failures, services.random()))
                 services.log.warning("batch_not_read", code=failure.code, batch=batch_id)
-            wait_s = min(poll_s, left_s if is_cancelled else max(left_s - cancel_s, 1.0))
+            wait_s = min(poll_s, left_s if self._is_cancelled else max(left_s - cancel_s, 1.0))
             await services.sleep(max(wait_s, 0.1))
             poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
 
@@ -689,7 +690,7 @@ class _Wave:
                     line.batch_id = batch_id
                     end = read.unwrap().end
                     is_end = end in (LineEnd.ANSWERED, LineEnd.REFUSED)
-                    line.end(read.unwrap() if is_end else _Again(end.value))
+                    line.end(read.unwrap() if is_end else self._unanswered(end.value))
             if failed is None:
                 break
             failures += 1
@@ -700,8 +701,12 @@ class _Wave:
             await services.sleep(delay_s)
         group.calls.tell(f"{group.model}: batch {batch_id} has ended, {answered} answers")
         for line in waiting:
-            line.end(_Again("missing"))
+            line.end(self._unanswered("missing"))
             self.lines.pop(line.custom_id, None)
+
+    def _unanswered(self, reason: str) -> _End:
+        """What becomes of a line without an answer."""
+        return _Late(reason) if self._is_cancelled else _Again(reason)
 
     # --- who waits -------------------------------------------------------------------------------
 
