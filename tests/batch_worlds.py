@@ -29,11 +29,13 @@ from minions.recipe.reading.load import load_recipe_text
 from minions.testing.batch_endpoint import BatchEndpoint, BatchForm
 from minions.testing.virtual_time import VirtualTime, counting_ids
 
-__all__ = ["HOUR_S", "PRICE", "BatchWorld", "model_at", "recipe_text"]
+__all__ = ["HOUR_S", "ITEMS", "PRICE", "BatchWorld", "model_at", "model_of", "recipe_text"]
 
 HOUR_S: Final = 3_600.0
 PRICE: Final = OwnPrice(input_per_mtok=1_000, output_per_mtok=2_000, batch_factor=0.5)
 """Of 100 tokens that are asked and 20 that are answered: 14 cents, in a batch 7."""
+
+ITEMS: Final = ("Ada", "Bo", "Cy", "Di", "Ed")
 
 recipe_text: Final = """
 id: letters
@@ -47,13 +49,18 @@ output: {text: "{{ end }}"}
 
 def model_at(server: BatchEndpoint) -> HttpModel:
     """A model of the server's form."""
-    match server.form:
+    return model_of(server.form, server.base_url)
+
+
+def model_of(form: BatchForm, base_url: str) -> HttpModel:
+    """A model of that form."""
+    match form:
         case BatchForm.OPENAI:
-            return OpenAIModel("m", base_url=server.base_url, api_key="key-of-the-test")
+            return OpenAIModel("m", base_url=base_url, api_key="key-of-the-test")
         case BatchForm.ANTHROPIC:
-            return AnthropicModel("m", base_url=server.base_url, api_key="key-of-the-test")
+            return AnthropicModel("m", base_url=base_url, api_key="key-of-the-test")
         case BatchForm.GEMINI:
-            return GeminiModel("m", base_url=server.base_url, api_key="key-of-the-test")
+            return GeminiModel("m", base_url=base_url, api_key="key-of-the-test")
 
 
 @frozen(kw_only=True)

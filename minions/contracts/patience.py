@@ -12,12 +12,19 @@ from msgspec import Struct
 
 from minions.contracts.batch_apis import BatchApi
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.journal.facts import BatchCallFact
+from minions.contracts.journal.facts import (
+    BatchCallExpired,
+    BatchCallFact,
+    BatchCallQueued,
+    BatchCallSubmitted,
+)
 
 if TYPE_CHECKING:
     from returns.result import Result
 
-RecordBatchCall: TypeAlias = Callable[[BatchCallFact], Awaitable[object]]
+RecordBatchCall: TypeAlias = Callable[
+    [BatchCallQueued | BatchCallSubmitted | BatchCallExpired], Awaitable[object]
+]
 """Stores a fact of a call."""
 
 

@@ -105,6 +105,7 @@ class BatchEndpoint(ChatEndpoint):
         expires_s: float = 86_400.0,
         faults: BatchFaults | None = None,
         has_batches: bool = True,
+        on_request: Callable[[str], None] = lambda _kind: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
@@ -114,6 +115,8 @@ class BatchEndpoint(ChatEndpoint):
             takes_s: Seconds until all requests of a batch are answered, one after the other.
             expires_s: Seconds after which a batch expires; what is answered by then stays.
             has_batches: Whether it has a batch API at all.
+            on_request: Called with the kind of each request about batches, as `BatchFaults` names
+                them, after it was carried out and before it is answered.
             now: The time, as the client knows it.
         """
         super().__init__(default=self._serve, port=port)
@@ -131,6 +134,7 @@ class BatchEndpoint(ChatEndpoint):
         self._faults = faults or BatchFaults()
         self._refused: Counter[str] = Counter()
         self._has_batches = has_batches
+        self._on_request = on_request
         self._now = now
         self._files: dict[str, Sequence[tuple[str, _Object]]] = {}
 
@@ -174,6 +178,7 @@ class BatchEndpoint(ChatEndpoint):
             return
         query = {name: each[0] for name, each in parse_qs(url.query).items()}
         found = self._carry_out(what, parts, query, exchange.request.raw)
+        self._on_request(what)
         if status == 0:
             exchange.reset()
         elif found is None:

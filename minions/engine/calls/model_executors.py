@@ -35,7 +35,12 @@ from minions.contracts.context import (
 from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.instructions import OutputMode
-from minions.contracts.journal.facts import BatchCallFact
+from minions.contracts.journal.facts import (
+    BatchCallExpired,
+    BatchCallFact,
+    BatchCallQueued,
+    BatchCallSubmitted,
+)
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.patience import LateError, PatientCall
@@ -383,7 +388,7 @@ class CallAttempts:
         assert patience is not None  # noqa: S101  # else there was no `api`
         requests = f"{self._call.key}/batch"
 
-        async def record(fact: BatchCallFact) -> None:
+        async def record(fact: BatchCallQueued | BatchCallSubmitted | BatchCallExpired) -> None:
             await scope.recorder.record(f"{requests}/{fact.attempt}", fact)
 
         call = PatientCall(
