@@ -19,6 +19,7 @@ from minions.adapters.stores.memory_stores import MemoryState
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal.journal import Journal
 from minions.contracts.patience import Patience
+from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
@@ -77,9 +78,9 @@ class BatchWorld:
     def _new_journal(self) -> Journal:
         return MemoryJournal(self.time)
 
-    def recipe(self, text: str = recipe_text) -> AgentRecipe:
+    def recipe(self, text: str = recipe_text, catalog: Catalog | None = None) -> AgentRecipe:
         """The recipe of that text."""
-        return load_recipe_text(text, "letters.yaml", Catalog())
+        return load_recipe_text(text, "letters.yaml", catalog or Catalog())
 
     def services(self, name: str, by_s: float = 24 * HOUR_S) -> Services:
         """Those of a process, whose calls may wait for so many seconds."""
@@ -105,10 +106,12 @@ class BatchWorld:
         services: Services,
         count: int,
         recipe: AgentRecipe | None = None,
+        *,
+        extensions: Extensions | None = None,
     ) -> Sequence[AgentResult[object]]:
         """Run the recipe so often at the same time."""
         found = recipe or self.recipe()
-        executor = AgentExecutor(model, services=services)
+        executor = AgentExecutor(model, services=services, extensions=extensions or Extensions())
         try:
             runs = (executor.execute(found, {"name": f"n{index}"}) for index in range(count))
             return await asyncio.gather(*runs)

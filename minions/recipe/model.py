@@ -60,16 +60,20 @@ class ScheduleSpec:
     overlap: Overlap = field(default=Overlap.SKIP, converter=Overlap)
     inputs: Mapping[str, JsonValue] = field(factory=dict)
     """Inputs of its runs; those that are not named have their defaults."""
+    patience: str | None = None
+    """How long after its time a run is to be done, as a duration: until then its model calls may
+    wait for batches of their providers. None: they do not wait."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The form in which it is stored and written in recipes."""
-        return {
+        said: dict[str, JsonValue] = {
             "cron": self.cron,
             "timezone": self.timezone,
             "missed": self.missed.value,
             "overlap": self.overlap.value,
             "inputs": dict(self.inputs),
         }
+        return said if self.patience is None else {**said, "patience": self.patience}
 
 
 class OnItemError(StrEnum):

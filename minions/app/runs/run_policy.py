@@ -7,6 +7,7 @@ resume continues with it (`contracts.journal.start_note`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,8 @@ class RunPolicy:
     max_cost_usd: float | None = None
     """The most that it may cost, as it was given by flag."""
     no_cache: bool = False
+    by: datetime | None = None
+    """When it is to be done; until then its model calls may wait for batches."""
     queue: QueuePlace | None = None
     """The queue whose workers execute it; None: no worker does."""
     child: ChildLink | None = None
@@ -59,6 +62,7 @@ class RunPolicy:
             cwd=noted.cwd,
             max_cost_usd=noted.max_cost_usd,
             no_cache=noted.no_cache,
+            by=noted.by,
             queue=noted.queue,
             child=noted.child,
         )

@@ -116,6 +116,7 @@ class Schedule:
             stored = _mapping(parse_json(text))
             spec = _mapping(stored["spec"])
             directory, project = stored["directory"], stored.get("project")
+            patience = spec.get("patience")
             schedule = cls(
                 name=name,
                 spec=ScheduleSpec(
@@ -123,6 +124,7 @@ class Schedule:
                     timezone=str(spec["timezone"]),
                     missed=str(spec["missed"]),
                     overlap=str(spec["overlap"]),
+                    patience=None if patience is None else str(patience),
                 ),
                 since=datetime.fromisoformat(str(stored["since"])),
                 document=_mapping(stored["document"]),

@@ -15,9 +15,11 @@ from minions.app.runs.run_queue import QueuedRun, RunQueue
 from minions.app.settings.settings import Settings, bounded, within_share
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime, ServiceChanges
+from minions.app.wiring.patient_runtime import open_patient_calls
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.start_note import QueuePlace
+from minions.contracts.patience import Patience, PatientCalls
 from minions.contracts.runtime import Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_parts import is_large
@@ -73,6 +75,7 @@ class UnattendedRuntime:
         self._folder = folder
         self._numbers = itertools.count(1)
         self._ended: set[str] = set()
+        self._waves: PatientCalls | None = None
 
     def has_ended(self, worker_id: str) -> None:
         """Note that a worker of this process has ended: its lease may be taken over."""
@@ -84,7 +87,15 @@ class UnattendedRuntime:
 
     async def aclose(self) -> None:
         """Close what was opened for the runs."""
+        if self._waves is not None:
+            await self._waves.aclose()
         await self._runtime.aclose()
+
+    def _patient_calls(self) -> PatientCalls:
+        """The model calls of its runs that may wait, all together."""
+        if self._waves is None:
+            self._waves = open_patient_calls(self._runtime)
+        return self._waves
 
     @property
     def services(self) -> Services:
@@ -140,6 +151,8 @@ class UnattendedRuntime:
             changes["ids"] = ids
         if children is not None:
             changes["children"] = children
+        if began_with.by is not None:
+            changes["patience"] = Patience(calls=self._patient_calls(), by=began_with.by)
         if began_with.no_cache:
             changes["cache"] = NoStepCache()
         choice = ModelChoice(override=began_with.model, folder=began_with.folder)

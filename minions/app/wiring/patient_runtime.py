@@ -10,7 +10,7 @@ from typing import Final
 
 from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.databases import state_beside
-from minions.contracts.patience import Patience
+from minions.contracts.patience import Patience, PatientCalls
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
 from minions.engine.services.waves.wave_calls import WaveCalls
@@ -72,10 +72,18 @@ async def patient_runtime(
     if by is None:
         yield runtime
         return
-    store = state_beside(runtime.services.journal)
-    calls = WaveCalls(runtime.services, store, tell=tell)
+    calls = open_patient_calls(runtime, tell)
     try:
         yield runtime.evolve(patience=Patience(calls=calls, by=by))
     finally:
         await calls.aclose()
-        await store.aclose()
+
+
+def open_patient_calls(runtime: Runtime, tell: Callable[[str], None] | None = None) -> PatientCalls:
+    """What asks for the calls of the runtime's runs that wait; opens nothing yet.
+
+    Args:
+        tell: As above; None: the log says it.
+    """
+    store = state_beside(runtime.services.journal)
+    return WaveCalls(runtime.services, store, tell=tell, close=store.aclose)

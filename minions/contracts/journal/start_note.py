@@ -176,6 +176,8 @@ class StartNote(Struct, frozen=True, kw_only=True):
     max_cost_usd: float | None = None
     """The most that it may cost, as it was given by flag."""
     no_cache: bool = False
+    by: datetime | None = None
+    """When it is to be done: until then its model calls may wait for batches of their providers."""
     reasons: Mapping[str, JsonValue] = struct_field(default_factory=dict)
     """Why decisions were taken, by the key of each."""
 
@@ -207,6 +209,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             approve=_text(note, "approve"),
             max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
             no_cache=note.get("no_cache") is True,
+            by=_time(note, "by"),
             reasons=reasons if isinstance(reasons, Mapping) else {},
         )
 
@@ -225,6 +228,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             "approve": self.approve,
             "max_cost_usd": self.max_cost_usd,
             "no_cache": self.no_cache or None,
+            "by": None if self.by is None else self.by.isoformat(),
             "decision_reasons": dict(self.reasons) or None,
             _IMPORTED: self.is_imported or None,
             "strangers_recipe": self.is_strangers or None,
@@ -265,6 +269,15 @@ def name_noted(note: Mapping[str, object], key: str) -> str | None:
 def _text(note: Mapping[str, JsonValue], key: str) -> str | None:
     value = note.get(key)
     return value if isinstance(value, str) else None
+
+
+def _time(note: Mapping[str, JsonValue], key: str) -> datetime | None:
+    """A date and time with its zone; None: there is none."""
+    try:
+        at = datetime.fromisoformat(_text(note, key) or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def _texts(value: JsonValue) -> tuple[str, ...]:

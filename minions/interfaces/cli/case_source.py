@@ -21,13 +21,13 @@ from minions.evaluation.cases import Case, CaseRow, cases_of
 from minions.evaluation.scorers import AnyScorer, Suite
 from minions.evaluation.suite_file import SCORERS, scorer_named
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import CommandContext, option
+from minions.interfaces.cli.options import CommandContext, ManyRunsOptions, option
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
 from minions.recipe.model import AgentRecipe
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class CaseOptions:
+class CaseOptions(ManyRunsOptions):
     """Which cases are asked, how, and how an answer is scored."""
 
     recorded: int | None = option(
@@ -49,14 +49,6 @@ class CaseOptions:
         type=click.IntRange(1, 1_000),
         metavar="N",
         help="How often each case is asked; default 1.",
-    )
-    jobs: int = option(
-        "-j",
-        "--jobs",
-        type=click.IntRange(min=1),
-        default=8,
-        show_default=True,
-        help="Runs at a time.",
     )
     pairs: tuple[str, ...] = option(
         "-p", "--param", multiple=True, metavar="NAME=VALUE", help="For each case."

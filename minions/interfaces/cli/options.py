@@ -353,6 +353,28 @@ class PatienceOptions:
         return deadline_of(self.by, self.patience, SystemClock().now().astimezone())
 
 
+_JOBS: Final = 8
+_PATIENT_JOBS: Final = 1_000
+
+
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class ManyRunsOptions(PatienceOptions):
+    """How many runs there are at a time, and whether their model calls may wait."""
+
+    given_jobs: int | None = option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        help=f"Runs at a time; default: {_JOBS}, with --by or --patience {_PATIENT_JOBS}.",
+    )
+
+    @property
+    def jobs(self) -> int:
+        """Runs at a time: those whose calls wait for batches cost little meanwhile."""
+        is_patient = self.by is not None or self.patience is not None
+        return self.given_jobs or (_PATIENT_JOBS if is_patient else _JOBS)
+
+
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
 class StrictOption:
     """Whether a recipe's own words make untrusted text harmless."""

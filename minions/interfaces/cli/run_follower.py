@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, TextIO
@@ -69,13 +70,18 @@ def refuse_two_outputs(settings: Settings) -> None:
 
 
 def note_of(
-    context: CommandContext, model: str | None, recipe: AgentRecipe | None = None
+    context: CommandContext,
+    model: str | None,
+    recipe: AgentRecipe | None = None,
+    by: datetime | None = None,
 ) -> dict[str, JsonValue]:
     """The note that a later resume needs; stored with the run's start.
 
     Args:
         model: The argument of `-m`; None: not given.
         recipe: That of a new run: if its approvals exclude who started it, the note says who.
+        by: When a worker is to be done with it, so that model calls may wait; None: as soon as
+            possible.
     """
     settings, folder = context.settings, context.folder_of("extensions")
     named = [str(folder / name) if name.endswith(".py") else name for name in settings.extensions]
@@ -88,6 +94,7 @@ def note_of(
         approve=settings.approve if "approve" in context.flags else None,
         max_cost_usd=settings.max_cost_usd if "max_cost_usd" in context.flags else None,
         no_cache=settings.no_cache,
+        by=by,
     ).to_json()
 
 

@@ -229,7 +229,7 @@ class RunExecution:
             job.session_id,
             run_id=job.run_id,
             after=int(submitted) if submitted.isdecimal() else 0,
-            kinds={"step", "model_call", "tool_call"},
+            kinds={"step", "model_call", "batch_call", "tool_call"},
             limit=_MOST_TRIES_AT_WORK,
         )
         if any(entry.state not in ("started", "resumed", "waiting") for entry in since):

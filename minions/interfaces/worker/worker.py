@@ -18,7 +18,7 @@ from minions.app.runs.unexecuted_runs import DueRuns
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.journal.start_note import SCHEDULE
+from minions.contracts.journal.start_note import SCHEDULE, StartNote
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     BudgetSpentError,
@@ -29,6 +29,7 @@ from minions.data.errors import (
     words_of,
 )
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.engine.sessions.retention import Retention
 from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
@@ -414,7 +415,9 @@ class DueSchedules:
         if await self._is_recorded(run_id):
             return False
         mark: JsonValue = {"name": schedule.name, "due": due.isoformat()}
-        note = {**schedule.note, SCHEDULE: mark}
+        patience = schedule.spec.patience
+        by = None if patience is None else due + timedelta(seconds=seconds_of(patience))
+        note = {**schedule.note, SCHEDULE: mark, **StartNote(by=by).to_json()}
         run = self._runtime.executor_of(look.recipe, note=note).prepare(
             look.recipe,
             schedule.inputs,

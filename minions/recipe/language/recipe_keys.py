@@ -80,6 +80,11 @@ SCHEDULE: Final = Table(
             tuple(each.value for each in Overlap),
         ),
         mapping_key("inputs", "Inputs of its runs."),
+        text_key(
+            "patience",
+            "How long after its time a run is to be done, `8h`: until then its model calls may "
+            "wait for batches of their providers, at a lower price.",
+        ),
     ),
 )
 _SCHEDULE_FORMS: Final[list[JsonValue]] = [{"type": "string"}, {"$ref": "#/$defs/schedule"}]

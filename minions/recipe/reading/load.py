@@ -11,9 +11,10 @@ from typing import Final
 from attrs import field, frozen
 from msgspec import structs
 
-from minions.data.errors import Fault, RecipeError, near_names
+from minions.data.errors import Fault, RecipeError, UsageError, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
+from minions.data.texts import seconds_of
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.flows import check_untrusted_flows
 from minions.recipe.checks.narrowing import Narrowings
@@ -579,8 +580,18 @@ def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | 
         timezone=zone or "UTC",
         missed=section.text("missed") or "once",
         overlap=section.text("overlap") or "skip",
+        patience=_check_scalar(section.scalar("patience"), "duration", _duration_problem, report),
         inputs=plain if isinstance(plain, Mapping) else {},
     )
+
+
+def _duration_problem(text: str) -> str | None:
+    """Why that is no duration; None: it is one."""
+    try:
+        seconds_of(text)
+    except UsageError as error:
+        return error.message
+    return None
 
 
 def _is_in_words(node: ScalarNode) -> bool:

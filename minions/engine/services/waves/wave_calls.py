@@ -113,19 +113,23 @@ class WaveCalls(PatientCalls):
         store: BudgetStore,
         *,
         tell: Callable[[str], None] | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing waits yet.
 
         Args:
             services: Clock, sleep, random and log are those of the runs.
             store: Keeps the records of waves, for every process of the journal.
-            tell: Called with a line for people when a wave was sent, was answered, or is late.
+            tell: Called with a line for people when a wave was sent, was answered, or is late;
+                None: the log says it.
+            close: Closes the store, at last; None: it is the caller's.
         """
         self.services = services
         self.store = store
         self.owner = worker_name(services.ids("wave"))
         self.tell = tell or (lambda line: services.log.info("batch", line=line))
         self._expected_runs = 0
+        self._close = close
         self._groups: dict[tuple[object, ...], _Group] = {}
         self._waves: dict[str, _Wave] = {}
         self._attempts: dict[tuple[str, str], int] = {}
@@ -166,6 +170,7 @@ class WaveCalls(PatientCalls):
                         return answered
         for _ in range(_MOST_ROUNDS):
             if group.is_late:
+                group.tell_late()
                 raise LateError
             attempt = (attempt or 0) + 1
             self._attempts[place] = attempt
@@ -205,6 +210,8 @@ class WaveCalls(PatientCalls):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._close is not None:
+            await self._close()
 
     # --- for groups and waves --------------------------------------------------------------------
 
@@ -352,6 +359,7 @@ class _Group:
         self._waiting: list[_Line] = []
         self._waves = 0
         self._is_gathering = False
+        self._is_late_told = False
         self._arrived_at = 0.0
         self._estimate_s = 0.0
         self._estimate_until = -math.inf
@@ -374,6 +382,14 @@ class _Group:
     def is_late(self) -> bool:
         """Whether no further batch is worth it: it would soon be cancelled."""
         return self.left_s <= self.api.limits.cancel_s
+
+    def tell_late(self) -> None:
+        """Say, once, that calls do not wait any more."""
+        if not self._is_late_told:
+            self._is_late_told = True
+            by = self.by.astimezone()
+            words = f"calls are made at once from now on, to be done by {by:%Y-%m-%d %H:%M}"
+            self.calls.tell(f"{self.model}: {words}")
 
     def waiting_runs(self) -> Iterable[str]:
         """The runs with a call that is in no wave yet."""
@@ -404,8 +420,7 @@ class _Group:
                 if not self._waiting:
                     return
                 if self.is_late:
-                    count = len(self._waiting)
-                    self.calls.tell(f"{self.model}: {count} calls are made at once, to be in time")
+                    self.tell_late()
                     for line in self._waiting:
                         line.end(_Late("late"))
                     continue

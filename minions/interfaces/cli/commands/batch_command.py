@@ -50,7 +50,7 @@ from minions.interfaces.cli.options import (
     CassetteOptions,
     CommandContext,
     CommonOptions,
-    PatienceOptions,
+    ManyRunsOptions,
     UserOption,
     command_context,
     given_words,
@@ -67,8 +67,6 @@ from minions.recipe.permissions import tool_specs
 _MOST_NAMED: Final = 5
 """Changed lines that are named; further ones are only counted."""
 _LIMIT: Final = "--max-cost"
-_JOBS: Final = 8
-_PATIENT_JOBS: Final = 1_000
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -90,16 +88,10 @@ class _ExecutedOptions(CassetteOptions):
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
 class _BatchOptions(
-    PatienceOptions, CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions
+    ManyRunsOptions, CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions
 ):
     """What is run for each line, and where results go."""
 
-    given_jobs: int | None = option(
-        "-j",
-        "--jobs",
-        type=click.IntRange(min=1),
-        help=f"Runs at a time; default: {_JOBS}, with --by or --patience {_PATIENT_JOBS}.",
-    )
     output: str | None = option(
         "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
     )
@@ -128,12 +120,6 @@ class _BatchOptions(
     items: str = ""
     queued_at: QueuePlace | None = None
     """Where the lines are queued for workers; None: they run here."""
-
-    @property
-    def jobs(self) -> int:
-        """Runs at a time: those whose calls wait for batches cost little meanwhile."""
-        is_patient = self.by is not None or self.patience is not None
-        return self.given_jobs or (_PATIENT_JOBS if is_patient else _JOBS)
 
     def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
         """The name of the batch: of recipe, model and file; a given name stands for the file."""
@@ -183,7 +169,8 @@ def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
 
 async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
     with Signals() as signals, _open_items(options, context) as items:
-        by = options.deadline(context.settings)
+        is_here = options.queued_at is None
+        by = options.deadline(context.settings) if is_here else None
         async with context.runtime() as opened, patient_runtime(opened, by, tell) as runtime:
             return await _run_until(signals, context, runtime, options, items, out)
 
@@ -287,6 +274,7 @@ def _plan(
 ) -> BatchPlan:
     digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
     batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
+    by = None if options.queued_at is None else options.deadline(context.settings)
     worst = None
     if options.cost_usd is not None:
         worst = _worst_case(context, runtime, recipe, options.model)
@@ -296,7 +284,7 @@ def _plan(
         max_cost_usd=options.cost_usd,
         worst_case_usd=worst,
         retry_failed=options.retry_failed,
-        note={**note_of(context, options.model, recipe), "batch": batch},
+        note={**note_of(context, options.model, recipe, by), "batch": batch},
         user=options.user,
     )
 

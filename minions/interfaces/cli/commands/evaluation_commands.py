@@ -32,6 +32,7 @@ from minions.app.runs.deciders import decider_for
 from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -63,6 +64,7 @@ from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,
     ExtensionOptions,
+    PatienceOptions,
     command_context,
     option,
     takes_options,
@@ -174,8 +176,9 @@ async def _run_evaluation(
     context: CommandContext, options: _EvalOptions
 ) -> tuple[EvaluationReport, int]:
     """The report, and the exit code."""
+    by = options.deadline(context.settings)
     with Signals() as signals:
-        async with context.runtime() as opened:
+        async with context.runtime() as unlimited, patient_runtime(unlimited, by, tell) as opened:
             if opened.cassettes is not None:
                 opened.cassettes.check()
             decider = decider_for(context.settings.approve or "wait", tell)
@@ -183,6 +186,8 @@ async def _run_evaluation(
             recipes = _recipes(context, runtime, options)
             plan = await _plan(context, runtime, options, recipes)
             evaluation = Evaluation(runtime, recipes, plan)
+            if (patience := runtime.services.patience) is not None:
+                patience.calls.expect_runs(evaluation.total)
             progress = batch_progress(context.environ, runtime.services.clock, evaluation.total)
             evaluation.listen(lambda _variant, result: progress.on_result(result))
             signals.stop(evaluation, last_words="start it again to continue")
@@ -401,6 +406,11 @@ class _TestOptions(CommonOptions):
     dry_run: bool = option("--dry-run", is_flag=True, help="Ask no model: the tests are not run.")
 
 
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class _LearnOptions(PatienceOptions, _TestOptions):
+    """How the recipe's tests are run, with the new examples and without."""
+
+
 @click.command("learn")
 @click.argument("recipe")
 @click.option("--step", "step_id", metavar="STEP", help="Only this step.")
@@ -421,9 +431,9 @@ class _TestOptions(CommonOptions):
 )
 @click.option("-o", "--output", "target", metavar="FILE", help="Write the changed recipe there.")
 @click.option("--write", "is_written", is_flag=True, help="Change the recipe's own file.")
-@takes_options(_TestOptions)
+@takes_options(_LearnOptions)
 def learn_command(
-    options: _TestOptions,
+    options: _LearnOptions,
     recipe: str,
     *,
     step_id: str | None,
@@ -448,7 +458,7 @@ def learn_command(
         check_writable(path, "--write", code="unwritable-file")
     with contextlib.redirect_stdout(sys.stderr):
         learnt, compared = asyncio.run(
-            _learn(context, path, step_id, most=most, max_tokens=max_tokens)
+            _learn(context, options, path, step_id, most=most, max_tokens=max_tokens)
         )
     written = _write_recipe(learnt, path if is_written else None, goal)
     if context.settings.json:
@@ -461,10 +471,17 @@ def learn_command(
 
 
 async def _learn(
-    context: CommandContext, path: Path, step_id: str | None, *, most: int, max_tokens: int
+    context: CommandContext,
+    options: _LearnOptions,
+    path: Path,
+    step_id: str | None,
+    *,
+    most: int,
+    max_tokens: int,
 ) -> tuple[LearntRecipe, TestComparison | None]:
     settings = context.settings
-    async with context.runtime() as runtime:
+    by = options.deadline(settings)
+    async with context.runtime() as opened, patient_runtime(opened, by, tell) as runtime:
         learnt = await learn_recipe(
             runtime.services.journal,
             recipe_text(path),

@@ -18,6 +18,7 @@ from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.databases import has_database
+from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import MinionsError, RecipeError, UsageError
@@ -34,6 +35,7 @@ from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,
     EventsOption,
+    PatienceOptions,
     ReportOptions,
     StrictOption,
     UserOption,
@@ -87,6 +89,7 @@ class RunOptions(
     QueueOptions,
     UserOption,
     StrictOption,
+    PatienceOptions,
     CacheOption,
     CommonOptions,
 ):
@@ -170,8 +173,13 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
     """
     context = command_context(options)
     wanted = _read_request(name, text, options, context, out)
+    by = wanted.options.deadline(context.settings)
+    here_by, queued_by = (by, None) if wanted.place is None else (None, by)
     with Signals() as signals:
-        async with context.runtime() as opened:
+        async with (
+            context.runtime() as unlimited,
+            patient_runtime(unlimited, here_by, tell) as opened,
+        ):
             runtime = _without_file(context, opened)
             recipe = await _recipe(context, runtime, wanted)
             decider = decider_for(context.settings.approve, tell)
@@ -196,7 +204,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
                     recipe,
                     inputs,
                     session_id=session,
-                    note=note_of(context, wanted.options.model, recipe),
+                    note=note_of(context, wanted.options.model, recipe, queued_by),
                     part=part,
                     user=wanted.options.user,
                 )

@@ -22,6 +22,7 @@ from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.flow import Priority
 from minions.contracts.messages import TokenUsage
 from minions.data.errors import UsageError, did_you_mean
@@ -227,7 +228,8 @@ async def _tune(
 ) -> tuple[TuneOutcome, int]:
     """What came out, and the exit code."""
     with Signals() as signals:
-        async with context.runtime() as opened:
+        by = options.deadline(context.settings)
+        async with context.runtime() as unlimited, patient_runtime(unlimited, by, tell) as opened:
             decider = decider_for(context.settings.approve or "wait", tell)
             runtime = opened.evolve(decider=decider, priority=Priority.BACKGROUND)
             tuning = Tuning(runtime, await _plan(context, runtime, options, path))

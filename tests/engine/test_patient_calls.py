@@ -1,0 +1,204 @@
+"""Model calls that wait for batches: limits of time and money, deadlines, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import pytest
+from attrs import evolve
+
+from batch_worlds import HOUR_S, ITEMS, BatchWorld, model_at, recipe_text
+from builders import deterministic_services, executor_of, recipe_of, text_step
+from minions.adapters.models.provider_batches import GeminiBatches
+from minions.adapters.models.scripted import ScriptedModel
+from minions.app.wiring.built_in_extensions import built_in_redactors
+from minions.contracts.batch_apis import BatchLimits
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.patience import Patience
+from minions.data.errors import EnvironmentRefusedError
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.waves.wave_calls import WaveCalls
+from minions.engine.services.waves.wave_record import RECORDS, StoredWave, WaveState
+from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
+
+COUNT: Final = len(ITEMS)
+
+
+def run_at(
+    server: BatchEndpoint,
+    world: BatchWorld,
+    text: str | None = None,
+    *,
+    by_s: float = 48 * HOUR_S,
+    count: int = COUNT,
+    name: str = "a",
+    extensions: Extensions | None = None,
+) -> Sequence[AgentResult[object]]:
+    """What a process makes of so many runs of the recipe."""
+
+    async def run() -> Sequence[AgentResult[object]]:
+        async with server:
+            found = extensions or Extensions()
+            recipe = world.recipe(text or recipe_text, found.catalog())
+            services = world.services(name, by_s)
+            return await world.run_all(model_at(server), services, count, recipe, extensions=found)
+
+    return world.time.run(run())
+
+
+LIMITED: Final = """
+id: letters
+inputs: {name: string}
+limits: {timeout_s: 60}
+steps:
+  - {id: greet, goal: "Greet {{ inputs.name }}", limits: {timeout_s: 30}}
+output: {text: "{{ greet }}"}
+"""
+
+
+def test_waiting_for_a_batch_is_no_time_of_a_step_or_a_run() -> None:
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=5 * HOUR_S)
+    results = run_at(server, world, LIMITED)
+    assert {each.error for each in results} == {None}
+    assert world.time.monotonic() > 5 * HOUR_S
+
+
+def test_waiting_is_no_time_of_a_recipe_within_the_run() -> None:
+    outer = """
+id: outer
+inputs: {name: string}
+steps:
+  - {id: inner, recipe: letters, with: {name: "{{ inputs.name }}"}, limits: {timeout_s: 40}}
+output: {text: "{{ inner.text }}"}
+"""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=5 * HOUR_S)
+    inner = Extensions(recipes={"letters": world.recipe(LIMITED)})
+    assert {each.error for each in run_at(server, world, outer, extensions=inner)} == {None}
+
+
+def test_a_limit_on_cost_reserves_the_live_price_and_gives_back_half() -> None:
+    """A-177: with 30 cents a run has room for two calls of 14 cents, and spends 14 in all."""
+    limited = """
+id: letters
+inputs: {name: string}
+limits: {max_cost_usd: 0.15}
+steps:
+  - {id: greet, goal: "Greet {{ inputs.name }}"}
+  - {id: end, goal: "Answer to: {{ greet }}"}
+output: {text: "{{ end }}"}
+"""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+    results = run_at(server, world, limited)
+    assert {each.status for each in results} == {RunStatus.COMPLETED}
+    assert [each.usage.cost_usd for each in results] == pytest.approx([0.14] * COUNT)
+
+
+def test_a_time_that_is_too_near_makes_all_calls_at_once_and_says_so() -> None:
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+    results = run_at(server, world, by_s=300)
+    assert {each.status for each in results} == {RunStatus.COMPLETED}
+    assert not server.batches
+    assert len(server.live) == 2 * COUNT
+    assert [each.usage.cost_usd for each in results] == pytest.approx([0.28] * COUNT)
+    assert sum("made at once" in line for line in world.told) == 1
+
+
+def test_calls_of_agents_with_tools_wait_at_each_answer() -> None:
+    def say(body: object) -> str:
+        text = str(body)
+        return "second" if "first" in text else "first"
+
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S, say=say)
+    results = run_at(server, world)
+    assert [each.output for each in results] == [{"text": "second"}] * COUNT
+
+
+def test_personal_data_leave_in_no_batch() -> None:
+    redacting = """
+id: letters
+inputs: {name: string}
+redact: [mail]
+steps:
+  - {id: greet, goal: "Greet ada@example.org, {{ inputs.name }}"}
+output: {text: "{{ greet }}"}
+"""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+    results = run_at(
+        server, world, redacting, extensions=Extensions(redactors=built_in_redactors())
+    )
+    assert {each.status for each in results} == {RunStatus.COMPLETED}
+    sent = [body for batch in server.batches.values() for _, body in batch.requests]
+    assert len(sent) == COUNT
+    assert "ada@example.org" not in str(sent)
+
+
+async def test_a_recipe_whose_models_have_no_batches_is_refused_before_it_starts() -> None:
+    services = deterministic_services()
+    by = services.clock.now() + timedelta(hours=9)
+    world = BatchWorld()
+    patience = Patience(calls=WaveCalls(services, world.store), by=by)
+    executor = executor_of(ScriptedModel(["hello"]), services=evolve(services, patience=patience))
+    with pytest.raises(EnvironmentRefusedError) as refused:
+        executor.prepare(recipe_of([text_step("a")]))
+    assert refused.value.error_code == "no-batch-api"
+
+
+def test_records_of_waves_go_when_no_provider_has_their_answers_any_more() -> None:
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+    run_at(server, world)
+    before = world.time.run(world.store.keys(RECORDS))
+    assert len(before) == 2
+    world.time.advance(31 * 24 * HOUR_S)
+    run_at(server, world, name="b")
+    assert not set(before) & set(world.time.run(world.store.keys(RECORDS)))
+
+
+def test_a_wave_says_how_far_it_came() -> None:
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+    run_at(server, world, count=1)
+
+    async def stored() -> Sequence[StoredWave | None]:
+        keys = await world.store.keys(RECORDS)
+        return [await StoredWave.find(world.store, key.removeprefix(RECORDS)) for key in keys]
+
+    waves = [each.record for each in world.time.run(stored()) if each is not None]
+    assert [each.state for each in waves] == [WaveState.CREATED] * 2
+    assert [each.batch_id for each in waves] == [*server.batches]
+
+
+@pytest.mark.parametrize("form", BatchForm)
+def test_a_call_that_fails_in_three_batches_has_used_up_its_attempts(form: BatchForm) -> None:
+    world = BatchWorld()
+    faults = BatchFaults(fate=lambda _batch, _index: BatchFate.BUSY)
+    server = BatchEndpoint(form, now=world.time.now, takes_s=HOUR_S, faults=faults)
+    results = run_at(server, world)
+    assert {each.error.code for each in results if each.error is not None} == {"model-unavailable"}
+    assert len(server.batches) == 3
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        BatchLimits(max_requests=4, max_bytes=1_000_000, cancel_s=60),
+        BatchLimits(max_requests=100, max_bytes=1_150, cancel_s=60),
+    ],
+)
+def test_two_batches_hold_what_one_may_not(
+    limits: BatchLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GeminiBatches, "limits", limits)
+    world = BatchWorld()
+    server = BatchEndpoint(BatchForm.GEMINI, now=world.time.now, takes_s=HOUR_S)
+    results = run_at(server, world, LIMITED)
+    assert {each.status for each in results} == {RunStatus.COMPLETED}
+    assert [len(each.requests) for each in server.batches.values()] == [4, 1]
