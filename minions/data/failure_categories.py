@@ -41,7 +41,7 @@ class FailureCategory(StrEnum):
 
 _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TRANSIENT: """
-        download-failed engine-crashed
+        download-failed engine-crashed batch-unknown
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
         dispatch-unreachable waits-for-runs
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
@@ -104,7 +104,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         no-store no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
         not-comparable
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
-        mcp-server-failed bad-mcp-lock
+        mcp-server-failed bad-mcp-lock no-batch-api batch-failed
     """,
     FailureCategory.INTERNAL: """
         sandbox-failed sandbox-unchecked internal run-raised step-raised model-raised
@@ -155,7 +155,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         only-planned unknown-value no-such-path method-not-allowed bad-body not-json bad-query
         bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token closed run-has-begun
         run-not-over no-body bad-step bad-services executor-needed other-journal agent-not-found
-        bad-agent bad-user bad-join bad-request-value no-recipe-host no-request-input
+        bad-agent bad-user bad-deadline bad-join bad-request-value no-recipe-host no-request-input
     """,
 }
 

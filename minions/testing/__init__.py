@@ -12,6 +12,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer, tool_request
     from minions.adapters.models.scripted import ScriptedModel
+    from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
     from minions.testing.cassettes import CassetteModels
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
     from minions.testing.endpoint import ChatEndpoint
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "BatchEndpoint",
+    "BatchFate",
+    "BatchFaults",
+    "BatchForm",
     "CassetteModels",
     "ChaosEndpoint",
     "ChatEndpoint",
@@ -44,6 +49,12 @@ _HOMES: Final = {
         "tool_request",
     ),
     "minions.adapters.models.scripted": ("ScriptedModel",),
+    "minions.testing.batch_endpoint": (
+        "BatchEndpoint",
+        "BatchFate",
+        "BatchFaults",
+        "BatchForm",
+    ),
     "minions.testing.cassettes": ("CassetteModels",),
     "minions.testing.chaos_endpoint": (
         "ChaosEndpoint",

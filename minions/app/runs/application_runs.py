@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias, TypedDict, TypeVar
 
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.patient_runtime import open_patient_calls
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import Priority
+from minions.contracts.patience import Patience, PatientCalls
 from minions.contracts.tools import Tool
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
@@ -128,6 +131,7 @@ class ApplicationRuns:
         self._active: set[str] = set()
         self._telling: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._patient_calls: PatientCalls | None = None
 
     @property
     def services(self) -> Services:
@@ -203,6 +207,8 @@ class ApplicationRuns:
         self._is_closed = True
         if self._telling:
             await asyncio.wait(self._telling, timeout=_TELLING_S)
+        if self._patient_calls is not None:
+            await self._patient_calls.aclose()
         await self._runtime.aclose()
         self._executors.clear()
 
@@ -232,11 +238,19 @@ class ApplicationRuns:
         return self._runtime.executor(recipe, ModelChoice(override=model))
 
     def _background_executor(
-        self, recipe: AgentRecipe, model: ChatModel | str | None
+        self, recipe: AgentRecipe, model: ChatModel | str | None, by: datetime | None = None
     ) -> AgentExecutor:
-        """As `_executor`, for runs that let others go first where they wait for a server."""
+        """As `_executor`, for runs that let others go first where they wait for a server.
+
+        Args:
+            by: Until when their model calls may wait for batches; None: they do not.
+        """
         self._executor(recipe, model)
         runtime = self._runtime.evolve(priority=Priority.BACKGROUND)
+        if by is not None:
+            if self._patient_calls is None:
+                self._patient_calls = open_patient_calls(self._runtime)
+            runtime = runtime.evolve(patience=Patience(calls=self._patient_calls, by=by))
         if isinstance(model, ChatModel):
             return runtime.evolve(models=model).executor(recipe)
         return runtime.executor(recipe, ModelChoice(override=model))

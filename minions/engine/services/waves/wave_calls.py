@@ -705,7 +705,7 @@ class _Wave:
                     line.batch_id = batch_id
                     end = read.unwrap().end
                     is_end = end in (LineEnd.ANSWERED, LineEnd.REFUSED)
-                    line.end(read.unwrap() if is_end else self._unanswered(end.value))
+                    line.end(read.unwrap() if is_end else self._end_for(end.value))
             if failed is None:
                 break
             failures += 1
@@ -716,10 +716,10 @@ class _Wave:
             await services.sleep(delay_s)
         group.calls.tell(f"{group.model}: batch {batch_id} has ended, {answered} answers")
         for line in waiting:
-            line.end(self._unanswered("missing"))
+            line.end(self._end_for("missing"))
             self.lines.pop(line.custom_id, None)
 
-    def _unanswered(self, reason: str) -> _End:
+    def _end_for(self, reason: str) -> _End:
         """What becomes of a line without an answer."""
         return _Late(reason) if self._is_cancelled else _Again(reason)
 
