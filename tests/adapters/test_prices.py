@@ -22,6 +22,7 @@ from patience import HANG_S, work_of
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 USAGE = TokenUsage(input_tokens=1_000_000, output_tokens=1_000_000)
 OPENAI = "https://api.openai.com/v1"
+BOOK = GenaiPriceBook()
 
 
 def cost(model: str, base_url: str | None = None, usage: TokenUsage = USAGE) -> float | None:
@@ -213,3 +214,48 @@ print([name for name in ("genai_prices", "pydantic", "httpx2") if name in sys.mo
         [sys.executable, "-c", check], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url"),
+    [
+        ("openai/gpt-4.1-mini", None),
+        ("openai/gpt-4.1-mini", "https://api.openai.com/v1"),
+        ("anthropic/claude-haiku-4-5", "https://api.anthropic.com/v1"),
+        ("gemini/gemini-2.5-flash", "https://generativelanguage.googleapis.com/v1beta"),
+    ],
+)
+def test_a_batch_costs_half_at_the_providers_own_server(model: str, base_url: str | None) -> None:
+    """A-177."""
+    usage = TokenUsage(input_tokens=1_000, output_tokens=200)
+    alone = BOOK.cost_usd(model, usage, at=AT, base_url=base_url)
+    assert alone is not None
+    assert BOOK.batch_cost_usd(model, usage, at=AT, base_url=base_url) == pytest.approx(alone / 2)
+
+
+def test_cached_input_is_discounted_in_batches_as_each_provider_says() -> None:
+    usage = TokenUsage(input_tokens=1_000, cached_tokens=1_000)
+    google = "https://generativelanguage.googleapis.com/v1beta"
+    for model, base_url, factor in (
+        ("openai/gpt-4.1-mini", "https://api.openai.com/v1", 0.5),
+        ("anthropic/claude-haiku-4-5", "https://api.anthropic.com/v1", 0.5),
+        ("gemini/gemini-2.5-flash", google, 1.0),
+    ):
+        alone = BOOK.cost_usd(model, usage, at=AT, base_url=base_url)
+        assert alone is not None
+        batched = BOOK.batch_cost_usd(model, usage, at=AT, base_url=base_url)
+        assert batched == pytest.approx(alone * factor)
+
+
+def test_a_batch_at_another_server_costs_the_full_price_unless_the_operator_says_otherwise() -> (
+    None
+):
+    usage = TokenUsage(input_tokens=1_000_000, output_tokens=1_000_000)
+    full = OwnPrice(input_per_mtok=1, output_per_mtok=2)
+    own = {"lab/m": full, "lab/n": evolve(full, batch_factor=0.25), "openai/x": full}
+    book = GenaiPriceBook(own)
+    there = "https://lab.example/v1"
+    assert book.batch_cost_usd("lab/m", usage, at=AT, base_url=there) == 3
+    assert book.batch_cost_usd("lab/n", usage, at=AT, base_url=there) == 0.75
+    assert book.batch_cost_usd("openai/x", usage, at=AT) == 1.5
+    assert book.batch_cost_usd("lab/unknown", usage, at=AT, base_url=there) is None

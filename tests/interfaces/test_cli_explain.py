@@ -261,7 +261,11 @@ def test_where_answers_context_and_price_are_known_there_is_a_worst_case(
     """30 calls at 1,000,000 tokens in ($0.40 a million) and 1,000 out ($1.60), each twice."""
     write("priced.yaml", PRICED.format(more=""))
     done = cli("explain", "priced.yaml")
-    assert tail(done.out)[1:] == [f"  tokens: {30 * CALL}", "  cost: $24.10"]
+    assert tail(done.out)[1:] == [
+        f"  tokens: {30 * CALL}",
+        "  cost: $24.10",
+        "  in batches (--by, --patience), where nothing is late: $12.05",
+    ]
 
 
 def test_a_limit_bounds_the_run_with_what_is_in_flight_then(cli: Cli, write: Write) -> None:

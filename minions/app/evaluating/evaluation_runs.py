@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -50,6 +58,8 @@ from minions.recipe.expressions.values import type_name
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of
 from minions.recipe.reading.tested_examples import without_cases
+
+T = TypeVar("T")
 
 OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
 """Called with each answer as soon as it is there."""
@@ -191,7 +201,8 @@ class Evaluation:
         }
         self._spent = 0.0
         self._listeners: list[OnSample] = []
-        self._batch: Batch | None = None
+        self._batches: set[Batch] = set()
+        """Those under way: one after the other, or all where their model calls wait for batches."""
         self._stopped: FailureInfo | None = None
         self.variants = _variants(recipes, plan.models)
         self._items = _CaseItems(plan.cases)
@@ -223,8 +234,8 @@ class Evaluation:
     def cancel(self) -> None:
         """Start nothing more and cancel the runs under way; the report then comes soon."""
         self._stop(FailureInfo(code="cancelled", message="The evaluation was cancelled."))
-        if self._batch is not None:
-            self._batch.cancel()
+        for batch in self._batches:
+            batch.cancel()
 
     async def report(self) -> EvaluationReport:
         """Ask and score everything.
@@ -235,7 +246,7 @@ class Evaluation:
         plan = self._plan
         for variant in self.variants if len(self.variants) > 1 else ():
             await self._check(variant)
-        outcomes = [await self._outcome(variant) for variant in self.variants]
+        outcomes = await self._all([partial(self._outcome, variant) for variant in self.variants])
         return EvaluationReport(
             name=plan.title,
             cases=len(plan.cases),
@@ -244,6 +255,20 @@ class Evaluation:
             at_least=plan.at_least,
             stopped=None if self._stopped is None else self._stopped.message,
         )
+
+    async def _all(self, parts: Sequence[Callable[[], Awaitable[T]]]) -> Sequence[T]:
+        """What the parts give: one after the other, as they share a limit on cost; at the same time
+        where their calls wait for batches, each of which may take a day.
+        """
+        is_patient = self._runtime.services.patience is not None
+        if not is_patient or self._plan.max_cost_usd is not None:
+            return [await part() for part in parts]
+        tasks = [asyncio.ensure_future(part()) for part in parts]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _stop(self, reason: FailureInfo) -> None:
         self._stopped = self._stopped or reason
@@ -272,8 +297,9 @@ class Evaluation:
 
     async def _outcome(self, variant: Variant) -> VariantOutcome:
         by_case: list[list[SampleOutcome]] = [[] for _ in self._plan.cases]
-        for sample in range(self._plan.samples):
-            for index, outcome in enumerate(await self._sample(variant, sample)):
+        samples = [partial(self._sample, variant, each) for each in range(self._plan.samples)]
+        for outcomes in await self._all(samples):
+            for index, outcome in enumerate(outcomes):
                 by_case[index].append(outcome)
         cases = zip(self._plan.cases, by_case, strict=True)
         return VariantOutcome(
@@ -323,7 +349,7 @@ class Evaluation:
         plan, left = self._plan, None
         if plan.max_cost_usd is not None:
             left = max(0.0, plan.max_cost_usd - self._spent)
-        batch = self._batch = Batch(
+        batch = Batch(
             executor,
             recipe,
             lines,
@@ -336,9 +362,13 @@ class Evaluation:
                 note={**plan.note, **StartNote(evaluation=plan.title).to_json()},
             ),
         )
-        async for result in batch:
-            self._spent = min(_MOST_COST, self._spent + (result.usage.cost_usd or 0.0))
-            yield result
+        self._batches.add(batch)
+        try:
+            async for result in batch:
+                self._spent = min(_MOST_COST, self._spent + (result.usage.cost_usd or 0.0))
+                yield result
+        finally:
+            self._batches.discard(batch)
         if batch.stopped_by is not None:
             self._stop(batch.stopped_by)
 

@@ -34,8 +34,14 @@ def make_prices(settings: Settings) -> PriceBook:
     return GenaiPriceBook(own)
 
 
-def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
-    """Context length and price of each model that a recipe would use; no key is needed."""
+def knowledge_of_models(
+    settings: Settings, environ: Mapping[str, str], *, in_batches: bool = False
+) -> KnowModel:
+    """Context length and price of each model that a recipe would use; no key is needed.
+
+    Args:
+        in_batches: Whether prices are those of calls that go through batches of the provider.
+    """
     from minions.analysis.bounds import KnownModel
 
     prices, now = make_prices(settings), datetime.now(UTC)
@@ -47,7 +53,8 @@ def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowM
         url = _server_of(name, config, settings, environ)
 
         def cost_usd(usage: TokenUsage) -> float | None:
-            return prices.cost_usd(name, usage, at=now, base_url=url)
+            look_up = prices.batch_cost_usd if in_batches else prices.cost_usd
+            return look_up(name, usage, at=now, base_url=url)
 
         if config.base_url is None and is_local(name, settings):
             from minions.app.wiring.local_models import most_context

@@ -76,20 +76,28 @@ def explain_command(options: ExtensionOptions, recipe: str) -> int:
     extensions = context.extensions() if context.settings.extensions else None
     catalog = context.catalog() if extensions is None else extensions.catalog()
     loaded = checked_recipe(recipe, context, catalog).unwrap()
-    found = explain(
-        loaded,
-        tool_specs(loaded, catalog),
-        knowledge_of_models(context.settings, context.environ),
-        tools_within=lambda inner: tool_specs(inner, catalog),
-        kinds=extensions.steps if extensions is not None else {},
-        operator=context.settings.operator_rules(context.environ),
+    found, batched = (
+        explain(
+            loaded,
+            tool_specs(loaded, catalog),
+            knowledge_of_models(context.settings, context.environ, in_batches=in_batches),
+            tools_within=lambda inner: tool_specs(inner, catalog),
+            kinds=extensions.steps if extensions is not None else {},
+            operator=context.settings.operator_rules(context.environ),
+        )
+        for in_batches in (False, True)
     )
+    live, cost = found.spending.cost_usd, batched.spending.cost_usd
+    is_cheaper = cost.at_most != live.at_most and live.limit is None
     prompts = _prompts(loaded, extensions or context.extensions())
     if context.settings.json:
-        say(json_text({**_to_json(found), "prompts": _prompts_to_json(prompts)}))
+        said = {**_to_json(found), "prompts": _prompts_to_json(prompts)}
+        say(json_text({**said, "cost_in_batches_usd": cost.to_json()} if is_cheaper else said))
         return 0
     for line in _lines(found, prompts):
         say(hanging(line))
+    if is_cheaper and cost.at_most is not None:
+        say(f"  in batches (--by, --patience), where nothing is late: {dollars(cost.at_most)}")
     return 0
 
 
