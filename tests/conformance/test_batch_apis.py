@@ -164,6 +164,16 @@ def test_a_batch_whose_creation_got_no_answer_is_found_and_not_created_again(
 
 
 @FORMS
+def test_a_creation_without_answer_is_not_repeated_where_batches_cannot_be_listed(
+    form: BatchForm,
+) -> None:
+    outcome = outcome_of(form, BatchFaults(refusals={"create": (0,), "list": (401,)}))
+    errors = {each.error.code for each in outcome.results if each.error is not None}
+    assert errors == {"auth-rejected"}
+    assert len(outcome.server.batches) == 1
+
+
+@FORMS
 def test_a_server_without_batches_fails_the_calls_and_says_why(form: BatchForm) -> None:
     outcome = outcome_of(form, has_batches=False)
     errors = [each.error for each in outcome.results if each.error is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
@@ -19,6 +20,8 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.patience import Patience
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.waves.wave_calls import WaveCalls
 from minions.engine.services.waves.wave_record import RECORDS, StoredWave, WaveState
 from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
@@ -149,6 +152,46 @@ async def test_a_recipe_whose_models_have_no_batches_is_refused_before_it_starts
     with pytest.raises(EnvironmentRefusedError) as refused:
         executor.prepare(recipe_of([text_step("a")]))
     assert refused.value.error_code == "no-batch-api"
+
+
+def test_a_process_that_comes_after_the_time_still_reads_what_was_answered() -> None:
+    """A-177: only what no batch has answered is made at once."""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=3 * HOUR_S)
+    executor_services = world.services("a", 48 * HOUR_S)
+
+    async def killed() -> None:
+        async with server:
+            model = model_at(server)
+            executor = AgentExecutor(model, services=executor_services)
+            run = executor.prepare(world.recipe(), {"name": "Ada"}, session_id="ses_1")
+            task = asyncio.ensure_future(run.execute())
+            await world.time.sleep(HOUR_S)
+            run.hand_over()
+            await asyncio.wait([task])
+            assert executor_services.patience is not None
+            await executor_services.patience.calls.aclose()
+            await model.aclose()
+
+    async def resumed() -> AgentResult[object]:
+        async with server:
+            services, model = world.services("b", 60), model_at(server)
+            rows = await world.journal.runs()
+            recorded = await load_recorded_run(world.journal, rows[0].run_id)
+            executor = AgentExecutor(model, services=services)
+            result = await executor.prepare_resume(recorded, recipe=world.recipe()).execute()
+            assert services.patience is not None
+            await services.patience.calls.aclose()
+            await model.aclose()
+            return result
+
+    world.time.run(killed())
+    world.time.advance(50 * HOUR_S)
+    result = world.time.run(resumed())
+    assert result.status is RunStatus.COMPLETED
+    assert server.paid.total() == 1
+    assert len(server.live) == 1
+    assert result.usage.cost_usd == pytest.approx(0.07 + 0.14)
 
 
 def test_records_of_waves_go_when_no_provider_has_their_answers_any_more() -> None:

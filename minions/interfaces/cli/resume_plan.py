@@ -18,10 +18,12 @@ from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
+from minions.app.wiring.patient_runtime import open_patient_calls
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import MARKS, QueuePlace, StartNote
+from minions.contracts.patience import Patience
 from minions.data.errors import (
     EnvironmentRefusedError,
     LeaseHeldError,
@@ -262,6 +264,11 @@ class RecordedRunOpener:
         services: ServiceChanges = {"decider": decider_for(self._policy(), tell)}
         if self._began_with.no_cache:
             services["cache"] = NoStepCache()
+        by = self._began_with.by
+        if by is not None and self._place is None:
+            calls = open_patient_calls(self.runtime, tell)  # what was sent is not sent again
+            self._stack.push_async_callback(calls.aclose)
+            services["patience"] = Patience(calls=calls, by=by)
         return self.runtime.evolve(**services).executor(recipe, self._model_choice(recipe))
 
     def _model_choice(self, recipe: AgentRecipe) -> ModelChoice:

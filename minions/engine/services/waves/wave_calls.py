@@ -127,7 +127,7 @@ class WaveCalls(PatientCalls):
         self.services = services
         self.store = store
         self.owner = worker_name(services.ids("wave"))
-        self.tell = tell or (lambda line: services.log.info("batch", line=line))
+        self.tell = tell or (lambda line: services.log.info("batch_calls", line=line))
         self._expected_runs = 0
         self._close = close
         self._groups: dict[tuple[object, ...], _Group] = {}
@@ -154,6 +154,19 @@ class WaveCalls(PatientCalls):
             what = f"The request to '{model.name}' cannot be written as JSON: {error}."
             return Failure(ModelFailure(code="bad-request", message=what))
         group = self._group(model, api, call.by)
+        place = (call.run_id, call.key)
+        try:
+            outcome = await self._answer_in(group, prompt, body, call)
+        except LateError:
+            self._attempts.pop(place, None)
+            raise
+        if isinstance(outcome, Success):
+            self._attempts.pop(place, None)
+        return outcome
+
+    async def _answer_in(
+        self, group: _Group, prompt: Prompt, body: bytes, call: PatientCall
+    ) -> Result[ModelCallResponse, ModelFailure]:
         request = blake2b(body, digest_size=16).hexdigest()
         place = (call.run_id, call.key)
         attempt = self._attempts.get(place)
@@ -164,7 +177,7 @@ class WaveCalls(PatientCalls):
                 wave = await self._known_wave(recorded.wave, group)
                 if wave is not None:
                     end = await wave.end_of(line)
-                    answered = await self._answer_from(api, prompt, line, end)
+                    answered = await self._answer_from(group.api, prompt, line, end)
                     if answered is not None:
                         self._attempts[place] = attempt
                         return answered
@@ -184,12 +197,10 @@ class WaveCalls(PatientCalls):
                 )
             )
             end = await group.add(line)
-            answered = await self._answer_from(api, prompt, line, end)
+            answered = await self._answer_from(group.api, prompt, line, end)
             if answered is not None:
-                if isinstance(answered, Success):
-                    self._attempts.pop(place, None)
                 return answered
-        what = f"{_MOST_ROUNDS} batches of '{model.name}' ended without an answer to this call."
+        what = f"{_MOST_ROUNDS} batches of '{group.model}' ended without an answer to this call."
         return Failure(ModelFailure(code="batch-failed", message=what))
 
     def note_without_batches(self, model: str) -> None:
@@ -468,18 +479,7 @@ class _Group:
             for line in lines:
                 wave.lines[line.custom_id] = line
             wave.start()
-            told = [
-                line.call.record(
-                    BatchCallSubmitted(
-                        step_id=line.call.step_id,
-                        custom_id=line.custom_id,
-                        attempt=line.attempt,
-                        wave=record.id,
-                        request=line.request,
-                    )
-                )
-                for line in lines
-            ]
+            told = (_tell_wave(line, record.id) for line in lines)
             outcomes = await asyncio.gather(*told, return_exceptions=True)
             for line, outcome in zip(lines, outcomes, strict=True):
                 if isinstance(outcome, BaseException):
@@ -500,6 +500,20 @@ class _Group:
             return _Again("failed")
         what = f"{self.failures} batches of '{self.model}' in a row were refused: {problem}"
         return ModelFailure(code="batch-failed", message=what)
+
+
+async def _tell_wave(line: _Line, wave_id: str) -> None:
+    """Record in which wave the line is, before anything is sent."""
+    if not line.answered.done():  # else its run was cancelled, and has an end
+        await line.call.record(
+            BatchCallSubmitted(
+                step_id=line.call.step_id,
+                custom_id=line.custom_id,
+                attempt=line.attempt,
+                wave=wave_id,
+                request=line.request,
+            )
+        )
 
 
 class _Wave:
@@ -542,10 +556,10 @@ class _Wave:
                 await self._settle()
             while self._stored.record.state is WaveState.CREATED and self._pending():
                 await self._until_ended()
-                if self._status is None:
-                    self._go_live("the batch had not ended")
-                else:
+                if self._status is not None:
                     await self._read_results(self._status)
+                elif self._pending():
+                    self._go_live("the batch had not ended")
             self._end_all(_Again("not-created"))
         except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
             self._end_all(error)
@@ -590,7 +604,7 @@ class _Wave:
             failures += 1
             if isinstance(uploaded, Success) and failure.status != 429:
                 await self._settle(drops=False)
-                if self._stored.record.state is WaveState.CREATED:
+                if self._stored.record.state is WaveState.CREATED or not self._pending():
                     return
             delay_s = failure.retry_after_s
             delay_s = _RETRIES.delay_s(failures, services.random()) if delay_s is None else delay_s
@@ -650,17 +664,8 @@ class _Wave:
         """Wait for the end of the batch, which is cancelled where it would be late."""
         group, batch_id = self.group, self._stored.record.batch_id or ""
         services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
+        gives_up_at = 0.0
         while self._status is None and self._pending():
-            left_s = group.left_s
-            if left_s <= 0:
-                return
-            cancel_s = group.api.limits.cancel_s
-            if not self._is_cancelled and left_s <= cancel_s:
-                asked = await group.api.cancel(batch_id)
-                self._is_cancelled = isinstance(asked, Success)
-                if self._is_cancelled:
-                    group.calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
-                    poll_s = FIRST_POLL_S
             asked_status = await group.api.status(batch_id)
             if isinstance(asked_status, Success):
                 failures = 0
@@ -670,12 +675,26 @@ class _Wave:
                     return
             else:
                 failure = asked_status.failure()
-                if failure.status == 404 or not failure.is_retryable:
+                if failure.status == 404:
+                    what = f"The provider of '{group.model}' knows no batch {batch_id} any more."
+                    failure = ModelFailure(code="batch-failed", message=what)
+                if not failure.is_retryable:
                     self._end_all(failure)
                     return
                 failures += 1
                 poll_s = max(poll_s, _RETRIES.delay_s(failures, services.random()))
                 services.log.warning("batch_not_read", code=failure.code, batch=batch_id)
+            left_s, cancel_s = group.left_s, group.api.limits.cancel_s
+            if not self._is_cancelled and left_s <= cancel_s:
+                asked = await group.api.cancel(batch_id)
+                self._is_cancelled = isinstance(asked, Success)
+                if self._is_cancelled:
+                    group.calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
+                    poll_s, gives_up_at = FIRST_POLL_S, services.clock.monotonic() + cancel_s
+            if self._is_cancelled:  # what it answers meanwhile need not be paid again
+                left_s = max(left_s, gives_up_at - services.clock.monotonic())
+            if left_s <= 0:
+                return
             wait_s = min(poll_s, left_s if self._is_cancelled else max(left_s - cancel_s, 1.0))
             await services.sleep(max(wait_s, 0.1))
             poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)

@@ -274,7 +274,8 @@ def _plan(
 ) -> BatchPlan:
     digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
     batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
-    by = None if options.queued_at is None else options.deadline(context.settings)
+    patience = runtime.services.patience
+    by = patience.by if patience is not None else options.deadline(context.settings)
     worst = None
     if options.cost_usd is not None:
         worst = _worst_case(context, runtime, recipe, options.model)

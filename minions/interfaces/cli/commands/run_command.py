@@ -174,7 +174,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
     context = command_context(options)
     wanted = _read_request(name, text, options, context, out)
     by = wanted.options.deadline(context.settings)
-    here_by, queued_by = (by, None) if wanted.place is None else (None, by)
+    here_by = by if wanted.place is None else None
     with Signals() as signals:
         async with (
             context.runtime() as unlimited,
@@ -204,7 +204,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
                     recipe,
                     inputs,
                     session_id=session,
-                    note=note_of(context, wanted.options.model, recipe, queued_by),
+                    note=note_of(context, wanted.options.model, recipe, by),
                     part=part,
                     user=wanted.options.user,
                 )
