@@ -129,8 +129,11 @@ def test_a_run_waits_here_or_at_a_worker_with_all_items_of_its_loop(place: Place
     assert place.in_batches == 4
     queued = place.run("run", "loop.yaml", "-p", f"names={names}", "--patience", "24h", "--detach")
     assert queued.code == 0, queued.err
-    worked = place.run("worker", "--once", "--slots", "10")
-    assert worked.code == 0, worked.err
+    for _ in range(5):  # one that finds nothing to do for a moment ends
+        worked = place.run("worker", "--once", "--slots", "10")
+        assert worked.code == 0, worked.err
+        if place.in_batches == 8:
+            break
     assert place.in_batches == 8
     assert not place.server.live
     shown = place.run("sessions", "show", queued.out.strip(), "--json").json

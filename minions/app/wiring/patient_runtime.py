@@ -6,14 +6,15 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.databases import state_beside
-from minions.contracts.patience import Patience, PatientCalls
 from minions.data.errors import UsageError
 from minions.data.texts import seconds_of
-from minions.engine.services.waves.wave_calls import WaveCalls
+
+if TYPE_CHECKING:
+    from minions.contracts.patience import PatientCalls
 
 _TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
@@ -72,6 +73,8 @@ async def patient_runtime(
     if by is None:
         yield runtime
         return
+    from minions.contracts.patience import Patience
+
     calls = open_patient_calls(runtime, tell)
     try:
         yield runtime.evolve(patience=Patience(calls=calls, by=by))
@@ -85,5 +88,7 @@ def open_patient_calls(runtime: Runtime, tell: Callable[[str], None] | None = No
     Args:
         tell: As above; None: the log says it.
     """
+    from minions.engine.services.waves.wave_calls import WaveCalls
+
     store = state_beside(runtime.services.journal)
     return WaveCalls(runtime.services, store, tell=tell, close=store.aclose)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from attrs import evolve
 from returns.result import Failure, Result, Success
 
-from minions.contracts.batch_apis import BatchApi, batch_api_of
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -43,7 +42,6 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
-from minions.contracts.patience import LateError, PatientCall
 from minions.contracts.retry_config import CircuitPolicy
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
@@ -57,6 +55,7 @@ from minions.engine.services.retry import checked_result
 from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
+    from minions.contracts.batch_apis import BatchApi
     from minions.contracts.tracing import Span, Tracer
     from minions.engine.history.replay import Replay
 
@@ -284,12 +283,14 @@ class CallAttempts:
         self._name = model.name if model is not None else "own"
         self._call = call
         self._services = services = view.context.scope.services
-        self._batches = (
-            batch_api_of(model) if services.patience is not None and model is not None else None
-        )
+        self._batches: BatchApi | None = None
         """Where attempts may wait; None: they are made at once."""
-        if services.patience is not None and self._batches is None and model is not None:
-            services.patience.calls.note_without_batches(model.name)
+        if services.patience is not None and model is not None:
+            from minions.contracts.batch_apis import batch_api_of
+
+            self._batches = batch_api_of(model)
+            if self._batches is None:
+                services.patience.calls.note_without_batches(model.name)
         self._history = CallHistory()
         self._requests = 0
         self.made = 0
@@ -313,10 +314,10 @@ class CallAttempts:
         """
         self.again_s, self.was_sent = None, False
         if self._batches is not None:
-            try:
-                return await self._in_batch(self._batches, execute)
-            except LateError:
-                self._batches = None
+            found = await self._in_batch(self._batches, execute)
+            if found is not None:
+                return found
+            self._batches = None  # there is no time to wait any more
         admission: Admission | None = None
         ended: ModelCallResponse | ModelFailure | None = None
         services, endpoint, name = self._services, self._endpoint, self._name
@@ -376,13 +377,12 @@ class CallAttempts:
 
     async def _in_batch(
         self, api: BatchApi, execute: Execute
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """What `execute` gives where the answer comes in a batch of the provider. The wait is no
-        time of the step, nor of the run.
-
-        Raises:
-            LateError: There is no time to wait.
+    ) -> Result[ModelCallResponse, ModelFailure] | None:
+        """What `execute` gives where the answer comes in a batch of the provider; None: there is no
+        time to wait. The wait is no time of the step, nor of the run.
         """
+        from minions.contracts.patience import LateError, PatientCall
+
         view, services, name = self._view, self._services, self._name
         patience, scope = services.patience, view.context.scope
         assert patience is not None  # noqa: S101  # else there was no `api`
@@ -407,11 +407,14 @@ class CallAttempts:
 
         begin = services.clock.monotonic()
         waiting = view.answering(later)
-        with suspended_time():
-            if services.tracer is None:
-                outcome = await execute(waiting)
-            else:
-                outcome = await self._traced(execute, services.tracer, waiting)
+        try:
+            with suspended_time():
+                if services.tracer is None:
+                    outcome = await execute(waiting)
+                else:
+                    outcome = await self._traced(execute, services.tracer, waiting)
+        except LateError:
+            return None
         self._note_wait(services.clock.monotonic() - begin)
         self.was_sent = True
         self._requests += 1

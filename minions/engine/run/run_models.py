@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from minions.contracts.batch_apis import batch_api_of
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
 from minions.contracts.context import ModelCallExecutorFactory
 from minions.contracts.model_endpoints import is_loopback_url
@@ -105,6 +104,8 @@ class RunModels:
         """
         if self._own_factory is not None or self._context.scope.services.patience is None:
             return
+        from minions.contracts.batch_apis import batch_api_of
+
         found = [each.model for each in map(self._executors, configs)]
         if found and all(batch_api_of(each) is None for each in found):
             names = ", ".join(dict.fromkeys(each.name for each in found))
