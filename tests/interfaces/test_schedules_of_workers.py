@@ -13,6 +13,7 @@ from attrs import evolve
 from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.data.json_values import JsonValue
 from minions.recipe.model import ScheduleSpec
 from timed_world import World
@@ -67,6 +68,22 @@ def test_a_run_is_started_at_each_due_time_and_executed(world: World) -> None:
         assert await started(world) == [10.0, 20.0, 30.0]
         assert {row.status for row in await runs(world)} == {"completed"}
         assert {row.mark for row in await runs(world)} == {"queue"}
+
+    world.run(work())
+
+
+def test_a_run_with_patience_is_to_be_done_so_long_after_its_time(world: World) -> None:
+    async def work() -> None:
+        await add(world, patience="8h")
+        stored = await ScheduleStore(world.state).get("r")
+        assert stored.spec.patience == "8h"
+        await world.work(15 * MINUTE)
+        (row,) = await runs(world)
+        entries = await world.services.journal.entries(row.session_id, run_id=row.run_id)
+        begun = [entry.fact for entry in entries if isinstance(entry.fact, RunBeginning)]
+        begin = world.time.now() - timedelta(seconds=world.time.monotonic())
+        due = begin + timedelta(minutes=10)
+        assert {StartNote.of(fact.note).by for fact in begun} == {due + timedelta(hours=8)}
 
     world.run(work())
 

@@ -79,6 +79,7 @@ def test_a_time_in_words_as_the_older_format_had_it_is_a_warning(words: str) -> 
         ("{cron: 0 8 * * *, timezone: Bern}", "'Bern' is no time zone: expected the name of an"),
         ("{cron: 0 8 * * *, timezone: ../../etc/passwd}", "is no time zone"),
         ("{cron: 0 8 * * *, missed: never}", "missed"),
+        ("{cron: 0 8 * * *, patience: long}", "'long' is no duration"),
         ("{cron: 0 8 * * *, inputs: {town: X}}", "the recipe has no input 'town'"),
         ("{timezone: UTC}", "a schedule needs the key 'cron'"),
         ("[['0 8 * * *']]", "a schedule is a cron expression or a mapping, but this is a list"),

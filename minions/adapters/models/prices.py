@@ -37,14 +37,15 @@ class _BatchDiscount:
 
 _NO_DISCOUNT: Final = _BatchDiscount(factor=1.0)
 _OPENAI: Final = _BatchDiscount(factor=0.5)
-"""Source: https://platform.openai.com/docs/pricing, "Batch", which halves cached input, too; read
-in November 2026."""
+"""Source: https://platform.openai.com/docs/pricing, "Batch": half, and the discount of cached input
+stacks. As of November 2026."""
 _ANTHROPIC: Final = _BatchDiscount(factor=0.5)
 """Source: https://docs.claude.com/en/docs/build-with-claude/batch-processing: half of the standard
-prices, and the discounts of prompt caching stack; read in November 2026."""
+price of all usage, reads and writes of the prompt cache among it. As of November 2026."""
 _GEMINI: Final = _BatchDiscount(factor=0.5, cached_factor=1.0)
-"""Source: https://ai.google.dev/gemini-api/docs/pricing, "Batch": half of the standard prices, and
-input from the cache costs the same as outside of batches; read in November 2026."""
+"""Source: https://ai.google.dev/gemini-api/docs/optimization: half of the standard prices. It does
+not say so of input from the cache, which counts in full: a sum is never too low. As of November
+2026."""
 _BATCH_DISCOUNTS: Final[Mapping[str, _BatchDiscount]] = {
     "openai": _OPENAI,
     "api.openai.com": _OPENAI,
