@@ -91,12 +91,8 @@ class BatchApi(ABC):
         """What one batch may hold."""
 
     @abstractmethod
-    def write(self, prompt: Prompt) -> bytes:
-        """The body of the request with this prompt.
-
-        Raises:
-            TypeError, ValueError, RecursionError: It cannot be written as JSON.
-        """
+    def write(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
+        """The body of the request with this prompt; or why it cannot be sent."""
 
     @abstractmethod
     def read(self, prompt: Prompt, line: BatchLine) -> Result[ModelCallResponse, ModelFailure]:

@@ -12,16 +12,21 @@ from attrs import evolve
 
 from batch_worlds import HOUR_S, ITEMS, BatchWorld, model_at, recipe_text
 from builders import deterministic_services, executor_of, recipe_of, text_step
+from minions.adapters.models.anthropic import AnthropicModel
 from minions.adapters.models.provider_batches import GeminiBatches
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.built_in_extensions import built_in_redactors
 from minions.contracts.batch_apis import BatchLimits
+from minions.contracts.calls import ModelCapabilities
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.model_endpoints import PromptCacheRules
 from minions.contracts.patience import Patience
+from minions.contracts.prompt_caches import PromptCache
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.prompt_prefixes import EnteredPrompt, PromptPrefixes, PromptSegment
 from minions.engine.services.waves.wave_calls import WaveCalls
 from minions.engine.services.waves.wave_record import RECORDS, StoredWave, WaveState
 from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
@@ -110,6 +115,38 @@ def test_a_time_that_is_too_near_makes_all_calls_at_once_and_says_so() -> None:
     assert len(server.live) == 2 * COUNT
     assert [each.usage.cost_usd for each in results] == pytest.approx([0.28] * COUNT)
     assert sum("made at once" in line for line in world.told) == 1
+
+
+def test_calls_that_wait_for_a_batch_do_not_wait_for_a_cache_of_prompts_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first call's answer, which would be in the cache, comes with those of the others."""
+    waits: list[float] = []
+    enter = PromptPrefixes.enter
+
+    async def watched(
+        prefixes: PromptPrefixes,
+        segments: Sequence[PromptSegment],
+        cache: PromptCache,
+        address: str,
+        *,
+        longest_wait_s: float,
+    ) -> EnteredPrompt:
+        waits.append(longest_wait_s)
+        return await enter(prefixes, segments, cache, address, longest_wait_s=longest_wait_s)
+
+    monkeypatch.setattr(PromptPrefixes, "enter", watched)
+    world = BatchWorld()
+    server = BatchEndpoint(BatchForm.ANTHROPIC, now=world.time.now, takes_s=HOUR_S)
+    rules = ModelCapabilities(prompt_cache=PromptCacheRules.ANTHROPIC)
+
+    async def run() -> Sequence[AgentResult[object]]:
+        async with server:
+            model = AnthropicModel("m", base_url=server.base_url, capabilities=rules)
+            return await world.run_all(model, world.services("a"), COUNT)
+
+    assert {each.status for each in world.time.run(run())} == {RunStatus.COMPLETED}
+    assert waits == [0.0] * (2 * COUNT)
 
 
 def test_calls_of_agents_with_tools_wait_at_each_answer() -> None:

@@ -54,6 +54,11 @@ class ChatPeer:
         text = re.sub(r"[\s\x00-\x1f\x7f]+", " ", text[: most * 20]).strip()
         return text if len(text) <= most else f"{text[:most]}…"
 
+    def unwritable(self, error: Exception) -> ModelFailure:
+        """The failure of a prompt that cannot be written as a request."""
+        what = f"The request to '{self.name}' cannot be written as JSON: {error}."
+        return ModelFailure(code="bad-request", message=what)
+
     def malformed(self, what: str, body: str) -> ModelFailure:
         """The failure for a 200 whose body is not a chat completion."""
         head = self.clean(body, _HEAD)

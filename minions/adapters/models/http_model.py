@@ -218,8 +218,7 @@ class HttpModel(PeerModel, Batchable):
         try:
             content = self._wire.write(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:
-            what = f"The request to '{self._peer.name}' cannot be written as JSON: {error}."
-            return Failure(ModelFailure(code="bad-request", message=what))
+            return Failure(self._peer.unwritable(error))
         try:
             pool = self._open_pool()
             places = pool.places
@@ -259,13 +258,14 @@ class HttpModel(PeerModel, Batchable):
             self._batch_api = provider_batches(self)
         return self._batch_api
 
-    def write_plain(self, prompt: Prompt) -> bytes:
-        """The body of a request whose answer is not streamed.
-
-        Raises:
-            TypeError, ValueError, RecursionError: It cannot be written as JSON.
-        """
-        return self._wire.write(prompt, stream=False)
+    def write_plain(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
+        """The body of a request whose answer is not streamed; or why it cannot be sent."""
+        if (refused := refused_attachments(prompt, self.capabilities, self._peer)) is not None:
+            return Failure(refused)
+        try:
+            return Success(self._wire.write(prompt, stream=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            return Failure(self._peer.unwritable(error))
 
     def read_plain(self, prompt: Prompt, body: bytes) -> Result[ModelCallResponse, ModelFailure]:
         """The answer with this body, to a request that `write_plain` gave."""

@@ -66,8 +66,8 @@ class BatchedServer(Protocol):
     def wire(self) -> WireForm:
         """The form of its requests and answers."""
 
-    def write_plain(self, prompt: Prompt) -> bytes:
-        """The body of a request whose answer is not streamed."""
+    def write_plain(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
+        """The body of a request whose answer is not streamed; or why it cannot be sent."""
 
     def read_plain(self, prompt: Prompt, body: bytes) -> Result[ModelCallResponse, ModelFailure]:
         """The answer with this body."""
@@ -108,7 +108,7 @@ class _ProviderBatches(BatchApi):
     def __init__(self, model: BatchedServer) -> None:
         self._model = model
 
-    def write(self, prompt: Prompt) -> bytes:
+    def write(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
         return self._model.write_plain(prompt)
 
     def read(self, prompt: Prompt, line: BatchLine) -> Result[ModelCallResponse, ModelFailure]:

@@ -114,6 +114,8 @@ def _longest_wait_s(cache: PromptCache, view: StepView) -> float:
     """For how many seconds a call may wait for another one to write what both begin with."""
     if not cache.asks_one_first or priority_of(view) is Priority.INTERACTIVE:
         return 0.0
+    if view.context.scope.services.patience is not None:
+        return 0.0  # the first answer may come tomorrow, with those of the others
     left_s = view.time_left_s
     return _LONGEST_WAIT_S if left_s is None else min(_LONGEST_WAIT_S, left_s * _WAIT_SHARE)
 

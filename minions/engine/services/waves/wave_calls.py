@@ -148,15 +148,13 @@ class WaveCalls(PatientCalls):
         self, model: ChatModel, api: BatchApi, prompt: Prompt, call: PatientCall
     ) -> Result[ModelCallResponse, ModelFailure]:
         self._count(call.run_id)
-        try:
-            body = api.write(prompt)
-        except (TypeError, ValueError, RecursionError) as error:
-            what = f"The request to '{model.name}' cannot be written as JSON: {error}."
-            return Failure(ModelFailure(code="bad-request", message=what))
+        written = api.write(prompt)
+        if not isinstance(written, Success):
+            return Failure(written.failure())
         group = self._group(model, api, call.by)
         place = (call.run_id, call.key)
         try:
-            outcome = await self._answer_in(group, prompt, body, call)
+            outcome = await self._answer_in(group, prompt, written.unwrap(), call)
         except LateError:
             self._attempts.pop(place, None)
             raise
