@@ -23,6 +23,7 @@ from minions.adapters.models.http_model import HttpModel
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.responses import ResponsesModel
 from minions.adapters.models.structured_output import InstructorParser
+from minions.contracts.batch_apis import batch_api_of
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
@@ -364,6 +365,9 @@ async def test_a_model_without_images_refuses_them_before_anything_is_sent(
         model.capabilities = ModelCapabilities(takes_images=False)
         failure = (await model.complete(prompt)).failure()
         assert (failure.code, endpoint.requests) == ("images-not-taken", [])
+        api = batch_api_of(model)
+        assert api is not None
+        assert api.write(prompt).failure().code == "images-not-taken"
         unloaded = evolve(image_of(PNG), data=None)
         half = Prompt((evolve(user("What?"), attachments=(unloaded,)),))
         whole = server.model(endpoint.base_url)
