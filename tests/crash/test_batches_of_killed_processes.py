@@ -95,7 +95,7 @@ async def test_a_process_killed_again_and_again_at_its_writes_pays_once(
         kills, code = 0, -signal.SIGKILL
         while code == -signal.SIGKILL and kills < 60:
             kills += 1
-            code = await process.run(writes=24 + 7 * kills % 23)
+            code = await process.run(writes=16 + 7 * kills % 19)
         assert code == 0
         assert kills > 3
         process.expect_all_answered_once()
