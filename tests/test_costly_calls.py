@@ -71,6 +71,11 @@ CODECS: Final[dict[str, str]] = {
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
     "adapters/models/profile_files.py::_read": "JSON, 64 KiB of one file",
     "adapters/models/server_facts.py::_fetch_facts": "JSON, 256 KiB of one answer",
+    "adapters/models/provider_batches.py::_object_in": "JSON, 20 MiB (_MOST_BYTES), of Gemini "
+    "512 MiB with all answers of a batch (_MOST_RESULT_BYTES)",
+    "testing/batch_endpoint.py::_carry_out": "JSON, requests of tests",
+    "testing/batch_endpoint.py::_gemini": "JSON, written by itself",
+    "testing/batch_endpoint.py::_uploaded": "JSON, requests of tests",
     "testing/server_behaviours.py::_fits": "JSON, what a test has the model say",
     "testing/server_behaviours.py::_is_object": "JSON, what a test has the model say",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
