@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import field, frozen
 from attrs.validators import ge, gt
@@ -39,6 +40,8 @@ class SandboxCode(StrEnum):
     """The value is not JSON, or too large."""
     CODE = "sandbox-code-failed"
     """The code raised an exception of its own, or is not Python."""
+    CALLS = "sandbox-calls"
+    """It asked for calls of tools otherwise than the functions of the module `tools` do."""
     FAILED = "sandbox-failed"
     """The interpreter ended without a value."""
 
@@ -168,8 +171,40 @@ class Sandbox(ABC):
             raise unavailable([self])
 
 
+@frozen(kw_only=True)
+class ProgramAnswer:
+    """What the call of a tool gives the program that made it."""
+
+    value: JsonValue = None
+    failure: FailureInfo | None = None
+    """Why there is no value; the program may catch it."""
+
+
+@frozen(kw_only=True)
+class ProgramTools:
+    """The module `tools` of a program, and what makes the program repeatable.
+
+    A program that is given the same answers makes the same calls: its clock stands still, and its
+    random numbers and the order of its sets are fixed.
+    """
+
+    names: tuple[str, ...]
+    """The functions of the module; each takes arguments by name."""
+    call: Callable[[str, Mapping[str, JsonValue]], Awaitable[ProgramAnswer]]
+    """Carries out a call. They come one at a time; what it raises ends the program, and
+    `execute` raises it. The names are as the program gives them: whatever runs in a sandbox may ask
+    for any."""
+    now: datetime
+    """The time of day that the program reads, from its start to its end; with a zone."""
+    seed: str
+    """Of its random numbers."""
+
+
 class CodeSandbox(Sandbox):
-    """Runs Python code that has no effect outside."""
+    """Runs Python code that has no effect outside, but by calls of tools that it is given."""
+
+    has_tools: ClassVar[bool] = False
+    """Whether its code can be given the module `tools`."""
 
     @abstractmethod
     async def execute(
@@ -177,15 +212,19 @@ class CodeSandbox(Sandbox):
         code: str,
         inputs: Mapping[str, JsonValue] | None = None,
         limits: SandboxLimits = CODE_LIMITS,
+        tools: ProgramTools | None = None,
     ) -> SandboxResult:
         """Run the code in an interpreter of its own, which ends with it.
 
         Args:
             inputs: Global names of the code, with their values.
+            tools: Its module `tools`; None: there is no such module. While a call is carried out,
+                `wall_s` does not count. A sandbox without `has_tools` may lack the parameter.
         Returns:
             The value of the last expression, or a failure; never half of both.
         Raises:
             EnvironmentRefusedError: The sandbox does not hold here; nothing ran.
+            Exception: What `tools.call` raises; no process is left then.
         """
 
 
