@@ -22,6 +22,10 @@ NO_SANDBOX: Final = "no-sandbox"
 """Code of the error where this machine cannot confine what is to run."""
 
 
+CODE_DIVERGED: Final = "code-diverged"
+"""Code of the error where a program of an interrupted run makes other calls than it made before."""
+
+
 class SandboxCode(StrEnum):
     """Codes of the failures of what ran in a sandbox."""
 
@@ -201,10 +205,10 @@ class ProgramTools:
 
 
 class CodeSandbox(Sandbox):
-    """Runs Python code that has no effect outside, but by calls of tools that it is given."""
+    """Runs Python code that has no effect outside, but by the tools that it is given."""
 
     has_tools: ClassVar[bool] = False
-    """Whether its code can be given the module `tools`."""
+    """Whether it has `execute_with_tools`."""
 
     @abstractmethod
     async def execute(
@@ -212,20 +216,36 @@ class CodeSandbox(Sandbox):
         code: str,
         inputs: Mapping[str, JsonValue] | None = None,
         limits: SandboxLimits = CODE_LIMITS,
-        tools: ProgramTools | None = None,
     ) -> SandboxResult:
         """Run the code in an interpreter of its own, which ends with it.
 
         Args:
             inputs: Global names of the code, with their values.
-            tools: Its module `tools`; None: there is no such module. While a call is carried out,
-                `wall_s` does not count. A sandbox without `has_tools` may lack the parameter.
         Returns:
             The value of the last expression, or a failure; never half of both.
         Raises:
             EnvironmentRefusedError: The sandbox does not hold here; nothing ran.
+        """
+
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
+    ) -> SandboxResult:
+        """As `execute`, of code that may import the module `tools`. A recipe with such code is
+        refused where this is not overridden and `has_tools` is not set.
+
+        Args:
+            tools: While one of its calls is carried out, `wall_s` does not count.
+        Raises:
+            EnvironmentRefusedError: The sandbox does not hold here, or has no such module.
             Exception: What `tools.call` raises; no process is left then.
         """
+        raise EnvironmentRefusedError(
+            f"The sandbox '{self.name}' hands no calls of tools on.", code=NO_SANDBOX
+        )
 
 
 @frozen(kw_only=True)

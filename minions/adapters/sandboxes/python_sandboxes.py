@@ -67,7 +67,17 @@ class ProcessSandbox(CodeSandbox):
         code: str,
         inputs: Mapping[str, JsonValue] | None = None,
         limits: SandboxLimits = CODE_LIMITS,
-        tools: ProgramTools | None = None,
+    ) -> SandboxResult:
+        self.require()
+        report = await supervise(_process_job(code, inputs, limits))
+        return result_of(report, limits, self.name, is_code=True)
+
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
     ) -> SandboxResult:
         self.require()
         report = await supervise(_process_job(code, inputs, limits, tools), tools)
@@ -200,7 +210,17 @@ class MontySandbox(CodeSandbox):
         code: str,
         inputs: Mapping[str, JsonValue] | None = None,
         limits: SandboxLimits = CODE_LIMITS,
-        tools: ProgramTools | None = None,
+    ) -> SandboxResult:
+        self.require()
+        report = await supervise(_monty_job(code, inputs, limits))
+        return result_of(report, limits, self.name, is_code=True)
+
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
     ) -> SandboxResult:
         self.require()
         report = await supervise(_monty_job(code, inputs, limits, tools), tools)

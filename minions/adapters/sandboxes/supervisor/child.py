@@ -305,9 +305,7 @@ def run_monty(job: CodeJob, limits: JobLimits, caller: ToolCaller) -> bytes:
     try:
         with (
             monty.Monty(binary_path=job["program"], max_processes=1) as pool,
-            pool.checkout(
-                limits=bounds, os_policy=policy, external_modules=modules
-            ) as session,
+            pool.checkout(limits=bounds, os_policy=policy, external_modules=modules) as session,
         ):
             inputs = dict(job["inputs"])
             value: object = session.feed_run(job["text"], inputs=inputs, print_callback=show)

@@ -15,7 +15,10 @@ import sys
 import time
 import types
 from collections.abc import Callable, Mapping
-from typing import Final
+from datetime import UTC, tzinfo
+from datetime import date as real_date
+from datetime import datetime as real_datetime
+from typing import Final, Self
 
 from minions.adapters.sandboxes.supervisor.jobs import (
     ANSWER_BYTES,
@@ -109,7 +112,7 @@ def _fix_random(seed: str) -> None:
     def seed_fixed(self: random.Random, a: object = None, version: int = 2) -> None:
         seeded(self, source.random() if a is None else a, version)  # type: ignore[arg-type]  # as it is given
 
-    os.urandom = source.randbytes  # type: ignore[assignment]  # takes its number by position
+    os.urandom = source.randbytes
     vars(random)["_urandom"] = source.randbytes
     random.Random.seed = seed_fixed  # type: ignore[method-assign]  # of generators without a seed
     random.seed(seed)
@@ -124,29 +127,38 @@ def _stop_clock(now: float) -> None:
     time.gmtime = lambda seconds=None: gmtime(now if seconds is None else seconds)
     time.localtime = lambda seconds=None: localtime(now if seconds is None else seconds)
     time.ctime = lambda seconds=None: time.asctime(time.localtime(seconds))
-    time.strftime = lambda form, at=None: strftime(form, time.localtime() if at is None else at)
-    real_datetime, real_date = datetime.datetime, datetime.date
+
+    def strftime_then(form: str, at: time.struct_time | None = None) -> str:
+        return strftime(form, time.localtime() if at is None else at)
+
+    setattr(time, "strftime", strftime_then)  # noqa: B010  # with types of its own
 
     class _InstancesOfReal(type):
+        real: type
+
         def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, real_datetime if cls is StoppedDatetime else real_date)
+            return isinstance(value, cls.real)
 
     class StoppedDatetime(real_datetime, metaclass=_InstancesOfReal):
+        real = real_datetime
+
         @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> StoppedDatetime:
+        def now(cls, tz: tzinfo | None = None) -> Self:
             return cls.fromtimestamp(now, tz)
 
         @classmethod
-        def utcnow(cls) -> StoppedDatetime:
-            return cls.now(datetime.UTC).replace(tzinfo=None)
+        def utcnow(cls) -> Self:
+            return cls.now(UTC).replace(tzinfo=None)
 
         @classmethod
-        def today(cls) -> StoppedDatetime:
+        def today(cls) -> Self:
             return cls.now()
 
     class StoppedDate(real_date, metaclass=_InstancesOfReal):
+        real = real_date
+
         @classmethod
-        def today(cls) -> StoppedDate:
+        def today(cls) -> Self:
             return cls.fromtimestamp(now)
 
     for stopped, name in ((StoppedDatetime, "datetime"), (StoppedDate, "date")):
