@@ -293,7 +293,7 @@ async def test_arguments_and_results_that_are_too_long_are_errors_of_the_call(
     assert calls.made == []
     assert (await with_tools(sandbox, "len(tools.look(size=4_000_000))")).unwrap() == 4_000_000
     result = await with_tools(sandbox, "tools.look(size=9_000_000)")
-    with pytest.raises(StepFailedError, match="result-too-large: "):
+    with pytest.raises(StepFailedError, match="tool-result-too-large: "):
         result.unwrap()
 
 

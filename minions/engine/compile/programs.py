@@ -139,8 +139,9 @@ def _of_type(kind: str, schema: JsonSchema, depth: int) -> str:
 
 
 _SANDBOX_WORDS: Final = {
-    "monty": "It runs in a small Python: no classes with bases, of the standard library only "
-    "json, re, math, datetime, random and the like.",
+    "monty": "It runs in a small Python: no classes with bases; of the standard library base64, "
+    "collections, copy, csv, datetime, decimal, functools, hashlib, itertools, json, math, random "
+    "and re.",
     "process": "It runs in Python with its standard library.",
 }
 

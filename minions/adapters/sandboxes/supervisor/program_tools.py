@@ -251,4 +251,4 @@ def fitting_answer(answer: ToolAnswer) -> bytes:
     if len(line) <= ANSWER_BYTES:
         return line
     told = f"The result has {len(line):,} bytes of JSON; {ANSWER_BYTES:,} are handed to code"
-    return fitting_answer(ToolAnswer(value=None, code="result-too-large", message=told))
+    return fitting_answer(ToolAnswer(value=None, code="tool-result-too-large", message=told))
