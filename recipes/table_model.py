@@ -9,7 +9,7 @@ import re
 
 from minions import Prompt, ScriptedModel
 
-_PROGRAM = '''
+_PROGRAM = """
 import tools
 
 lines = tools.files__read(path={file!r})["text"].splitlines()
@@ -28,7 +28,7 @@ best = max(sorted(sums), key=lambda name: sums[name]) if sums else "No region"
     "rows": used,
     "left_out": len(lines) - 1 - used,
 }}
-'''
+"""
 
 
 def write(prompt: Prompt) -> str:

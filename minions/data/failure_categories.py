@@ -61,13 +61,15 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
     """,
     FailureCategory.TOOL: """
-        code-diverged sandbox-code-failed git-failed too-many-files tool-error tool-failed tool-unsuccessful
+        code-diverged sandbox-code-failed git-failed too-many-files tool-error tool-failed
+        tool-unsuccessful
         tool-result-not-json bad-result no-such-file no-such-root not-a-file file-exists
         no-unique-match not-text bad-changes http-… too-many-redirects damaged-state decided-failed
         mcp-refused mcp-bad-result tool-server
     """,
     FailureCategory.PERMISSION: """
-        sandbox-calls sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
+        sandbox-calls sandbox-denied request-refused permission-denied untrusted-flow
+        untrusted-system-text
         untrusted-examples untrusted-policy private-flow private-data
         write-not-allowed not-a-decider
         approval-denied untrusted-words question-declined needs-decision

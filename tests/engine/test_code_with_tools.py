@@ -673,6 +673,17 @@ async def test_what_a_model_was_shown_of_strangers_is_in_the_calls_of_its_progra
     assert (result.status, paid.total()) == (RunStatus.NEEDS_DECISION, 0)
 
 
+async def test_a_program_has_variables_of_which_the_model_is_told_the_types_only() -> None:
+    model = ScriptedModel([block("result = sum(rows) + n")])
+    rows: Document = {"id": "rows", "set": {"all": [41, 42]}}
+    step: Document = {**goal(), "with": {"rows": "{{ rows.all }}", "n": 1}}
+    result = await Place(tools=[], model=model).run(rows, step)
+    assert result.unwrap() == 84
+    said = "\n".join(each.content or "" for each in model.prompts[0].messages)
+    assert "It has these variables: rows: list, n: int." in said
+    assert "41" not in said
+
+
 @pytest.mark.parametrize(
     ("answer", "program"),
     [

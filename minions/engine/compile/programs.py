@@ -28,7 +28,7 @@ from minions.contracts.sandbox import (
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Toolbox, ToolSpec
 from minions.data.errors import FailureInfo
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, json_type
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.data.schema_words import schema_words
@@ -128,6 +128,10 @@ def _type(schema: JsonValue, depth: int = 0) -> str:
     return " | ".join(_of_type(str(kind), schema, depth) for kind in names)
 
 
+def _type_of(value: JsonValue) -> str:
+    return "int" if type(value) is int else _TYPES[json_type(value)]
+
+
 def _of_type(kind: str, schema: JsonSchema, depth: int) -> str:
     if kind == "array" and isinstance(schema.get("items"), Mapping):
         return f"list[{_type(schema['items'], depth + 1)}]"
@@ -146,8 +150,17 @@ _SANDBOX_WORDS: Final = {
 }
 
 
-def program_words(sandbox: str, tools: Sequence[ToolSpec], output: JsonSchema | None) -> str:
-    """What a model is told that writes a program."""
+def program_words(
+    sandbox: str,
+    tools: Sequence[ToolSpec],
+    output: JsonSchema | None,
+    variables: Mapping[str, str],
+) -> str:
+    """What a model is told that writes a program.
+
+    Args:
+        variables: The types of the variables that the program has, by name.
+    """
     where = _SANDBOX_WORDS.get(sandbox, "It runs in a sandbox.")
     said = [
         "Reach the goal with one Python program. Answer with the program alone, in one block that "
@@ -155,6 +168,9 @@ def program_words(sandbox: str, tools: Sequence[ToolSpec], output: JsonSchema | 
         + ("." if output is None else f"; it has this form:\n{schema_words(output)}"),
         f"{where} It has no files, network or threads, and its clock stands still.",
     ]
+    if variables:
+        listed = ", ".join(f"{name}: {kind}" for name, kind in variables.items())
+        said.append(f"It has these variables: {listed}.")
     if tools:
         said.append(
             "After `import tools` it may call these functions as `tools.NAME(…)`, with arguments "
@@ -186,6 +202,8 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
     spec: ProgramSpec
     asking: GoalStep
     """The messages of the step."""
+    given: Mapping[str, Template]
+    """The variables of the program."""
     sandbox: CodeSandbox | None
     """None: the sandbox that the recipe names is not registered; such a step never runs."""
     validator: SchemaValidator | None
@@ -194,8 +212,8 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
 
     @property
     def templates(self) -> Sequence[Template]:
-        """The templates of all messages."""
-        return self.asking.templates
+        """The templates of all messages, and of the variables."""
+        return [*self.asking.templates, *self.given.values()]
 
     @property
     def sandbox_name(self) -> str | None:
@@ -214,7 +232,7 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
         assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
         if self.sandbox is None:
             raise not_registered(self.spec)
-        messages = await scope.beside(self.references, lambda: self._messages(scope.context))
+        given, messages = await scope.beside(self.references, lambda: self._rendered(scope.context))
         calls = scope.program_calls(self._named(scope.context.tools), by_model=True)
         for attempt in range(self.spec.max_repairs + 1):
             answer = await scope.call_model(messages)
@@ -222,7 +240,7 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
             result = SandboxResult(failure=_NO_PROGRAM)
             if program is not None:
                 limits = self.spec.sandbox_limits
-                result = await run_program(calls, self.sandbox, program, {}, limits)
+                result = await run_program(calls, self.sandbox, program, given, limits)
                 result = await self._checked(result)
             if result.failure is None or attempt == self.spec.max_repairs:
                 check_end(calls, result)
@@ -235,10 +253,13 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
     def _named(self, tools: Toolbox) -> tuple[str, ...]:
         return tuple(each.spec.name for each in tools if each.spec.name in self.available_tools)
 
-    def _messages(self, view: RunContext) -> list[Message]:
+    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[Message]]:
+        """The values of the variables, and the messages."""
+        given = {name: template.render(view.values) for name, template in self.given.items()}
+        kinds = {name: _type_of(value) for name, value in given.items()}
         tools = [view.tools.get(name).spec for name in self._named(view.tools)]
-        words = program_words(self.spec.sandbox, tools, self.spec.output)
-        return [system(words), *self.asking.messages(view)]
+        words = program_words(self.spec.sandbox, tools, self.spec.output, kinds)
+        return given, [system(words), *self.asking.messages(view)]
 
     async def _checked(self, result: SandboxResult) -> SandboxResult:
         """The result; one whose value does not fit the declared output has failed."""
@@ -276,8 +297,10 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
         """The messages, and where the program runs."""
+        given, messages = self._rendered(view)
         asked: dict[str, JsonValue] = {
-            "messages": [message_to_json(each) for each in self._messages(view)],
+            "messages": [message_to_json(each) for each in messages],
+            "inputs": given,
             "sandbox": self.spec.sandbox,
             "max_repairs": self.spec.max_repairs,
             "output": self.spec.output,

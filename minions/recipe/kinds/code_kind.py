@@ -127,7 +127,7 @@ class _Code(StepKind):
         """
         section = step.section
         _check_code(section, reader.report)
-        _check_names(section, reader.report)
+        check_names(section, reader.report)
         read_sandbox(section, reader.report)
 
     def build(self, step: StepDraft, common: CommonKeys) -> CodeSpec:
@@ -180,7 +180,8 @@ def _is_in_double_braces(node: ast.AST) -> bool:
     return isinstance(node, ast.Set) and [type(each) for each in node.elts] == [ast.Set]
 
 
-def _check_names(section: Section, report: Report) -> None:
+def check_names(section: Section, report: Report) -> None:
+    """Report names under `with` that no code can read."""
     given = section.node("with")
     for entry in given.entries if isinstance(given, MappingNode) else ():
         if not entry.key.isidentifier() or keyword.iskeyword(entry.key):

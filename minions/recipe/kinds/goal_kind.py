@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, TypedDict
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
@@ -32,10 +32,11 @@ from minions.recipe.kinds.code_kind import (
     SANDBOX,
     SANDBOX_KEY,
     SANDBOXES,
+    check_names,
     ignore_fault,
     read_sandbox,
 )
-from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import ContextPart, ExecutionMode, MessageSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
@@ -496,9 +497,15 @@ class ProgramSpec(GoalSpec):
     sandbox_limits: SandboxLimits = CODE_LIMITS
     max_repairs: int = 1
     """How often the model may mend a program that failed."""
+    given: Mapping[str, JsonValue] = field(factory=dict)
+    """The variables of the program, with templates of their values (YAML key `with`)."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (*super().sources, self.given)
 
 
-_OF_PROGRAMS: Final = ("sandbox", "max_repairs")
+_OF_PROGRAMS: Final = ("sandbox", "max_repairs", "with")
 """Keys that say something of a program alone."""
 _NOT_OF_PROGRAMS: Final = (
     *("examples", "artifacts", "memory", "history", "completion"),
@@ -572,6 +579,11 @@ class _Goal(StepKind):
                 "of the module `tools` and whose last expression is the answer.",
             ),
             SANDBOX_KEY,
+            mapping_key(
+                "with",
+                "With `code`: variables of the program; templates are rendered. The model is told "
+                "their names and types, not their values.",
+            ),
             count_key(
                 "max_repairs",
                 "With `code`: how often the model may mend a program that failed. Default: 1.",
@@ -641,7 +653,7 @@ class _Goal(StepKind):
             CACHE_KEY,
         ),
     )
-    templates = ("goal", "system_prompt", "images")
+    templates = ("goal", "system_prompt", "images", "with")
     tables: ClassVar = {
         "message": MESSAGE,
         "part": PART,
@@ -659,6 +671,7 @@ class _Goal(StepKind):
         step.goal = read_goal_parts(step.section, reader)
         _check_program(step.section, reader.report)
         read_sandbox(step.section, reader.report)
+        check_names(step.section, reader.report)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
         if step.section.text("unfit_output") == "text":
             step.output = {}
@@ -682,6 +695,7 @@ class _Goal(StepKind):
                 sandbox=name,
                 sandbox_limits=limits,
                 max_repairs=repairs if isinstance(repairs, int) else 1,
+                given=given_mapping(section, "with"),
             )
         return GoalSpec(
             **common,

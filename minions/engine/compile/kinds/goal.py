@@ -334,6 +334,7 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
             id=spec.id,
             spec=spec,
             asking=step,
+            given={name: parts.templates.compile(each) for name, each in spec.given.items()},
             sandbox=parts.extensions.sandboxes.get(spec.sandbox),
             validator=SchemaValidator(spec.output) if spec.output else None,
             available_tools=step.available_tools,
@@ -364,7 +365,9 @@ def _plan_program(spec: ProgramSpec, step: Step[object], planner: Planner) -> Pl
 
     assert isinstance(step, ProgramStep)  # noqa: S101  # as it was built
     tools = [planner.tools.get(name).spec for name in sorted(step.available_tools)]
-    words = PromptPart(PromptSection.SYSTEM, program_words(spec.sandbox, tools, spec.output))
+    kinds = dict.fromkeys(spec.given, "object")
+    said = program_words(spec.sandbox, tools, spec.output, kinds)
+    words = PromptPart(PromptSection.SYSTEM, said)
     use = PromptUse(shown=step.asking.shown, model=spec.model)
     refusal = sandbox_refusal(spec, step.sandbox)
     return PlannedStep(
