@@ -146,7 +146,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable not-finished
-        imported-run plan-run trace-too-long not-captured other-task bad-calls not-proved
+        imported-run plan-run program-run trace-too-long not-captured other-task bad-calls
+        not-proved
         not-recorded recorded-failure
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         bad-key-file bad-journal-key-file not-encrypted unknown-user
