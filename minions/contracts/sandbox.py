@@ -201,7 +201,7 @@ class ProgramTools:
     now: datetime
     """The time of day that the program reads, from its start to its end; with a zone."""
     seed: str
-    """Of its random numbers."""
+    """Where its random numbers begin."""
 
 
 class CodeSandbox(Sandbox):

@@ -201,6 +201,7 @@ class Calls:
     made: list[tuple[str, Mapping[str, JsonValue]]] = field(factory=list)
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
+        """Whatever the arguments ask for."""
         self.made.append((name, arguments))
         match arguments:
             case {"fails": str(code)}:

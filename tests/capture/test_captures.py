@@ -224,7 +224,7 @@ async def test_how_an_agent_found_its_tools_is_no_part_of_what_it_did() -> None:
 
 async def test_a_run_whose_program_called_tools_is_refused_with_the_way_to_do_without() -> None:
     work = work_named("refund")
-    recipe = {
+    recipe: JsonValue = {
         "id": "program",
         "steps": [
             {

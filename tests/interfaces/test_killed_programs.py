@@ -77,7 +77,7 @@ def test_a_process_that_is_killed_in_a_call_goes_on_and_pays_once(
     (here / "own.py").write_text(dedent(TOOLS), "utf-8")
     (here / "paying.yaml").write_text(RECIPE.format(sandbox=sandbox), "utf-8")
     (here / "dies.txt").write_text(dies, "utf-8")
-    own = ("--extensions", "own.py", "--db", "own.sqlite")
+    own: tuple[str, ...] = ("--extensions", "own.py", "--db", "own.sqlite")
     command = [sys.executable, "-m", "minions", "run", "paying.yaml", *own]
     killed = subprocess.run(command, cwd=here, capture_output=True, check=False)  # our own program
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

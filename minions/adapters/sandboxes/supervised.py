@@ -91,16 +91,15 @@ async def supervise(job: Job, tools: ProgramTools | None = None) -> Report:
             f"The sandbox's supervisor ({sys.executable}) cannot be started: {error.strerror}.",
             code="sandbox-failed",
         ) from error
-    talk = _Talk(process, job)
+    dialogue = _Dialogue(process, job)
     try:
-        line = await talk.ask(_encode(job))
+        line = await dialogue.ask(_encode(job))
         while tools is not None and line.startswith(_REQUEST):
-            answer = await _answer_of(tools, json.loads(line))
-            line = await talk.ask(fitting_answer(answer))
-        return _decoded(line, await talk.end())
+            line = await dialogue.ask(fitting_answer(await _answer_of(tools, line)))
+        return _decoded(line, await dialogue.end())
     except BaseException:  # cancelled, or a call raised: the supervisor ends the job, then itself
         _close_stdin(process)
-        await _end(asyncio.ensure_future(talk.end()))
+        await _end(asyncio.ensure_future(dialogue.end()))
         raise
 
 
@@ -108,7 +107,11 @@ _REQUEST: Final = b'{"tool": '
 """How the line of a request begins; no report begins so."""
 
 
-async def _answer_of(tools: ProgramTools, request: ToolRequest) -> ToolAnswer:
+async def _answer_of(tools: ProgramTools, line: bytes) -> ToolAnswer:
+    try:
+        request: ToolRequest = json.loads(line)
+    except RecursionError:  # the supervisor has read it, with more room
+        return ToolAnswer(value=None, code="bad-arguments", message="They are nested too deep.")
     arguments = cast("dict[str, JsonValue]", request["arguments"])  # as the line was parsed
     answer = await tools.call(request["tool"], arguments)
     failure = answer.failure
@@ -117,7 +120,7 @@ async def _answer_of(tools: ProgramTools, request: ToolRequest) -> ToolAnswer:
     return ToolAnswer(value=answer.value, code=None, message="")
 
 
-class _Talk:
+class _Dialogue:
     """Lines to and from a supervisor."""
 
     def __init__(self, process: asyncio.subprocess.Process, job: Job) -> None:

@@ -112,10 +112,10 @@ async def read_trace(
             "steps in which a model chooses its tool calls.",
             code="plan-run",
         )
-    for each in all_steps(recipe):
-        if isinstance(each, StepSpec) and each.needs_sandbox and each.offered_tools:
+    for step in all_steps(recipe):
+        if isinstance(step, StepSpec) and step.needs_sandbox and step.offered_tools:
             raise UsageError(
-                f"In run '{finished[-1].run_id}' a program called the tools of step '{each.id}', "
+                f"In run '{finished[-1].run_id}' a program called the tools of step '{step.id}', "
                 "and captured are steps in which a model chooses its tool calls. A program needs "
                 "no model: put it into a `code` step with the same `tools`.",
                 code="program-run",

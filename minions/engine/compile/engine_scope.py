@@ -54,7 +54,7 @@ class ProgramCalls(ABC):
     begun_at: datetime
     """When the step began, the same in each execution of the run."""
     seed: str
-    """Of random numbers, the same in each execution of the run."""
+    """Where random numbers begin, the same in each execution of the run."""
     made: Sequence[tuple[str, str]]
     """Name and arguments, shortened, of each call so far."""
 

@@ -19,24 +19,26 @@ from minions.contracts.messages import (
     user,
 )
 from minions.contracts.sandbox import (
+    NO_SANDBOX,
     CodeSandbox,
     ProgramTools,
     SandboxCode,
     SandboxLimits,
     SandboxResult,
+    unavailable,
 )
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Toolbox, ToolSpec
-from minions.data.errors import FailureInfo
+from minions.data.errors import EnvironmentRefusedError, FailureInfo
 from minions.data.json_values import JsonValue, json_type
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.data.schema_words import schema_words
 from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.engine_scope import EngineScope, ProgramCalls
-from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import Template
+from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.goal_kind import ProgramSpec
 
 _ENDED_BY_ITSELF: Final = (SandboxCode.CODE, SandboxCode.RESULT)
@@ -68,6 +70,34 @@ def check_end(calls: ProgramCalls, result: SandboxResult) -> None:
     """
     if result.failure is None or result.failure.code in _ENDED_BY_ITSELF:
         calls.check_end()
+
+
+def sandbox_refusal(
+    spec: CodeSpec | ProgramSpec, sandbox: CodeSandbox | None
+) -> EnvironmentRefusedError | None:
+    """Why the code of that step cannot run here; None: it can."""
+    if sandbox is None:
+        return not_registered(spec)
+    if spec.tools and not sandbox.has_tools:
+        return EnvironmentRefusedError(
+            f"The code of step '{spec.id}' calls tools, and the sandbox '{sandbox.name}' that is "
+            "registered here hands no calls on (`has_tools`). Name another one under `sandbox`.",
+            code=NO_SANDBOX,
+            where=str(spec.where),
+        )
+    if all(probe.ok for probe in sandbox.probe()):
+        return None
+    return unavailable([sandbox], what=f"Step '{spec.id}' is Python code", where=str(spec.where))
+
+
+def not_registered(spec: CodeSpec | ProgramSpec) -> EnvironmentRefusedError:
+    """The error of a step whose sandbox nobody registered."""
+    return EnvironmentRefusedError(
+        f"Step '{spec.id}' is Python code, which runs only in a sandbox, and '{spec.sandbox}' is "
+        "not registered here. Pass it to Extensions(sandboxes=…).",
+        code=NO_SANDBOX,
+        where=str(spec.where),
+    )
 
 
 # --- the functions of the module `tools`, for who writes a program -------------------------------
@@ -181,14 +211,14 @@ def program_words(
     return "\n\n".join(said)
 
 
-_BLOCK: Final = re.compile(r"```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)(?:\r?\n)?```", re.DOTALL)
+_OPENING: Final = re.compile(r"```[^`\n]*\n")
 
 
 def program_in(text: str) -> str | None:
     """The program in an answer: its first fenced block, or all of it; None: there is none."""
-    found = _BLOCK.search(text)
-    program = found[1] if found is not None else text
-    return program if program.strip() else None
+    opening = _OPENING.search(text)
+    program = text if opening is None else text[opening.end() :].partition("```")[0]
+    return program.strip("\r\n") if program.strip() else None
 
 
 # --- a goal for which a model writes a program ---------------------------------------------------
@@ -200,7 +230,7 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
 
     id: str
     spec: ProgramSpec
-    asking: GoalStep
+    asking: WrittenStep[object]
     """The messages of the step."""
     given: Mapping[str, Template]
     """The variables of the program."""
@@ -227,13 +257,11 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
             StepFailedError: The last program failed, or its value is not the declared output.
             EnvironmentRefusedError: There is no such sandbox.
         """
-        from minions.engine.compile.kinds.code import not_registered
-
         assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
         if self.sandbox is None:
             raise not_registered(self.spec)
-        given, messages = await scope.beside(self.references, lambda: self._rendered(scope.context))
-        calls = scope.program_calls(self._named(scope.context.tools), by_model=True)
+        given, messages = await scope.beside(self.references, lambda: self._render(scope.context))
+        calls = scope.program_calls(self._find_named(scope.context.tools), by_model=True)
         for attempt in range(self.spec.max_repairs + 1):
             answer = await scope.call_model(messages)
             program = program_in(answer)
@@ -241,27 +269,27 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
             if program is not None:
                 limits = self.spec.sandbox_limits
                 result = await run_program(calls, self.sandbox, program, given, limits)
-                result = await self._checked(result)
+                result = await self._check_value(result)
             if result.failure is None or attempt == self.spec.max_repairs:
                 check_end(calls, result)
                 return result.unwrap()
-            told = self._told(scope.context, result.failure, calls, messages)
+            told = self._write_failure(scope.context, result.failure, calls, messages)
             said = Message(role=MessageRole.ASSISTANT, content=answer)
             messages = [*messages, said, *told]
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _named(self, tools: Toolbox) -> tuple[str, ...]:
+    def _find_named(self, tools: Toolbox) -> tuple[str, ...]:
         return tuple(each.spec.name for each in tools if each.spec.name in self.available_tools)
 
-    def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[Message]]:
+    def _render(self, view: RunContext) -> tuple[dict[str, JsonValue], list[Message]]:
         """The values of the variables, and the messages."""
         given = {name: template.render(view.values) for name, template in self.given.items()}
         kinds = {name: _type_of(value) for name, value in given.items()}
-        tools = [view.tools.get(name).spec for name in self._named(view.tools)]
+        tools = [view.tools.get(name).spec for name in self._find_named(view.tools)]
         words = program_words(self.spec.sandbox, tools, self.spec.output, kinds)
         return given, [system(words), *self.asking.messages(view)]
 
-    async def _checked(self, result: SandboxResult) -> SandboxResult:
+    async def _check_value(self, result: SandboxResult) -> SandboxResult:
         """The result; one whose value does not fit the declared output has failed."""
         declared = self.validator
         if result.failure is not None or declared is None:
@@ -272,7 +300,7 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
         message = f"The value of the program does not fit the output: {'; '.join(errors)}."
         return SandboxResult(failure=FailureInfo(code="invalid-output", message=message))
 
-    def _told(
+    def _write_failure(
         self,
         view: RunContext,
         failure: FailureInfo,
@@ -297,7 +325,7 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
         """The messages, and where the program runs."""
-        given, messages = self._rendered(view)
+        given, messages = self._render(view)
         asked: dict[str, JsonValue] = {
             "messages": [message_to_json(each) for each in messages],
             "inputs": given,

@@ -41,7 +41,13 @@ from minions.recipe.text.sections import Report, Section, foreign_keys, read_sec
 _TABLES: Final[Mapping[str, Table]] = {
     kind.name: step_keys.STEP.plus(kind.table) for kind in STEP_KINDS
 }
-_OF_KINDS: Final = [(key, kind.table) for kind in reversed(STEP_KINDS) for key in kind.table.keys]
+_OF_KINDS: Final = [
+    (key, kind.table)
+    for kind in reversed(STEP_KINDS)
+    for key in kind.table.keys
+    if key.name == kind.name or key.name not in KINDS
+]
+"""The keys of all kinds; one that names a kind is that of this kind, whatever it is to others."""
 _ANY_KIND: Final = Table(
     "a step",
     (

@@ -67,7 +67,7 @@ class CodeTools(TypedDict):
     now: float
     """The time that it reads, in seconds since 1970."""
     seed: str
-    """Of its random numbers."""
+    """Where its random numbers begin."""
 
 
 class CodeJob(TypedDict):

@@ -1,4 +1,4 @@
-"""Code that calls tools: the module `tools` of the code, its repeatable surroundings, and the
+"""Code that calls tools: the module `tools` of the code, what makes the code repeatable, and the
 channel between it and its supervisor.
 
 Nothing here is trusted by whoever carries the calls out: code in a sandbox may write to the channel
@@ -247,8 +247,12 @@ class ToolChannel:
 
 def fitting_answer(answer: ToolAnswer) -> bytes:
     """The line of an answer; one that is too long says so in its place."""
-    line = json.dumps(answer).encode() + b"\n"
-    if len(line) <= ANSWER_BYTES:
-        return line
-    told = f"The result has {len(line):,} bytes of JSON; {ANSWER_BYTES:,} are handed to code"
+    try:
+        line = json.dumps(answer).encode() + b"\n"
+    except RecursionError:
+        told = "The result is nested too deep."
+    else:
+        if len(line) <= ANSWER_BYTES:
+            return line
+        told = f"The result has {len(line):,} bytes of JSON; {ANSWER_BYTES:,} are handed to code"
     return fitting_answer(ToolAnswer(value=None, code="tool-result-too-large", message=told))

@@ -9,15 +9,21 @@ import attrs
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
+from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
+from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.kinds.compiler import (
     BuildParts,
     Planner,
     StepCompiler,
     tool_names,
+)
+from minions.engine.compile.programs import (
+    check_end,
+    not_registered,
+    run_program,
+    sandbox_refusal,
 )
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import (
@@ -60,8 +66,6 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
             StepFailedError: The code failed, or was stopped at a limit.
             EnvironmentRefusedError: There is no such sandbox.
         """
-        from minions.engine.compile.engine_scope import EngineScope, render_beside
-
         if self.sandbox is None:
             raise not_registered(self.spec)
         spec = self.spec
@@ -69,8 +73,6 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
         if not spec.tools:
             result = await self.sandbox.execute(spec.code, inputs, spec.sandbox_limits)
             return result.unwrap()
-        from minions.engine.compile.programs import check_end, run_program
-
         assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
         calls = scope.program_calls(sorted(self.available_tools), by_model=False)
         result = await run_program(calls, self.sandbox, spec.code, inputs, spec.sandbox_limits)
@@ -112,34 +114,6 @@ def refuse_code(
         refusal = sandbox_refusal(step, sandboxes.get(step.sandbox))
         if refusal is not None:
             raise refusal
-
-
-def sandbox_refusal(
-    spec: CodeSpec | ProgramSpec, sandbox: CodeSandbox | None
-) -> EnvironmentRefusedError | None:
-    """Why the code of that step cannot run here; None: it can."""
-    if sandbox is None:
-        return not_registered(spec)
-    if spec.tools and not sandbox.has_tools:
-        return EnvironmentRefusedError(
-            f"The code of step '{spec.id}' calls tools, and the sandbox '{sandbox.name}' that is "
-            "registered here hands no calls on (`has_tools`). Name another one under `sandbox`.",
-            code=NO_SANDBOX,
-            where=str(spec.where),
-        )
-    if all(probe.ok for probe in sandbox.probe()):
-        return None
-    return unavailable([sandbox], what=f"Step '{spec.id}' is Python code", where=str(spec.where))
-
-
-def not_registered(spec: CodeSpec | ProgramSpec) -> EnvironmentRefusedError:
-    """The error of a step whose sandbox nobody registered."""
-    return EnvironmentRefusedError(
-        f"Step '{spec.id}' is Python code, which runs only in a sandbox, and '{spec.sandbox}' is "
-        "not registered here. Pass it to Extensions(sandboxes=…).",
-        code=NO_SANDBOX,
-        where=str(spec.where),
-    )
 
 
 class _CodeCompiler(StepCompiler[CodeSpec]):

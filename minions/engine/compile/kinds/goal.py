@@ -359,16 +359,16 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
 
 
 def _plan_program(spec: ProgramSpec, step: Step[object], planner: Planner) -> PlannedStep:
-    from minions.engine.compile.kinds.code import sandbox_refusal
     from minions.engine.compile.planned_step import PlannedStep
-    from minions.engine.compile.programs import ProgramStep, program_words
+    from minions.engine.compile.programs import ProgramStep, program_words, sandbox_refusal
 
     assert isinstance(step, ProgramStep)  # noqa: S101  # as it was built
     tools = [planner.tools.get(name).spec for name in sorted(step.available_tools)]
     kinds = dict.fromkeys(spec.given, "object")
     said = program_words(spec.sandbox, tools, spec.output, kinds)
     words = PromptPart(PromptSection.SYSTEM, said)
-    use = PromptUse(shown=step.asking.shown, model=spec.model)
+    shown = step.asking.shown if isinstance(step.asking, GoalStep) else ()
+    use = PromptUse(shown=shown, model=spec.model)
     refusal = sandbox_refusal(spec, step.sandbox)
     return PlannedStep(
         step_id=spec.id,
