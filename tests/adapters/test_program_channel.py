@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
-from minions.adapters.sandboxes.supervisor.jobs import REQUEST_BYTES
+from minions.adapters.sandboxes.supervisor.jobs import REQUEST_BYTES, ToolRequest
 from minions.adapters.sandboxes.supervisor.program_tools import BadRequestError, ToolChannel
 from minions.contracts.sandbox import (
     CODE_LIMITS,
@@ -97,33 +99,146 @@ async def test_code_cannot_fork_to_call_beside_itself() -> None:
     assert made == ["look"]
 
 
+# --- the supervisor's end ------------------------------------------------------------------------
+
+
+class Ends:
+    """A channel, and the ends of its pipes that code holds."""
+
+    def __init__(self) -> None:
+        requests, self.write = os.pipe()
+        self.read, answers = os.pipe()
+        os.set_blocking(answers, False)
+        os.set_blocking(self.read, False)
+        self.channel = ToolChannel(requests, answers)
+
+    def close(self) -> None:
+        for each in (self.channel.requests, self.write, self.read, self.channel.answers):
+            with contextlib.suppress(OSError):
+                os.close(each)
+
+    def asked(self, data: bytes) -> ToolRequest | None:
+        os.write(self.write, data)
+        return self.channel.read_request()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    made = Ends()
+    yield made
+    made.close()
+
+
+REQUEST = b'{"tool": "look", "arguments": {"n": 1}}\n'
+
+
+def test_a_request_may_come_in_pieces_and_is_taken_when_it_is_whole(ends: Ends) -> None:
+    assert ends.asked(REQUEST[:9]) is None
+    assert ends.asked(REQUEST[9:]) == {"tool": "look", "arguments": {"n": 1}}
+
+
+def test_an_answer_goes_to_code_when_it_is_whole_and_the_next_request_is_taken(ends: Ends) -> None:
+    ends.asked(REQUEST)
+    ends.channel.take_answer(b'{"value"')
+    assert not ends.channel.has_outgoing
+    ends.channel.take_answer(b": 1}\n")
+    ends.channel.write_answer()
+    assert os.read(ends.read, 100) == b'{"value": 1}\n'
+    assert not ends.channel.has_outgoing
+    assert ends.asked(REQUEST) is not None
+    ends.channel.take_answer(b"2\n")
+    ends.channel.write_answer()
+    assert os.read(ends.read, 100) == b"2\n"
+
+
+def test_what_the_starter_says_without_a_request_is_for_nobody(ends: Ends) -> None:
+    ends.channel.take_answer(b"1\n")
+    assert not ends.channel.has_outgoing
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        REQUEST * 2,
+        REQUEST + b"{",
+        b"[" * 60_000 + b"\n",
+        b'{"tool": "look", "arguments": {}, "more": 1}\n',
+        b'{"tool": "look", "arguments": []}\n',
+        b'{"tool": "look"}\n',
+        b"no\n",
+    ],
+)
+def test_what_is_no_single_request_is_refused(ends: Ends, data: bytes) -> None:
+    with pytest.raises(BadRequestError):
+        ends.asked(data)
+
+
+def test_a_request_before_the_last_one_was_answered_is_refused(ends: Ends) -> None:
+    ends.asked(REQUEST)
+    with pytest.raises(BadRequestError):
+        ends.asked(REQUEST)
+
+
+def test_the_end_of_the_channel_is_told(ends: Ends) -> None:
+    os.close(ends.write)
+    with pytest.raises(EOFError):
+        ends.channel.read_request()
+
+
+def test_an_answer_that_code_does_not_take_waits_and_one_that_nobody_takes_is_left(
+    ends: Ends,
+) -> None:
+    ends.asked(REQUEST)
+    ends.channel.take_answer(b"x" * 300_000 + b"\n")
+    for _ in range(9):
+        ends.channel.write_answer()
+    assert ends.channel.has_outgoing
+    os.close(ends.read)
+    ends.channel.write_answer()
+    assert not ends.channel.has_outgoing
+
+
+def test_only_the_time_between_a_request_and_its_answer_is_waited(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert ends.channel.waited_s == 0
+    ends.asked(REQUEST)
+    now = 103.0
+    assert ends.channel.waited_s == 3
+    ends.channel.take_answer(b"1\n")
+    now = 110.0
+    assert ends.channel.waited_s == 3
+    ends.asked(REQUEST)
+    now = 112.0
+    assert ends.channel.waited_s == 5
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_request_has_at_most_its_bytes(ends: Ends, more: int) -> None:
+    frame = b'{"tool": "", "arguments": {"a": ""}}\n'
+    whole = frame.replace(b'""}}', b'"' + b"x" * (REQUEST_BYTES + more - len(frame)) + b'"}}')
+    refused = False
+    for at in range(0, len(whole), 60_000):
+        os.write(ends.write, whole[at : at + 60_000])
+        try:
+            ends.channel.read_request()
+        except BadRequestError:
+            refused = True
+            break
+    assert refused == bool(more)
+
+
 @given(parts=st.lists(st.binary(min_size=1, max_size=60), max_size=6))
 @settings(max_examples=200)
 def test_any_bytes_are_a_request_or_refused(parts: list[bytes]) -> None:
-    requests, write = os.pipe()
-    read, answers = os.pipe()
-    channel = ToolChannel(requests, answers)
+    made = Ends()
     try:
         for part in parts:
-            os.write(write, part)
             try:
-                channel.read_request()
+                made.asked(part)
             except BadRequestError:
                 break
     finally:
-        for each in (requests, write, read, answers):
-            os.close(each)
-
-
-def test_a_request_without_an_end_is_refused_when_it_is_too_long() -> None:
-    requests, write = os.pipe()
-    read, answers = os.pipe()
-    channel = ToolChannel(requests, answers)
-    for _ in range(REQUEST_BYTES // 60_000):
-        os.write(write, b"x" * 60_000)
-        assert channel.read_request() is None
-    os.write(write, b"x" * 60_000)
-    with pytest.raises(BadRequestError):
-        channel.read_request()
-    for each in (requests, write, read, answers):
-        os.close(each)
+        made.close()

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen, mutable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import FakeTool, deterministic_services, fake_tool
+from builders import FakeTool, deterministic_services, entry_of, fake_tool
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.supervisor.program_tools import ToolError
@@ -39,7 +39,9 @@ from minions.data.errors import EnvironmentRefusedError, FailureInfo, RecipeErro
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.programs import program_in, signatures
+from minions.engine.history.step_rows import StepRows
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.step.code_scope import _recorded_calls
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
@@ -224,6 +226,7 @@ async def test_a_call_that_fails_is_an_error_that_the_program_may_catch() -> Non
     said = (await place.run(program(code, "look"), limits={"max_tool_call_retries": 0})).unwrap()
     assert str(said).startswith("tool-failed: ")
     assert "no such town" in str(said)
+    assert [state for _, state in await place.facts()] == ["started", "failed"]
 
 
 async def test_a_program_cannot_call_a_tool_that_its_step_does_not_name() -> None:
@@ -420,6 +423,27 @@ async def test_a_program_that_makes_another_call_is_stopped_and_says_where() -> 
     assert code == "code-diverged"
     assert 'call 2 is look({"n":5}), and recorded is look({"n":2})' in message
     assert set(done) == {"1", "2"}
+
+
+async def test_a_program_that_calls_another_tool_with_the_same_arguments_is_stopped() -> None:
+    (look, _), (pay, paid) = counting("look"), counting("pay", Effect.ONCE)
+    place = Place(tools=[look, pay])
+    place.sandbox.world["moving"] = "look"
+    code = "call(moving, n=1)\ncall('look', n=2)"
+    assert await place.killed_at(5, place.recipe(program(code, "look", "pay")))
+    place.sandbox.world["moving"] = "pay"
+    assert error_of(await place.resume())[0] == "code-diverged"
+    assert not paid
+
+
+def test_what_else_waited_within_a_call_is_no_call() -> None:
+    body: Document = {"step_id": "c", "what": "approval", "tool": "look", "arguments": "{}"}
+    rows = [
+        entry_of("decision", "waiting", body, key=f"c/1/0/call/1/0/{what}")
+        for what in ("question/1", "approval")
+    ]
+    assert _recorded_calls(StepRows("c/1/0", rows=rows[:1])) == {}
+    assert [*_recorded_calls(StepRows("c/1/0", rows=rows))] == [1]
 
 
 async def test_a_program_that_makes_fewer_calls_than_before_is_stopped() -> None:

@@ -257,7 +257,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "engine/step/code_scope.py": Guard(
         tests=_engine("code_with_tools"),
-        places=frozenset({"_JournalledCalls", "_recorded_calls", "_in_order", "_sorted"}),
+        places=frozenset({"_JournalledCalls", "_recorded_calls", "_sorted"}),
     ),
     "adapters/sandboxes/supervisor/program_tools.py": Guard(
         tests=("adapters/test_program_channel.py",), places=frozenset({"ToolChannel"})

@@ -458,7 +458,7 @@ class _JournalledCalls(ProgramCalls):
         if name not in self.names:
             what = f"There is no tool '{name:.60}' here. Named are: {', '.join(self.names)}."
             return ProgramAnswer(failure=FailureInfo(code="unknown-tool", message=what))
-        given = self._secrets.disarm(arguments) if self._by_model and self._secrets else arguments
+        given = self._secrets.disarm(arguments) if self._by_model else arguments
         text = await beside(self._beside, is_large(given), lambda: _in_order(given))
         number = len(self.made) + 1
         self._refuse_other(number, name, text)
@@ -538,7 +538,7 @@ def _recorded_calls(rows: StepRows | None) -> Mapping[int, _RecordedCall]:
 
 def _in_order(value: JsonValue) -> str:
     """JSON text of a value whose objects have their keys in order."""
-    return dumps_in_parts(_sorted(value)) if is_large(value) else dumps(_sorted(value))
+    return dumps_in_parts(_sorted(value))
 
 
 def _sorted(value: JsonValue) -> JsonValue:
