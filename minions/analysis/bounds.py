@@ -309,10 +309,7 @@ def _reviews(place: Place, step: AnyStep, limits: Limits, iterations: Bound) -> 
     """
     made, found = dict[str, int](), dict[str, Reviewer]()
     own = step.called_tools if isinstance(step, StepSpec) else ()
-    by_model = min(
-        limits.max_model_calls_per_step * limits.max_tool_calls_per_answer,
-        limits.max_tool_calls_per_step,
-    )
+    by_model = _offered_calls(step, limits)
     offered = set[str]()
     for name in place.called(step):
         for reviewed_by, reviewer in place.rights.reviewers(place.tools[name]).items():
@@ -351,10 +348,16 @@ def _tool_calls(step: AnyStep, limits: Limits) -> Bound:
     else:
         may_call = bool(step.available_tools)
     if may_call:
-        most = limits.max_model_calls_per_step * limits.max_tool_calls_per_answer
-        made = min(most, limits.max_tool_calls_per_step)
-        return Bound(known=made * (1 + limits.max_tool_call_retries))
+        return Bound(known=_offered_calls(step, limits) * (1 + limits.max_tool_call_retries))
     return Bound()
+
+
+def _offered_calls(step: AnyStep, limits: Limits) -> int:
+    """Most calls of tools that a step offers, retries aside."""
+    most = limits.max_tool_calls_per_step
+    if isinstance(step, StepSpec) and step.needs_sandbox:  # no answers: a program makes them
+        return most
+    return min(limits.max_model_calls_per_step * limits.max_tool_calls_per_answer, most)
 
 
 def _decision(place: Place, step: AnyStep) -> Bound:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import field, frozen
 from attrs.validators import ge, gt
@@ -19,6 +20,10 @@ from minions.data.json_values import JsonValue
 
 NO_SANDBOX: Final = "no-sandbox"
 """Code of the error where this machine cannot confine what is to run."""
+
+
+CODE_DIVERGED: Final = "code-diverged"
+"""Code of the error where a program of an interrupted run makes other calls than it made before."""
 
 
 class SandboxCode(StrEnum):
@@ -39,6 +44,8 @@ class SandboxCode(StrEnum):
     """The value is not JSON, or too large."""
     CODE = "sandbox-code-failed"
     """The code raised an exception of its own, or is not Python."""
+    CALLS = "sandbox-calls"
+    """It asked for calls of tools otherwise than the functions of the module `tools` do."""
     FAILED = "sandbox-failed"
     """The interpreter ended without a value."""
 
@@ -168,8 +175,40 @@ class Sandbox(ABC):
             raise unavailable([self])
 
 
+@frozen(kw_only=True)
+class ProgramAnswer:
+    """What the call of a tool gives the program that made it."""
+
+    value: JsonValue = None
+    failure: FailureInfo | None = None
+    """Why there is no value; the program may catch it."""
+
+
+@frozen(kw_only=True)
+class ProgramTools:
+    """The module `tools` of a program, and what makes the program repeatable.
+
+    A program that is given the same answers makes the same calls: its clock stands still, and its
+    random numbers and the order of its sets are fixed.
+    """
+
+    names: tuple[str, ...]
+    """The functions of the module; each takes arguments by name."""
+    call: Callable[[str, Mapping[str, JsonValue]], Awaitable[ProgramAnswer]]
+    """Carries out a call. They come one at a time; what it raises ends the program, and
+    `execute` raises it. The names are as the program gives them: whatever runs in a sandbox may ask
+    for any."""
+    now: datetime
+    """The time of day that the program reads, from its start to its end; with a zone."""
+    seed: str
+    """Where its random numbers begin."""
+
+
 class CodeSandbox(Sandbox):
-    """Runs Python code that has no effect outside."""
+    """Runs Python code that has no effect outside, but by the tools that it is given."""
+
+    has_tools: ClassVar[bool] = False
+    """Whether it has `execute_with_tools`."""
 
     @abstractmethod
     async def execute(
@@ -187,6 +226,26 @@ class CodeSandbox(Sandbox):
         Raises:
             EnvironmentRefusedError: The sandbox does not hold here; nothing ran.
         """
+
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
+    ) -> SandboxResult:
+        """As `execute`, of code that may import the module `tools`. A recipe with such code is
+        refused where this is not overridden and `has_tools` is not set.
+
+        Args:
+            tools: While one of its calls is carried out, `wall_s` does not count.
+        Raises:
+            EnvironmentRefusedError: The sandbox does not hold here, or has no such module.
+            Exception: What `tools.call` raises; no process is left then.
+        """
+        raise EnvironmentRefusedError(
+            f"The sandbox '{self.name}' hands no calls of tools on.", code=NO_SANDBOX
+        )
 
 
 @frozen(kw_only=True)

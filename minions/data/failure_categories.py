@@ -61,13 +61,15 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
     """,
     FailureCategory.TOOL: """
-        sandbox-code-failed git-failed too-many-files tool-error tool-failed tool-unsuccessful
+        code-diverged sandbox-code-failed git-failed too-many-files tool-error tool-failed
+        tool-unsuccessful
         tool-result-not-json bad-result no-such-file no-such-root not-a-file file-exists
         no-unique-match not-text bad-changes http-… too-many-redirects damaged-state decided-failed
         mcp-refused mcp-bad-result tool-server
     """,
     FailureCategory.PERMISSION: """
-        sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
+        sandbox-calls sandbox-denied request-refused permission-denied untrusted-flow
+        untrusted-system-text
         untrusted-examples untrusted-policy private-flow private-data
         write-not-allowed not-a-decider
         approval-denied untrusted-words question-declined needs-decision
@@ -144,7 +146,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable not-finished
-        imported-run plan-run trace-too-long not-captured other-task bad-calls not-proved
+        imported-run plan-run program-run trace-too-long not-captured other-task bad-calls
+        not-proved
         not-recorded recorded-failure
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         bad-key-file bad-journal-key-file not-encrypted unknown-user

@@ -99,6 +99,11 @@ def steps_within(recipe: AgentRecipe, prefix: str = "") -> Iterator[StepWithin]:
             yield from steps_within(step.inner, f"{path}/")
 
 
+def needs_sandbox(step: StepSpec | Step[object]) -> bool:
+    """Whether the step is code that runs only in a sandbox."""
+    return isinstance(step, StepSpec) and step.needs_sandbox
+
+
 def all_steps(recipe: AgentRecipe) -> Sequence[StepSpec | Step[object]]:
     """The same steps without their places, those of nested recipes last."""
     steps = list(recipe.steps)

@@ -14,14 +14,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from attrs import evolve, field, frozen
 
-from minions.contracts.sandbox import CODE_LIMITS, CodeSandbox, SandboxCode, SandboxResult
-from minions.data.errors import StepFailedError
+from minions.contracts.sandbox import (
+    CODE_LIMITS,
+    CodeSandbox,
+    ProgramAnswer,
+    ProgramTools,
+    SandboxCode,
+    SandboxLimits,
+    SandboxResult,
+)
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import JsonValue
 from minions.testing.processes import descendants, gone
 
 LIMITS = evolve(CODE_LIMITS, wall_s=20)
@@ -179,3 +189,150 @@ async def test_a_cancelled_execution_leaves_no_process(sandbox: CodeSandbox) -> 
     with pytest.raises(asyncio.CancelledError):
         await working
     assert gone(descendants() - before)
+
+
+# --- code that calls tools, where the sandbox has them -------------------------------------------
+
+
+@frozen
+class Calls:
+    """Carries calls out by giving their arguments back, and keeps them."""
+
+    made: list[tuple[str, Mapping[str, JsonValue]]] = field(factory=list)
+
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
+        """Whatever the arguments ask for."""
+        self.made.append((name, arguments))
+        match arguments:
+            case {"fails": str(code)}:
+                return ProgramAnswer(failure=FailureInfo(code=code, message="It is not there."))
+            case {"raises": str(text)}:
+                raise LookupError(text)
+            case {"takes_s": float(seconds)}:
+                await asyncio.sleep(seconds)
+            case {"size": int(size)}:
+                return ProgramAnswer(value="x" * size)
+        return ProgramAnswer(value={"name": name, "given": dict(arguments)})
+
+
+async def with_tools(
+    sandbox: CodeSandbox,
+    code: str,
+    calls: Calls | None = None,
+    limits: SandboxLimits = LIMITS,
+) -> SandboxResult:
+    if not sandbox.has_tools:
+        pytest.skip(f"{sandbox.name} hands no calls on")
+    tools = ProgramTools(
+        names=("look", "files__read"),
+        call=(calls or Calls()).call,
+        now=datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC),
+        seed="seed",
+    )
+    return await sandbox.execute_with_tools(f"import tools\n{code}", {"n": 2}, limits, tools)
+
+
+async def test_a_call_gives_code_the_value_of_its_tool(sandbox: CodeSandbox) -> None:
+    calls = Calls()
+    code = "from tools import look\n[look(n=n)['given']['n'], tools.files__read(p={'a': [1]})]"
+    result = await with_tools(sandbox, code, calls)
+    assert result.unwrap() == [2, {"name": "files__read", "given": {"p": {"a": [1]}}}]
+    assert calls.made == [("look", {"n": 2}), ("files__read", {"p": {"a": [1]}})]
+
+
+async def test_a_call_that_fails_raises_a_runtime_error_with_code_and_message(
+    sandbox: CodeSandbox,
+) -> None:
+    code = (
+        "try:\n    tools.look(fails='no-file')\nexcept RuntimeError as e:\n    said = str(e)\nsaid"
+    )
+    assert (await with_tools(sandbox, code)).unwrap() == "no-file: It is not there."
+    uncaught = await with_tools(sandbox, "tools.look(fails='no-file')")
+    with pytest.raises(StepFailedError, match=r"no-file: It is not there. \(line 2\)"):
+        uncaught.unwrap()
+
+
+async def test_what_the_caller_of_a_tool_raises_ends_the_code_and_leaves_no_process(
+    sandbox: CodeSandbox,
+) -> None:
+    before = descendants()
+    code = "try:\n    tools.look(raises='stop')\nexcept BaseException:\n    tools.look(n=1)"
+    calls = Calls()
+    with pytest.raises(LookupError, match="stop"):
+        await with_tools(sandbox, code, calls)
+    assert len(calls.made) == 1
+    assert gone(descendants() - before)
+
+
+async def test_the_time_of_a_call_is_not_that_of_the_code(sandbox: CodeSandbox) -> None:
+    short = evolve(SHORT, wall_s=1.5)
+    result = await with_tools(sandbox, "tools.look(takes_s=2.0)['name']", limits=short)
+    assert result.unwrap() == "look"
+
+
+async def test_code_that_sleeps_after_a_call_is_stopped_all_the_same(sandbox: CodeSandbox) -> None:
+    code = "import time\ntools.look(n=1)\nwhile True:\n    time.sleep(1)"
+    result = await with_tools(sandbox, code, limits=SHORT)
+    assert code_of(result) == SandboxCode.TIMEOUT
+
+
+async def test_arguments_have_names_and_are_json(sandbox: CodeSandbox) -> None:
+    calls = Calls()
+    for arguments in ("1", "n={1}", "n=float('nan')"):
+        result = await with_tools(sandbox, f"tools.look({arguments})", calls)
+        assert code_of(result) == SandboxCode.CODE, arguments
+    assert calls.made == []
+
+
+async def test_arguments_and_results_that_are_too_long_are_errors_of_the_call(
+    sandbox: CodeSandbox,
+) -> None:
+    calls = Calls()
+    result = await with_tools(sandbox, "tools.look(text='x' * 10_000_000)", calls)
+    with pytest.raises(StepFailedError, match="bad-arguments: "):
+        result.unwrap()
+    assert calls.made == []
+    assert (await with_tools(sandbox, "len(tools.look(size=4_000_000))")).unwrap() == 4_000_000
+    result = await with_tools(sandbox, "tools.look(size=9_000_000)")
+    with pytest.raises(StepFailedError, match="tool-result-too-large: "):
+        result.unwrap()
+
+
+async def test_code_with_tools_reads_the_same_clock_and_numbers_each_time(
+    sandbox: CodeSandbox,
+) -> None:
+    code = (
+        "import datetime, random, time\n"
+        "places = {'Rom', 'Oslo', 'Bern', 'Wien', 'Lima'}\n"
+        "[time.time(), time.monotonic() == time.monotonic(), str(datetime.datetime.now()),\n"
+        " datetime.date.today().isoformat(), random.random(), random.Random().random(),\n"
+        " random.sample(sorted(places), 2), list(places),\n"
+        " isinstance(datetime.datetime.now(), datetime.date)]"
+    )
+    first, again = [(await with_tools(sandbox, code)).unwrap() for _ in range(2)]
+    assert first == again
+    assert isinstance(first, list)
+    assert (first[2], first[3], first[-1]) == ("2026-05-04 03:02:01", "2026-05-04", True)
+
+
+async def test_code_without_tools_has_no_module_of_that_name(sandbox: CodeSandbox) -> None:
+    assert code_of(await sandbox.execute("import tools", limits=LIMITS)) == SandboxCode.CODE
+
+
+async def test_code_that_is_cancelled_in_a_call_leaves_no_process(sandbox: CodeSandbox) -> None:
+    before, calls = descendants(), Calls()
+    working = asyncio.ensure_future(with_tools(sandbox, "tools.look(takes_s=60.0)", calls))
+    while not calls.made and not working.done():
+        await asyncio.sleep(0.01)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert gone(descendants() - before)
+
+
+async def test_what_code_prints_between_calls_is_kept(sandbox: CodeSandbox) -> None:
+    code = "print('before')\ntools.look(n=1)\nprint('{\"tool\": \"look\"}')\n1"
+    calls = Calls()
+    result = await with_tools(sandbox, code, calls)
+    assert (result.stdout, result.value) == ('before\n{"tool": "look"}\n', 1)
+    assert len(calls.made) == 1

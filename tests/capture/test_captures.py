@@ -10,7 +10,7 @@ from attrs import evolve
 from minions import AgentResult, Minions, Prompt, RunStatus, ScriptedModel, UsageError
 from minions.app.capturing.captures import Capture
 from minions.capture.captured_program import JudgedNode
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps
 from minions.testing import Answer, tool_request
 from recorded_works import WARM, WORKS, Work, World, agent_model, judge_model
 
@@ -220,3 +220,23 @@ async def test_how_an_agent_found_its_tools_is_no_part_of_what_it_did() -> None:
     assert capture.is_proved, "\n".join((*capture.problems, capture.text))
     assert "tool: get_order" in capture.text
     assert "find_tools" not in capture.text
+
+
+async def test_a_run_whose_program_called_tools_is_refused_with_the_way_to_do_without() -> None:
+    work = work_named("refund")
+    recipe: JsonValue = {
+        "id": "program",
+        "steps": [
+            {
+                "id": "look",
+                "code": "import tools\ntools.get_order(order_id='D-7')",
+                "tools": ["get_order"],
+            }
+        ],
+    }
+    world = World()
+    async with Minions(model=agent_model(work), tools=world.tools(), approve="all") as app:
+        run = await app.arun(dumps(recipe))
+        with pytest.raises(UsageError, match="put it into a `code` step") as caught:
+            await app.capture(run.run_id)
+    assert caught.value.error_code == "program-run"

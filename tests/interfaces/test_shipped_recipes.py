@@ -35,6 +35,7 @@ MODELS: Final = {
     "build_package": "package_model.py",
     "read_reviews": "reviews_model.py",
     "ask_folder": "folder_model.py",
+    "ask_table": "table_model.py",
 }
 WRITES: Final = {"sales_report": ["report"], "write_function": ["check"]}
 """The steps of a recipe whose tools write."""
@@ -98,6 +99,7 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
 LARGEST_PROMPTS: Final = {
     "activity_monitor": ("activity_service.py", 863),
     "ask_folder": ("folder_model.py", 731),
+    "ask_table": ("table_model.py", 1355),
     "build_package": ("package_model.py", 2787),
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
@@ -211,6 +213,15 @@ def test_the_model_finds_a_tool_and_answers_with_it(cli: Cli) -> None:
 def test_the_first_request_has_none_of_the_eleven_tools(cli: Cli) -> None:
     said = " ".join(cli("explain", recipe("ask_folder")).out.split())
     assert "11 tools are found by find_tools" in said
+
+
+# --- ask_table -------------------------------------------------------------------------------
+
+
+def test_a_program_of_a_model_reads_a_table_of_which_no_row_is_in_a_prompt(cli: Cli) -> None:
+    done = cli("run", recipe("ask_table"), *offline("ask_table"), "--json")
+    assert done.code == 0, done.err
+    assert done.json["output"] == {"answer": "East bought 9 of them.", "rows": 39, "left_out": 3}
 
 
 # --- read_reviews ----------------------------------------------------------------------------

@@ -255,6 +255,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/step/work.py": Guard(
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
     ),
+    "engine/step/code_scope.py": Guard(
+        tests=_engine("code_with_tools"),
+        places=frozenset({"_JournalledCalls", "_recorded_calls", "_sorted"}),
+    ),
+    "adapters/sandboxes/supervisor/program_tools.py": Guard(
+        tests=("adapters/test_program_channel.py",), places=frozenset({"ToolChannel"})
+    ),
     "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,

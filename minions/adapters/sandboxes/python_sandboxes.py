@@ -10,17 +10,24 @@ import sysconfig
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
-from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Confinement, Job, Report
+from minions.adapters.sandboxes.supervisor.jobs import (
+    CodeJob,
+    CodeTools,
+    Confinement,
+    Job,
+    Report,
+)
 from minions.adapters.sandboxes.supervisor.kernel import landlock_version
 from minions.adapters.sandboxes.supervisor.seccomp import has_filter
 from minions.contracts.sandbox import (
     CODE_LIMITS,
     CodeSandbox,
+    ProgramTools,
     SandboxLimits,
     SandboxProbe,
     SandboxResult,
@@ -41,6 +48,8 @@ class ProcessSandbox(CodeSandbox):
     Linux with Landlock (5.13 and newer) and seccomp, on x86-64 and 64-bit ARM. The standard library
     is there, other packages are not.
     """
+
+    has_tools: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -63,8 +72,24 @@ class ProcessSandbox(CodeSandbox):
         report = await supervise(_process_job(code, inputs, limits))
         return result_of(report, limits, self.name, is_code=True)
 
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
+    ) -> SandboxResult:
+        self.require()
+        report = await supervise(_process_job(code, inputs, limits, tools), tools)
+        return result_of(report, limits, self.name, is_code=True)
 
-def _process_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits) -> Job:
+
+def _process_job(
+    code: str,
+    inputs: Mapping[str, JsonValue] | None,
+    limits: SandboxLimits,
+    tools: ProgramTools | None = None,
+) -> Job:
     read = [*_LIBRARIES_OF_PYTHON, *_LIBRARIES, "/usr/share/zoneinfo"]
     confinement = Confinement(
         read=read, write=[], devices=["/dev/null", "/dev/urandom"], network=False
@@ -77,11 +102,18 @@ def _process_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: Sand
             path=[],
             program="",
             memory_bytes=limits.memory_bytes,
+            tools=_code_tools(tools),
         ),
         limits,
         confinement,
         "code",
     )
+
+
+def _code_tools(tools: ProgramTools | None) -> CodeTools | None:
+    if tools is None:
+        return None
+    return CodeTools(names=list(tools.names), now=tools.now.timestamp(), seed=tools.seed)
 
 
 def _job(
@@ -160,6 +192,8 @@ class MontySandbox(CodeSandbox):
     confined too as far as the kernel can.
     """
 
+    has_tools: ClassVar[bool] = True
+
     @property
     def name(self) -> str:
         return "monty"
@@ -181,6 +215,17 @@ class MontySandbox(CodeSandbox):
         report = await supervise(_monty_job(code, inputs, limits))
         return result_of(report, limits, self.name, is_code=True)
 
+    async def execute_with_tools(
+        self,
+        code: str,
+        inputs: Mapping[str, JsonValue],
+        limits: SandboxLimits,
+        tools: ProgramTools,
+    ) -> SandboxResult:
+        self.require()
+        report = await supervise(_monty_job(code, inputs, limits, tools), tools)
+        return result_of(report, limits, self.name, is_code=True)
+
 
 def _monty_package() -> Path | None:
     try:
@@ -196,7 +241,12 @@ def _monty_program() -> str | None:
     return str(scripts) if scripts.is_file() else shutil.which("monty")
 
 
-def _monty_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits) -> Job:
+def _monty_job(
+    code: str,
+    inputs: Mapping[str, JsonValue] | None,
+    limits: SandboxLimits,
+    tools: ProgramTools | None = None,
+) -> Job:
     package = _monty_package()
     asked = CodeJob(
         engine="monty",
@@ -205,6 +255,7 @@ def _monty_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: Sandbo
         path=[str(package.parent)] if package is not None else [],
         program=_monty_program() or "",
         memory_bytes=limits.memory_bytes,
+        tools=_code_tools(tools),
     )
     own = evolve(
         limits,

@@ -9,8 +9,21 @@ import sys
 from pathlib import Path
 from typing import Final, cast
 
-from minions.adapters.sandboxes.supervisor.jobs import Job, JobLimits, Report
-from minions.contracts.sandbox import NO_SANDBOX, SandboxCode, SandboxLimits, SandboxResult
+from minions.adapters.sandboxes.supervisor.jobs import (
+    Job,
+    JobLimits,
+    Report,
+    ToolAnswer,
+    ToolRequest,
+)
+from minions.adapters.sandboxes.supervisor.program_tools import fitting_answer
+from minions.contracts.sandbox import (
+    NO_SANDBOX,
+    ProgramTools,
+    SandboxCode,
+    SandboxLimits,
+    SandboxResult,
+)
 from minions.data.errors import EnvironmentRefusedError, FailureInfo
 from minions.data.json_values import JsonValue
 
@@ -26,8 +39,18 @@ _CHECK_S: Final = 600.0
 """How long it may look through what a job left: without that, a tool might trust it."""
 
 
-def _command() -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", _PROGRAM]
+def _command(job: Job) -> list[str]:
+    # `-I` is `-E -s -P`. Of code that calls tools one variable counts, by which sets have an order.
+    flags = ("-s", "-P") if _is_repeatable(job) else ("-I",)
+    return [sys.executable, *flags, "-S", "-c", _PROGRAM]
+
+
+def _environment(job: Job) -> dict[str, str]:
+    return {"PYTHONHASHSEED": "0"} if _is_repeatable(job) else {}
+
+
+def _is_repeatable(job: Job) -> bool:
+    return job["code"] is not None and job["code"]["tools"] is not None
 
 
 def job_limits(limits: SandboxLimits) -> JobLimits:
@@ -44,19 +67,22 @@ def job_limits(limits: SandboxLimits) -> JobLimits:
     )
 
 
-async def supervise(job: Job) -> Report:
+async def supervise(job: Job, tools: ProgramTools | None = None) -> Report:
     """Run a job. Cancelled, it returns when no process of the job is left.
 
+    Args:
+        tools: Carries out the calls that the job asks for; None: it can ask for none.
     Raises:
         EnvironmentRefusedError: The supervisor could not be started, or was killed.
+        Exception: What `tools.call` raises; no process of the job is left then.
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            *_command(),
+            *_command(job),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={},
+            env=_environment(job),
             start_new_session=True,  # a signal to the caller's group is not meant for it
             limit=_MOST_REPORT_BYTES,
         )
@@ -65,30 +91,72 @@ async def supervise(job: Job) -> Report:
             f"The sandbox's supervisor ({sys.executable}) cannot be started: {error.strerror}.",
             code="sandbox-failed",
         ) from error
-    reading = asyncio.ensure_future(_report_of(process, job))
+    dialogue = _Dialogue(process, job)
     try:
-        return await asyncio.shield(reading)
-    except asyncio.CancelledError:
-        _close_stdin(process)  # the supervisor ends the job, then itself
-        await _end(reading)
+        line = await dialogue.ask(_encode(job))
+        while tools is not None and line.startswith(_REQUEST):
+            line = await dialogue.ask(fitting_answer(await _answer_of(tools, line)))
+        return _decoded(line, await dialogue.end())
+    except BaseException:  # cancelled, or a call raised: the supervisor ends the job, then itself
+        _close_stdin(process)
+        await _end(asyncio.ensure_future(dialogue.end()))
         raise
 
 
-async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
+_REQUEST: Final = b'{"tool": '
+"""How the line of a request begins; no report begins so."""
+
+
+async def _answer_of(tools: ProgramTools, line: bytes) -> ToolAnswer:
     try:
-        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S + _CHECK_S):
-            stdin.write(_encode(job))
-            answer, said = await asyncio.gather(stdout.readline(), stderr.read())
-    except (TimeoutError, ConnectionError, ValueError) as error:
-        answer, said = b"", str(error).encode()
-    finally:
-        _close_stdin(process)
-        if process.returncode is None and not stdout.at_eof():
-            process.kill()
-        await process.wait()
-    return _decoded(answer, said)
+        request: ToolRequest = json.loads(line)
+    except RecursionError:  # the supervisor has read it, with more room
+        return ToolAnswer(value=None, code="bad-arguments", message="They are nested too deep.")
+    arguments = cast("dict[str, JsonValue]", request["arguments"])  # as the line was parsed
+    answer = await tools.call(request["tool"], arguments)
+    failure = answer.failure
+    if failure is not None:
+        return ToolAnswer(value=None, code=failure.code, message=failure.message)
+    return ToolAnswer(value=answer.value, code=None, message="")
+
+
+class _Dialogue:
+    """Lines to and from a supervisor."""
+
+    def __init__(self, process: asyncio.subprocess.Process, job: Job) -> None:
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
+        self._process, self._stdin, self._stdout = process, stdin, stdout
+        self._most_s = 2 * job["limits"]["wall_s"] + _GRACE_S + _CHECK_S
+        self._problem = b""
+        self._said = asyncio.ensure_future(stderr.read())
+
+    async def ask(self, line: bytes) -> bytes:
+        """The supervisor's answer to a line; empty: it gives none."""
+        try:
+            async with asyncio.timeout(self._most_s):
+                self._stdin.write(line)
+                return await self._stdout.readline()
+        except (TimeoutError, ConnectionError, ValueError) as error:
+            self._problem = str(error).encode()
+            return b""
+
+    async def end(self) -> bytes:
+        """Wait until the supervisor has ended; returns what it said to its errors."""
+        try:
+            async with asyncio.timeout(self._most_s):
+                if self._problem:
+                    return self._problem
+                await self._stdout.read()
+                return await asyncio.shield(self._said)
+        except TimeoutError as error:
+            return str(error).encode()
+        finally:
+            _close_stdin(self._process)
+            if self._process.returncode is None and not self._said.done():
+                self._process.kill()
+            await self._process.wait()
+            await asyncio.wait([self._said])
 
 
 def _close_stdin(process: asyncio.subprocess.Process) -> None:
@@ -96,7 +164,7 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
 
 
-async def _end(reading: asyncio.Future[Report]) -> None:
+async def _end(reading: asyncio.Future[bytes]) -> None:
     while not reading.done():
         try:
             await asyncio.wait([reading])
@@ -115,7 +183,7 @@ def supervise_now(job: Job) -> Report:
         EnvironmentRefusedError: As for `supervise`.
     """
     process = subprocess.Popen(  # noqa: S603  # our own program
-        _command(),
+        _command(job),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -206,6 +274,9 @@ def _make_stop_failure(report: Report, limits: SandboxLimits) -> FailureInfo | N
             code, what = SandboxCode.DISK, f"took more than {most:,.0f} MiB of the disk"
         case "cancelled":
             code, what = SandboxCode.CANCELLED, "was cancelled"
+        case "calls":
+            what = "asked for calls of tools otherwise than the functions of the module `tools` do"
+            code = SandboxCode.CALLS
     return FailureInfo(code=code, message=f"What ran in the sandbox {what}; it was stopped.")
 
 

@@ -40,7 +40,8 @@ from minions.engine.views.run_names import meaning_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.kinds.plan_kind import PlanSpec
-from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
+from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, StepSpec
+from minions.recipe.nested_recipes import all_steps
 from minions.recipe.permissions import tool_specs
 
 MOST_CALLS: Final = 2_000
@@ -111,6 +112,14 @@ async def read_trace(
             "steps in which a model chooses its tool calls.",
             code="plan-run",
         )
+    for step in all_steps(recipe):
+        if isinstance(step, StepSpec) and step.needs_sandbox and step.offered_tools:
+            raise UsageError(
+                f"In run '{finished[-1].run_id}' a program called the tools of step '{step.id}', "
+                "and captured are steps in which a model chooses its tool calls. A program needs "
+                "no model: put it into a `code` step with the same `tools`.",
+                code="program-run",
+            )
     specs = tool_specs(recipe, catalog)
     reader = _Reader(finished, recipe, specs, captured)
     return RecordedTrace(

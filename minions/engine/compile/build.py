@@ -23,7 +23,6 @@ from minions.recipe.checks.flows import UntrustedText, WordPaths
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import Condition, Template, Templates
 from minions.recipe.expressions.values import Reference
-from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import (
     AgentRecipe,
@@ -35,7 +34,7 @@ from minions.recipe.model import (
     WhileSpec,
 )
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.nested_recipes import all_steps, bundle_of
+from minions.recipe.nested_recipes import all_steps, bundle_of, needs_sandbox
 
 
 class LoopControl(Struct, frozen=True, kw_only=True):
@@ -163,7 +162,7 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
     built = _build_steps(recipe, tools, extensions)
     has_code = has_pinned_examples = False
     for step in all_steps(recipe):
-        has_code = has_code or isinstance(step, CodeSpec)
+        has_code = has_code or needs_sandbox(step)
         if isinstance(step, ExampleStepSpec) and step.recorded_examples is not None:
             has_pinned_examples = True
     output = recipe.templates.compile(recipe.output) if recipe.output is not None else None

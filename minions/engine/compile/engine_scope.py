@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from attrs import frozen
@@ -12,6 +13,7 @@ from minions.contracts.executions import StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.journal.facts import PlanLookup
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
+from minions.contracts.sandbox import ProgramAnswer
 from minions.contracts.steps import StepScope
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
@@ -44,6 +46,36 @@ class NestedOutcome:
     """The executions of its steps, in order of their end."""
 
 
+class ProgramCalls(ABC):
+    """The calls of tools that the programs of one step make, in the order in which they come."""
+
+    names: tuple[str, ...]
+    """Full names of the tools that may be called."""
+    begun_at: datetime
+    """When the step began, the same in each execution of the run."""
+    seed: str
+    """Where random numbers begin, the same in each execution of the run."""
+    made: Sequence[tuple[str, str]]
+    """Name and arguments, shortened, of each call so far."""
+
+    @abstractmethod
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
+        """Carry out the next call, or replay it; what fails in it is for the program.
+
+        Raises:
+            StepFailedError: A decision is pending; it is one call too many (`too-many-tool-calls`);
+                or it is not the call that was recorded at this place (`code-diverged`).
+        """
+
+    @abstractmethod
+    def check_end(self) -> None:
+        """Return if all recorded calls came.
+
+        Raises:
+            StepFailedError: `code-diverged`.
+        """
+
+
 async def render_beside(
     scope: StepScope, references: Sequence[Reference], work: Callable[[], T]
 ) -> T:
@@ -72,6 +104,15 @@ class EngineScope(StepScope):
             filled: The names of the parameters that a model filled in.
         Raises:
             StepFailedError: As of `call_tool`.
+        """
+
+    @abstractmethod
+    def program_calls(self, names: Sequence[str], *, by_model: bool) -> ProgramCalls:
+        """The calls of the step's programs.
+
+        Args:
+            names: Of the tools that they may call.
+            by_model: Whether a model wrote them: then no argument names a secret.
         """
 
     @abstractmethod

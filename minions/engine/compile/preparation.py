@@ -19,9 +19,8 @@ from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secret_sources import hidden_errors, refuse_shown_secrets
-from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.nested_recipes import all_steps
+from minions.recipe.nested_recipes import all_steps, needs_sandbox
 
 _MOST_COMPILED: Final = 64
 """How many compiled recipes are kept, so that an application that makes recipes needs no more."""
@@ -79,7 +78,7 @@ class Preparation:
             if known[1].has_code:
                 self._refuse_code(recipe, runs)
             return known[1]
-        if any(isinstance(step, CodeSpec) for step in all_steps(recipe)):
+        if any(map(needs_sandbox, all_steps(recipe))):
             self._refuse_code(recipe, runs)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))

@@ -146,6 +146,12 @@ class StepView(RunContext):
         other.tools = tools
         return other
 
+    def with_only(self, names: Sequence[str]) -> StepView:
+        """The same step, with these of its tools alone."""
+        narrower = self._copied()
+        narrower.tools = self.tools.subset(names)
+        return narrower
+
     def with_own_tool(self, tool: Tool) -> StepView:
         """The same step, with a tool of the engine's own."""
         wider = self._copied()

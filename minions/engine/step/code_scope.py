@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar, cast
+from datetime import datetime
+from typing import Final, TypeVar, cast
 
 from attrs import evolve
+from msgspec import Struct
 
 from minions.contracts.calls import (
     ModelOptions,
@@ -19,10 +22,18 @@ from minions.contracts.decisions import Question
 from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.journal.facts import PlanLookup, PlanReplaced
+from minions.contracts.journal.facts import (
+    DecisionWaiting,
+    PlanLookup,
+    PlanReplaced,
+    ToolCallInDoubt,
+    ToolCallOutcome,
+    ToolCallStarted,
+)
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
+from minions.contracts.sandbox import CODE_DIVERGED, ProgramAnswer
 from minions.contracts.steps import DefaultStep
 from minions.data.codec import encode
 from minions.data.errors import (
@@ -33,17 +44,23 @@ from minions.data.errors import (
     UsageError,
 )
 from minions.data.json_parts import is_large
-from minions.data.json_values import JsonValue, dumps, dumps_in_parts
+from minions.data.json_values import JsonValue, dumps, dumps_in_parts, parse_json
 from minions.data.schema import JsonSchema
-from minions.engine.calls.pending_decisions import answer_to
+from minions.engine.calls.pending_decisions import answer_to, shortened
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import budget_spent
-from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
+from minions.engine.compile.engine_scope import (
+    Default,
+    EngineScope,
+    NestedOutcome,
+    ProgramCalls,
+)
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import scope_of
+from minions.engine.history.step_rows import StepRows
 from minions.engine.services.event_loop import beside
 from minions.engine.step.model_work import ModelLoop
 from minions.engine.step.work import WorkParts, open_conversation, opening_messages
@@ -67,7 +84,17 @@ class JournalledScope(EngineScope):
         options: ModelOptions | None,
         model_call_executor_factory: ModelCallExecutorFactory,
         tool_call_executor_factory: ToolCallExecutorFactory,
+        recorded: StepRows | None = None,
+        begun_at: datetime | None = None,
     ) -> None:
+        """Nothing is done yet.
+
+        Args:
+            recorded: What earlier executions of the run recorded of the step; None: nothing.
+            begun_at: When the step began; None: now.
+        """
+        self._recorded = recorded
+        self._begun_at = begun_at
         self._view = view
         self._trace = trace
         self._options = options
@@ -187,6 +214,18 @@ class JournalledScope(EngineScope):
         if call.failure is not None:
             raise StepFailedError(call.failure.info())
         return call.response.value if call.response is not None else None
+
+    def program_calls(self, names: Sequence[str], *, by_model: bool) -> ProgramCalls:
+        """Numbered, in the order in which they come."""
+        return _JournalledCalls(
+            self._view,
+            self._trace,
+            self._tools,
+            names=tuple(names),
+            by_model=by_model,
+            begun_at=self._begun_at or self._view.now(),
+            recorded=_recorded_calls(self._recorded),
+        )
 
     async def call_recipe(self, name: str, inputs: Mapping[str, JsonValue]) -> JsonValue:
         """In a place of its own, known by what it is given."""
@@ -380,3 +419,129 @@ class JournalledScope(EngineScope):
 def _digest(asked: Sequence[JsonValue]) -> str:
     text = dumps(list(asked)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=6).hexdigest()
+
+
+# --- calls of a program in a sandbox -------------------------------------------------------------
+
+
+class _JournalledCalls(ProgramCalls):
+    """Each call is a fact under its number, so a program that is run again is given the recorded
+    results, and one that goes another way is noticed before it does anything.
+    """
+
+    def __init__(
+        self,
+        view: StepView,
+        trace: StepTrace,
+        factory: ToolCallExecutorFactory,
+        *,
+        names: tuple[str, ...],
+        by_model: bool,
+        begun_at: datetime,
+        recorded: Mapping[int, _RecordedCall],
+    ) -> None:
+        self.names = names
+        self.begun_at = begun_at
+        self.seed = f"{view.run_id}/{trace.key}"
+        self.made: list[tuple[str, str]] = []
+        self._trace = trace
+        self._by_model = by_model
+        self._recorded = recorded
+        self._secrets = view.secrets
+        self._beside = view.context.scope.services.beside
+        self._batch = ToolBatch(
+            view=view.with_only(names), factory=factory, trace=trace, reports_failures=False
+        )
+
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
+        """Under the same retries, permissions, approvals and limits as a model's."""
+        if name not in self.names:
+            what = f"There is no tool '{name:.60}' here. Named are: {', '.join(self.names)}."
+            return ProgramAnswer(failure=FailureInfo(code="unknown-tool", message=what))
+        given = self._secrets.disarm(arguments) if self._by_model else arguments
+        text = await beside(self._beside, is_large(given), lambda: _in_order(given))
+        number = len(self.made) + 1
+        self._refuse_other(number, name, text)
+        if not self._trace.reserve_tool_calls(1):
+            most = self._batch.view.limits.max_tool_calls_per_step
+            message = f"The program makes more than {most} tool calls (max_tool_calls_per_step)."
+            raise StepFailedError(FailureInfo(code="too-many-tool-calls", message=message))
+        self.made.append((name, shortened(text)))
+        key = f"{self._trace.key}/call/{number}"
+        request = ToolCallRequest(id=key, name=name, arguments=text)
+        (done,) = await self._batch.run([request], key, remember=False)
+        if done.failure is not None:
+            return ProgramAnswer(failure=done.failure.info())
+        return ProgramAnswer(value=done.response.value if done.response is not None else None)
+
+    def check_end(self) -> None:
+        """Return if no recorded call is left."""
+        made, before = len(self.made), max(self._recorded, default=0)
+        if before > made:
+            call = self._recorded[before]
+            raise _diverged(
+                f"it ended after {made} calls, but call {before} was recorded: "
+                f"{call.tool}({shortened(call.arguments)})"
+            )
+
+    def _refuse_other(self, number: int, name: str, text: str) -> None:
+        known = self._recorded.get(number)
+        if known is None:
+            return
+        now = self._secrets.clean_text(text)
+        if known.tool != name or _in_order(parse_json(known.arguments)) != now:
+            raise _diverged(
+                f"call {number} is {name}({shortened(now)}), and recorded is "
+                f"{known.tool}({shortened(known.arguments)})"
+            )
+
+
+def _diverged(how: str) -> StepFailedError:
+    message = (
+        f"The program does not do what it did before it was interrupted: {how}. Nothing was "
+        "called. It has to make the same calls for the same results; `minions retry` runs the step "
+        "from its beginning."
+    )
+    return StepFailedError(FailureInfo(code=CODE_DIVERGED, message=message))
+
+
+class _RecordedCall(Struct, frozen=True):
+    tool: str
+    arguments: str
+    """JSON text, as the program gave them."""
+
+
+_CALL_KEY: Final = re.compile(r".*/call/(\d+)/0(/approval)?")
+
+
+def _recorded_calls(rows: StepRows | None) -> Mapping[int, _RecordedCall]:
+    """The calls of earlier executions of the run by number. Whoever approved one may have edited
+    its arguments: what was asked about is what the program gave.
+    """
+    begun: dict[int, _RecordedCall] = {}
+    asked: dict[int, _RecordedCall] = {}
+    for entry in rows.rows if rows is not None else ():
+        found = _CALL_KEY.fullmatch(entry.key)
+        if found is None:
+            continue
+        match entry.fact:
+            case DecisionWaiting(tool=str(tool), arguments=str(arguments)) if found[2]:
+                asked.setdefault(int(found[1]), _RecordedCall(tool, arguments))
+            case (
+                ToolCallStarted(tool=tool, arguments=arguments)
+                | ToolCallInDoubt(tool=tool, arguments=arguments)
+                | ToolCallOutcome(tool=tool, arguments=str(arguments))
+            ):
+                begun.setdefault(int(found[1]), _RecordedCall(tool, arguments))
+    return {**begun, **asked}
+
+
+def _in_order(value: JsonValue) -> str:
+    """JSON text of a value whose objects have their keys in order."""
+    return dumps_in_parts(_sorted(value))
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [*map(_sorted, value)] if isinstance(value, list | tuple) else value

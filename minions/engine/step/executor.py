@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from attrs import evolve
@@ -370,9 +371,9 @@ class StepExecutor(Generic[T]):
         except MinionsError:  # the step itself will tell
             return None
 
-    async def _record_start(self, opening: Opening | None) -> None:
+    async def _record_start(self, opening: Opening | None) -> datetime:
         if self.rows is not None and self.rows.started is not None:
-            return
+            return self.rows.started.at
         own = history = None
         if opening is not None and opening.messages:
             own = opening.own
@@ -387,7 +388,7 @@ class StepExecutor(Generic[T]):
             messages=own,
             history=history,
         )
-        await self.context.scope.recorder.record(self._trace.key, begun)
+        return (await self.context.scope.recorder.record(self._trace.key, begun)).at
 
     async def _end(self, ending: Ending) -> StepExecution[Any]:  # Any: of T, as `recorded` is
         """Record the end, then tell the manager."""
@@ -496,8 +497,7 @@ class CodeWork(StepWork):
         """Run the code; of a step that takes no time its end is the only row."""
         from minions.engine.step.code_scope import JournalledScope
 
-        if not self._step.is_instant:
-            await record_start(None)
+        begun_at = None if self._step.is_instant else await record_start(None)
         parts = self._parts
         scope = JournalledScope(
             parts.view,
@@ -505,6 +505,8 @@ class CodeWork(StepWork):
             options=parts.options,
             model_call_executor_factory=parts.models,
             tool_call_executor_factory=parts.tools,
+            recorded=parts.recorded,
+            begun_at=begun_at,
         )
         return Ending(output=await self._step.run(scope))
 

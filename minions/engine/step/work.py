@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Required, TypeAlias, TypedDict, Unpack
 
 from attrs import Factory, evolve, field, frozen
@@ -279,8 +280,9 @@ class Ending:
     completion: Completion | None = None
 
 
-RecordStart: TypeAlias = Callable[[Opening | None], Awaitable[None]]
-"""Records that the step begins, with what a model is asked first; None: no model is."""
+RecordStart: TypeAlias = Callable[[Opening | None], Awaitable[datetime]]
+"""Records that the step begins, with what a model is asked first; None: no model is. Returns when
+it began, as an earlier execution of the run recorded it, if one did."""
 
 
 class WorkParts(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -45,8 +46,10 @@ def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     for step in draft.steps:
         if step.decision is not None:
             _check_decision(draft, step, step.decision, validators, report)
-        if step.kind in ("goal", "plan"):
+        if step.kind in ("goal", "plan", "code"):
             _read_offered(draft, step, report)
+            if step.kind == "code":
+                _check_program(step, report)
         elif step.kind == "tool":
             _check_call(draft, step, validators, report)
         elif step.kind == "uses":
@@ -123,6 +126,45 @@ def _named_tools(draft: RecipeDraft, nodes: tuple[Node, ...], report: Report) ->
         else:
             _report_unknown(draft, text.text, text.node.place, report)
     return tuple(dict.fromkeys(names))
+
+
+def _check_program(step: StepDraft, report: Report) -> None:
+    """Report functions of the module `tools` that code reads and the step names no tool of."""
+    try:
+        tree = ast.parse(step.section.text("code") or "")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported before
+        return
+    if "tools" in step.section.refused:
+        return
+    known = (*step.tools, "ToolError")
+    for name in dict.fromkeys(_tools_in(tree)):
+        if name not in known:
+            report(
+                step.section.place_of("code").fault(
+                    "unknown-tool",
+                    f"the code reads 'tools.{name:.60}', and the step does not name that tool",
+                    label=suggestion(name, known),
+                    help=f"name it under tools: [{name:.60}]; named are: "
+                    f"{', '.join(step.tools) or 'none'}",
+                )
+            )
+
+
+def _tools_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the module `tools` that code reads, as far as they stand in it."""
+    modules = {
+        each.asname or each.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for each in node.names
+        if each.name == "tools"
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="tools", level=0):
+                yield from (each.name for each in node.names if each.name != "*")
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
+                yield attribute
 
 
 def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:

@@ -16,6 +16,7 @@ from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, gi
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import (
     CACHE_KEY,
+    TEXTS,
     Key,
     Table,
     choice_key,
@@ -26,7 +27,7 @@ from minions.recipe.text.key_types import (
 from minions.recipe.text.nodes import MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
-_SANDBOXES: Final = ("monty", "process")
+SANDBOXES: Final = ("monty", "process")
 _KIB: Final = 1024
 
 
@@ -35,14 +36,21 @@ class CodeSpec(StepSpec):
     """Python for a sandbox; its value is that of its last expression."""
 
     kind: ClassVar[str] = "code"
+    calls_tools: ClassVar[bool] = True
     needs_sandbox: ClassVar[bool] = True
 
     code: str
     given: Mapping[str, JsonValue] = field(factory=dict)
     """The names that the code sees, with templates of their values (YAML key `with`)."""
-    sandbox: str = _SANDBOXES[0]
+    tools: tuple[str, ...] = ()
+    """Full names of the tools that it may call, as functions of the module `tools`."""
+    sandbox: str = SANDBOXES[0]
     """The name of the sandbox that runs it; no other one does in its place."""
     sandbox_limits: SandboxLimits = CODE_LIMITS
+
+    @property
+    def offered_tools(self) -> tuple[str, ...]:
+        return self.tools
 
     @property
     def sources(self) -> Sequence[JsonValue]:
@@ -56,7 +64,7 @@ class CodeSpec(StepSpec):
 SANDBOX = Table(
     "sandbox",
     (
-        choice_key("name", "The sandbox.", _SANDBOXES),
+        choice_key("name", "The sandbox.", SANDBOXES),
         Key(
             name="timeout_s",
             description="Wall time in seconds. Default: 5.",
@@ -75,6 +83,17 @@ SANDBOX = Table(
 )
 
 
+SANDBOX_KEY = Key(
+    name="sandbox",
+    description="`monty` (the default): a small Python that reaches nothing. `process`: Python "
+    "with its standard library, in a confined process. A mapping adds limits.",
+    types=("string", "object"),
+    shape={
+        "anyOf": [{"type": "string", "enum": list(SANDBOXES)}, {"$ref": "#/$defs/sandbox"}],
+    },
+)
+
+
 class _Code(StepKind):
     name = "code"
     spec = CodeSpec
@@ -88,18 +107,13 @@ class _Code(StepKind):
             ),
             mapping_key("with", "The only names that it sees; templates are rendered."),
             Key(
-                name="sandbox",
-                description="`monty` (the default): a small Python that reaches nothing. "
-                "`process`: Python with its standard library, in a confined process. A mapping "
-                "adds limits.",
-                types=("string", "object"),
-                shape={
-                    "anyOf": [
-                        {"type": "string", "enum": list(_SANDBOXES)},
-                        {"$ref": "#/$defs/sandbox"},
-                    ]
-                },
+                name="tools",
+                description="The tools that it may call, as functions of the module `tools`: "
+                "names, or a toolset for all of its tools.",
+                types=("array",),
+                shape=TEXTS,
             ),
+            SANDBOX_KEY,
             CACHE_KEY,
         ),
     )
@@ -113,25 +127,29 @@ class _Code(StepKind):
         """
         section = step.section
         _check_code(section, reader.report)
-        _check_names(section, reader.report)
-        _sandbox(section, reader.report)
+        check_names(section, reader.report)
+        read_sandbox(section, reader.report)
 
     def build(self, step: StepDraft, common: CommonKeys) -> CodeSpec:
         section = step.section
-        name, limits = _sandbox(section, _ignore)
+        name, limits = read_sandbox(section, ignore_fault)
         return CodeSpec(
             **common,
             code=section.text("code") or "",
             given=given_mapping(section, "with"),
+            tools=step.tools,
             sandbox=name,
             sandbox_limits=limits,
         )
+
+    def tool_names(self, step: StepDraft) -> Sequence[str]:
+        return step.tools
 
 
 CODE = _Code()
 
 
-def _ignore(_: object) -> None:
+def ignore_fault(_: object) -> None:
     """Faults were reported when the step was read."""
 
 
@@ -162,7 +180,8 @@ def _is_in_double_braces(node: ast.AST) -> bool:
     return isinstance(node, ast.Set) and [type(each) for each in node.elts] == [ast.Set]
 
 
-def _check_names(section: Section, report: Report) -> None:
+def check_names(section: Section, report: Report) -> None:
+    """Report names under `with` that no code can read."""
     given = section.node("with")
     for entry in given.entries if isinstance(given, MappingNode) else ():
         if not entry.key.isidentifier() or keyword.iskeyword(entry.key):
@@ -171,25 +190,25 @@ def _check_names(section: Section, report: Report) -> None:
             report(entry.key_node.place.fault("bad-value", message, help=help_))
 
 
-def _sandbox(section: Section, report: Report) -> tuple[str, SandboxLimits]:
+def read_sandbox(section: Section, report: Report) -> tuple[str, SandboxLimits]:
     """The sandbox that the step names, and its limits."""
     node = section.node("sandbox")
     if node is None:
-        return _SANDBOXES[0], CODE_LIMITS
+        return SANDBOXES[0], CODE_LIMITS
     if isinstance(node, ScalarNode):
         name = str(node.value)
-        if name not in _SANDBOXES:
+        if name not in SANDBOXES:
             report(
                 node.place.fault(
                     "bad-value",
                     f"'sandbox' cannot be '{name:.60}'",
-                    label=suggestion(name, _SANDBOXES),
-                    help=f"choices are: {', '.join(_SANDBOXES)}",
+                    label=suggestion(name, SANDBOXES),
+                    help=f"choices are: {', '.join(SANDBOXES)}",
                 )
             )
         return name, CODE_LIMITS
     values = read_section(node, SANDBOX, report).values()
-    return str(values.get("name", _SANDBOXES[0])), _limits(values)
+    return str(values.get("name", SANDBOXES[0])), _limits(values)
 
 
 def _limits(values: Mapping[str, JsonValue]) -> SandboxLimits:

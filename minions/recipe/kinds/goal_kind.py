@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Final, TypedDict
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
+from minions.contracts.sandbox import CODE_LIMITS, SandboxLimits
 from minions.contracts.steps import USUAL_SEARCH, ToolSearch
 from minions.data.errors import Fault, SchemaError
 from minions.data.json_values import JsonValue
@@ -27,7 +28,15 @@ from minions.recipe.examples import (
     read_example_source,
     read_examples,
 )
-from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.kinds.code_kind import (
+    SANDBOX,
+    SANDBOX_KEY,
+    SANDBOXES,
+    check_names,
+    ignore_fault,
+    read_sandbox,
+)
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import ContextPart, ExecutionMode, MessageSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
@@ -37,6 +46,7 @@ from minions.recipe.text.key_types import (
     Key,
     Table,
     choice_key,
+    count_key,
     flag_key,
     mapping_key,
     text_key,
@@ -476,6 +486,58 @@ class GoalSpec(ExampleStepSpec):
         return self.goal
 
 
+@frozen(kw_only=True)
+class ProgramSpec(GoalSpec):
+    """A goal for which the model writes one program, which may call the step's tools."""
+
+    needs_sandbox: ClassVar[bool] = True
+
+    sandbox: str = SANDBOXES[0]
+    """The name of the sandbox that runs the program."""
+    sandbox_limits: SandboxLimits = CODE_LIMITS
+    max_repairs: int = 1
+    """How often the model may mend a program that failed."""
+    given: Mapping[str, JsonValue] = field(factory=dict)
+    """The variables of the program, with templates of their values (YAML key `with`)."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (*super().sources, self.given)
+
+
+_OF_PROGRAMS: Final = ("sandbox", "max_repairs", "with")
+"""Keys that say something of a program alone."""
+_NOT_OF_PROGRAMS: Final = (
+    *("examples", "artifacts", "memory", "history", "completion"),
+    *("tool_failure", "at_limit", "unfit_output"),
+)
+"""Keys that say something of a conversation with a model, which a program takes the place of."""
+
+
+def writes_program(section: Section) -> bool:
+    """Whether a goal step has its model write a program (`code: true`)."""
+    return section.plain("code") is True
+
+
+def _check_program(section: Section, report: Report) -> None:
+    is_program = writes_program(section)
+    if is_program and section.mapping("tools") is not None:
+        message = "a program is shown all tools of its step, and nothing is searched"
+        help_ = "write tools: [name, …]"
+        report(section.place_of("tools").fault("bad-value", message, help=help_))
+    for name in _NOT_OF_PROGRAMS if is_program else _OF_PROGRAMS:
+        if section.node(name) is None:
+            continue
+        place = section.place_of(name)
+        if is_program:
+            message = f"'{name}' is of a conversation, and here the model writes a program"
+            help_ = f"leave out '{name}', or 'code: true'"
+        else:
+            message = f"'{name}' is of a program, and this step has none"
+            help_ = f"add 'code: true', or leave out '{name}'"
+        report(place.fault("bad-value", message, help=help_))
+
+
 class _Goal(StepKind):
     name = "goal"
     spec = GoalSpec
@@ -511,6 +573,23 @@ class _Goal(StepKind):
                 },
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
+            flag_key(
+                "code",
+                "Whether the model writes one Python program, which calls the tools as functions "
+                "of the module `tools` and whose last expression is the answer.",
+            ),
+            SANDBOX_KEY,
+            mapping_key(
+                "with",
+                "With `code`: variables of the program; templates are rendered. The model is told "
+                "their names and types, not their values.",
+            ),
+            count_key(
+                "max_repairs",
+                "With `code`: how often the model may mend a program that failed. Default: 1.",
+                minimum=0,
+                maximum=20,
+            ),
             choice_key(
                 "unfit_output",
                 "What becomes of an answer that does not fit `output`: the model is asked to mend "
@@ -574,7 +653,7 @@ class _Goal(StepKind):
             CACHE_KEY,
         ),
     )
-    templates = ("goal", "system_prompt", "images")
+    templates = ("goal", "system_prompt", "images", "with")
     tables: ClassVar = {
         "message": MESSAGE,
         "part": PART,
@@ -583,12 +662,16 @@ class _Goal(StepKind):
         "examples_from": EXAMPLES_FROM,
         "completion": COMPLETION,
         "history": HISTORY,
+        "sandbox": SANDBOX,
         "step_tools": STEP_TOOLS,
     }
     look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
         step.goal = read_goal_parts(step.section, reader)
+        _check_program(step.section, reader.report)
+        read_sandbox(step.section, reader.report)
+        check_names(step.section, reader.report)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
         if step.section.text("unfit_output") == "text":
             step.output = {}
@@ -596,6 +679,24 @@ class _Goal(StepKind):
     def build(self, step: StepDraft, common: CommonKeys) -> GoalSpec:
         """The spec, with the tools that the checks resolved."""
         section = step.section
+        if writes_program(section):
+            name, limits = read_sandbox(section, ignore_fault)
+            repairs = section.plain("max_repairs", 1)
+            return ProgramSpec(
+                **common,
+                goal=section.text("goal") or "",
+                system_prompt=section.text("system_prompt"),
+                context=step.goal.context,
+                messages=step.goal.messages,
+                tools=step.tools,
+                output=step.goal.schema,
+                images=step.goal.images,
+                model=step.goal.model,
+                sandbox=name,
+                sandbox_limits=limits,
+                max_repairs=repairs if isinstance(repairs, int) else 1,
+                given=given_mapping(section, "with"),
+            )
         return GoalSpec(
             **common,
             goal=section.text("goal") or "",

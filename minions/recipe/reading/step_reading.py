@@ -17,6 +17,8 @@ from minions.recipe.drafts import (
     read_templates,
 )
 from minions.recipe.expressions.template import Templates, has_templates
+from minions.recipe.kinds.code_kind import CODE
+from minions.recipe.kinds.goal_kind import GOAL
 from minions.recipe.kinds.kind import CommonKeys, KindReader, StepKind, given_mapping
 from minions.recipe.kinds.kind_registry import KINDS, STEP_KINDS
 from minions.recipe.kinds.tool_kind import ToolSpecStep
@@ -39,7 +41,13 @@ from minions.recipe.text.sections import Report, Section, foreign_keys, read_sec
 _TABLES: Final[Mapping[str, Table]] = {
     kind.name: step_keys.STEP.plus(kind.table) for kind in STEP_KINDS
 }
-_OF_KINDS: Final = [(key, kind.table) for kind in reversed(STEP_KINDS) for key in kind.table.keys]
+_OF_KINDS: Final = [
+    (key, kind.table)
+    for kind in reversed(STEP_KINDS)
+    for key in kind.table.keys
+    if key.name == kind.name or key.name not in KINDS
+]
+"""The keys of all kinds; one that names a kind is that of this kind, whatever it is to others."""
 _ANY_KIND: Final = Table(
     "a step",
     (
@@ -247,6 +255,8 @@ def _kind_of(node: Node, report: Report) -> str | None:
     if not isinstance(node, MappingNode):
         return None
     found = [entry for entry in node.entries if entry.key in KINDS]
+    if node.find(GOAL.name) is not None:  # there `code` is a key of it
+        found = [entry for entry in found if not _is_flag(entry)]
     for kind in STEP_KINDS:  # the older spelling of a kind may stand beside the kind's own key
         others = [entry for entry in found if entry.key != kind.name]
         if len(others) == 1 and _is_alias(others[0], kind):
@@ -277,6 +287,11 @@ def _kind_of(node: Node, report: Report) -> str | None:
             )
         )
     return None
+
+
+def _is_flag(entry: Entry) -> bool:
+    is_bool = isinstance(entry.value, ScalarNode) and isinstance(entry.value.value, bool)
+    return entry.key == CODE.name and is_bool
 
 
 def _is_alias(entry: Entry, kind: StepKind) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import CodeType
 from typing import NoReturn
@@ -24,6 +25,12 @@ from minions.adapters.sandboxes.supervisor.kernel import (
     drop_privileges,
     forbid_more_rights,
     restrict_files,
+)
+from minions.adapters.sandboxes.supervisor.program_tools import (
+    MODULE,
+    ToolCaller,
+    ToolError,
+    make_repeatable,
 )
 from minions.adapters.sandboxes.supervisor.seccomp import (
     filter_file,
@@ -47,13 +54,17 @@ class Pipes:
         self.stderr_read, self.stderr = os.pipe()
         self.result_read, self.result = os.pipe()
         self.refusal_read, self.refusal = os.pipe()
+        self.requests_read, self.requests = os.pipe()
+        self.answers, self.answers_write = os.pipe()
+        """Over these two, code asks for calls of tools."""
         self.channel_read, self.channel = socket.socketpair()
         """Over these the supervisor receives the descriptor of requests for processes."""
 
     def close_ends_of_job(self) -> None:
         """In the supervisor: so that the end of the job is the end of its pipes."""
-        for end in (self.stdout, self.stderr, self.result, self.refusal):
+        for end in (self.stdout, self.stderr, self.result, self.refusal, self.requests):
             os.close(end)
+        os.close(self.answers)
         self.channel.close()
 
 
@@ -74,7 +85,7 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
         os._exit(1)
     os.close(pipes.refusal)
     pipes.channel.close()
-    _run(code, job["limits"], pipes.result)
+    _run(code, job["limits"], pipes.result, ToolCaller(pipes.requests, pipes.answers))
 
 
 def _detach(job: Job, pipes: Pipes, parent: int) -> None:
@@ -90,7 +101,10 @@ def _detach(job: Job, pipes: Pipes, parent: int) -> None:
     ends = (null, pipes.stdout, pipes.stdout if job["merged"] else pipes.stderr)
     for target, end in enumerate(ends):
         os.dup2(end, target)
-    _close_others({pipes.result, pipes.refusal, pipes.channel.fileno()})
+    kept = {pipes.result, pipes.refusal, pipes.channel.fileno()}
+    if job["code"] is not None and job["code"]["tools"] is not None:
+        kept |= {pipes.requests, pipes.answers}
+    _close_others(kept)
     os.umask(0o022)
     os.chdir(job["folder"])
     _limit(job["limits"])
@@ -153,12 +167,14 @@ def _become(job: Job, channel: socket.socket) -> NoReturn:
     os.execvpe(argv[0], argv, job["env"])  # noqa: S606  # no shell on purpose
 
 
-def _run(asked: CodeJob, limits: JobLimits, result: int) -> NoReturn:
+def _run(asked: CodeJob, limits: JobLimits, result: int, caller: ToolCaller) -> NoReturn:
     sys.argv = [""]
     if asked["engine"] == "monty":
-        answer = run_monty(asked, limits)
+        answer = run_monty(asked, limits, caller)
     else:
         sys.path = [each for each in sys.path if each.startswith(sys.base_prefix)]
+        if asked["tools"] is not None:
+            make_repeatable(asked["tools"], caller)
         answer = run_python(asked)
         flush_streams()
     while answer:
@@ -261,9 +277,18 @@ def load_monty(job: CodeJob) -> None:
     import pydantic_monty  # noqa: F401
 
 
-def run_monty(job: CodeJob, limits: JobLimits) -> bytes:
+def run_monty(job: CodeJob, limits: JobLimits, caller: ToolCaller) -> bytes:
     """Execute the code; its result as JSON."""
     import pydantic_monty as monty
+
+    modules: dict[str, monty.ExternalModule] = {}
+    policy: monty.OSPolicy = {}
+    if (tools := job["tools"]) is not None:
+        functions = caller.functions(tools["names"])
+        attributes = {name: _crossing(each) for name, each in functions.items()}
+        modules[MODULE] = monty.ExternalModule(attributes)
+        now = datetime.datetime.fromtimestamp(tools["now"], datetime.UTC)
+        policy = {"datetime": now, "random_start": {"seed": tools["seed"]}}
 
     streams = {"stdout": 1, "stderr": 2}
 
@@ -275,11 +300,12 @@ def run_monty(job: CodeJob, limits: JobLimits) -> bytes:
     bounds: monty.ResourceLimits = {
         "max_memory": job["memory_bytes"],
         "max_feed_duration_secs": limits["cpu_s"],
+        "max_suspensions": _MOST_SUSPENSIONS,
     }
     try:
         with (
             monty.Monty(binary_path=job["program"], max_processes=1) as pool,
-            pool.checkout(limits=bounds) as session,
+            pool.checkout(limits=bounds, os_policy=policy, external_modules=modules) as session,
         ):
             inputs = dict(job["inputs"])
             value: object = session.feed_run(job["text"], inputs=inputs, print_callback=show)
@@ -290,6 +316,22 @@ def run_monty(job: CodeJob, limits: JobLimits) -> bytes:
         return _told(error)
     except Exception as error:  # noqa: BLE001  # values that do not cross its border
         return trouble_of(error)
+
+
+_MOST_SUSPENSIONS = 1_000_000
+"""Calls that leave the interpreter: those of tools have a limit of their own."""
+
+
+def _crossing(function: Callable[..., object]) -> Callable[..., object]:
+    """The function with errors of a class that crosses the interpreter's border as it is."""
+
+    def crossing(*unnamed: object, **arguments: object) -> object:
+        try:
+            return function(*unnamed, **arguments)
+        except ToolError as error:
+            raise RuntimeError(str(error)) from None
+
+    return crossing
 
 
 def _told(error: Exception) -> bytes:

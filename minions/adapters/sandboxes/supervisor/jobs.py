@@ -1,10 +1,15 @@
-"""What is exchanged with the supervisor: one job in, one report out, both JSON."""
+"""What is exchanged with the supervisor, in lines of JSON: one job in, one report out.
+
+Between them the supervisor asks for calls of tools, and is told what they gave.
+"""
 
 from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, TypedDict
 
-Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "disk", "cancelled"]
+Stop: TypeAlias = Literal[
+    "timeout", "cpu", "memory", "output", "processes", "disk", "cancelled", "calls"
+]
 """Why the supervisor ended a job."""
 
 
@@ -55,6 +60,16 @@ class Confinement(TypedDict):
     """Whether sockets of the internet stay open."""
 
 
+class CodeTools(TypedDict):
+    """The module `tools` of code, and what makes the code repeatable."""
+
+    names: list[str]
+    now: float
+    """The time that it reads, in seconds since 1970."""
+    seed: str
+    """Where its random numbers begin."""
+
+
 class CodeJob(TypedDict):
     """Python code, executed in the job's own process."""
 
@@ -67,6 +82,8 @@ class CodeJob(TypedDict):
     """The engine's own program; empty: it needs none."""
     memory_bytes: int
     """What the code's values may take; the limits of the job include the engine itself."""
+    tools: CodeTools | None
+    """None: it calls no tools."""
 
 
 class Job(TypedDict):
@@ -129,5 +146,27 @@ class Report(TypedDict):
     """Why what the job left could not be looked through; then it must not be trusted."""
 
 
+class ToolRequest(TypedDict):
+    """A call of a tool that code asks for: one line from the supervisor before the report. The
+    starter answers each with a line that is a `ToolAnswer`.
+    """
+
+    tool: str
+    arguments: dict[str, object]
+
+
+class ToolAnswer(TypedDict):
+    """What the call gave."""
+
+    value: object
+    code: str | None
+    """Why there is no value; None: there is one."""
+    message: str
+
+
+REQUEST_BYTES: Final = 1_048_576
+"""The longest request of code, in bytes of JSON."""
+ANSWER_BYTES: Final = 4_194_304
+"""The longest answer that code is given, in bytes of JSON."""
 RESULT_BYTES: Final = 1_048_576
 """The largest value that code may give, in bytes of JSON."""

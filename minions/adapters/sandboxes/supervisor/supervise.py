@@ -35,6 +35,7 @@ from minions.adapters.sandboxes.supervisor.kernel import (
     restrict_files,
 )
 from minions.adapters.sandboxes.supervisor.process_tree import Usage, kill_tree, tree_usage
+from minions.adapters.sandboxes.supervisor.program_tools import BadRequestError, ToolChannel
 from minions.adapters.sandboxes.supervisor.workspace_folders import DiskSpace
 from minions.adapters.sandboxes.supervisor.workspace_guard import (
     ProtectedFiles,
@@ -211,6 +212,7 @@ class _Supervision:
         self._cpu_s = 0.0
         self._begin = time.monotonic()
         self._pipes = Pipes()
+        self._channel = ToolChannel(self._pipes.requests_read, self._pipes.answers_write)
         self._pid = 0
         self._status: int | None = None
         self._stop: Stop | None = None
@@ -245,6 +247,9 @@ class _Supervision:
                 selector.register(end, selectors.EVENT_READ)
             selector.register(0, selectors.EVENT_READ)
             selector.register(self._pipes.channel_read, selectors.EVENT_READ)
+            for end in (self._channel.requests, self._channel.answers):
+                os.set_blocking(end, False)
+            selector.register(self._channel.requests, selectors.EVENT_READ)
             next_look = 0.0
             while self._status is None and self._stop is None:
                 for key, _ in selector.select(_PERIOD_S):
@@ -261,13 +266,34 @@ class _Supervision:
 
     def _serve(self, selector: selectors.BaseSelector, end: int) -> None:
         """Do what is to be done for a descriptor that is ready."""
-        if end == self._pipes.channel_read.fileno():
+        if end == self._channel.requests:
+            self._take_request(selector)
+        elif end == self._channel.answers:
+            self._channel.write_answer()
+            if not self._channel.has_outgoing:
+                selector.unregister(end)
+        elif end == self._pipes.channel_read.fileno():
             selector.unregister(end)
             self._listener = next(iter(socket.recv_fds(self._pipes.channel_read, 1, 1)[1]), -1)
             if self._listener >= 0:
                 threading.Thread(target=self._answer_requests, daemon=True).start()
         elif not self._read(end):
             selector.unregister(end)
+        elif end == 0 and self._channel.has_outgoing:
+            with contextlib.suppress(KeyError):  # it waits already
+                selector.register(self._channel.answers, selectors.EVENT_WRITE)
+
+    def _take_request(self, selector: selectors.BaseSelector) -> None:
+        """Hand a call that code asks for to the starter."""
+        try:
+            request = self._channel.read_request()
+        except EOFError:
+            selector.unregister(self._channel.requests)
+        except BadRequestError:
+            self._stop = self._stop or "calls"
+        else:
+            if request is not None:
+                _write_all(1, json.dumps(request).encode() + b"\n")
 
     def _answer_requests(self) -> None:
         """Consent to new processes, as long as there is room, and change files."""
@@ -305,6 +331,7 @@ class _Supervision:
             return True
         if end == 0:
             self._stop = self._stop or (None if data else "cancelled")
+            self._channel.take_answer(data)
         elif end == self._pipes.stdout_read:
             self._stdout.add(data)
         elif end == self._pipes.stderr_read:
@@ -339,7 +366,8 @@ class _Supervision:
             return "cpu"
         if self._disk is not None and self._disk.is_exceeded:
             return "disk"
-        return "timeout" if time.monotonic() - self._begin > limits["wall_s"] else None
+        wall_s = time.monotonic() - self._begin - self._channel.waited_s
+        return "timeout" if wall_s > limits["wall_s"] else None
 
     def _collect(self) -> None:
         if self._status is None:

@@ -9,16 +9,28 @@ import attrs
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
+from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
-from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.engine_scope import EngineScope, render_beside
+from minions.engine.compile.kinds.compiler import (
+    BuildParts,
+    Planner,
+    StepCompiler,
+    tool_names,
+)
+from minions.engine.compile.programs import (
+    check_end,
+    not_registered,
+    run_program,
+    sandbox_refusal,
+)
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import (
     Template,
 )
 from minions.recipe.kinds.code_kind import CodeSpec
+from minions.recipe.kinds.goal_kind import ProgramSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import steps_within
 
@@ -33,6 +45,7 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
     id: str
     spec: CodeSpec
     given: Mapping[str, Template]
+    available_tools: frozenset[str]
     sandbox: CodeSandbox | None
     """None: the sandbox that the recipe names is not registered; such a step never runs."""
 
@@ -53,12 +66,17 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
             StepFailedError: The code failed, or was stopped at a limit.
             EnvironmentRefusedError: There is no such sandbox.
         """
-        from minions.engine.compile.engine_scope import render_beside
-
         if self.sandbox is None:
-            raise _not_registered(self.spec)
+            raise not_registered(self.spec)
+        spec = self.spec
         inputs = await render_beside(scope, self.references, lambda: self._inputs(scope.context))
-        result = await self.sandbox.execute(self.spec.code, inputs, self.spec.sandbox_limits)
+        if not spec.tools:
+            result = await self.sandbox.execute(spec.code, inputs, spec.sandbox_limits)
+            return result.unwrap()
+        assert isinstance(scope, EngineScope)  # noqa: S101  # the engine runs these steps
+        calls = scope.program_calls(sorted(self.available_tools), by_model=False)
+        result = await run_program(calls, self.sandbox, spec.code, inputs, spec.sandbox_limits)
+        check_end(calls, result)
         return result.unwrap()
 
     def _inputs(self, view: RunContext) -> dict[str, JsonValue]:
@@ -72,7 +90,8 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
             "limits": attrs.asdict(self.spec.sandbox_limits),
             "inputs": self._inputs(view),
         }
-        return Fingerprint(asked=asked, has_folder=False, asks_model=False)
+        tools = sorted(self.available_tools)
+        return Fingerprint(asked=asked, tools=tools, has_folder=bool(tools), asks_model=False)
 
 
 def refuse_code(
@@ -90,46 +109,36 @@ def refuse_code(
     """
     for path, _, step in steps_within(recipe):
         is_left_out = runs is not None and path.partition("/")[0] not in runs
-        if is_left_out or not isinstance(step, CodeSpec):
+        if is_left_out or not isinstance(step, CodeSpec | ProgramSpec):
             continue
-        refusal = _refusal(step, sandboxes.get(step.sandbox))
+        refusal = sandbox_refusal(step, sandboxes.get(step.sandbox))
         if refusal is not None:
             raise refusal
-
-
-def _refusal(spec: CodeSpec, sandbox: CodeSandbox | None) -> EnvironmentRefusedError | None:
-    if sandbox is None:
-        return _not_registered(spec)
-    if all(probe.ok for probe in sandbox.probe()):
-        return None
-    return unavailable([sandbox], what=f"Step '{spec.id}' is Python code", where=str(spec.where))
-
-
-def _not_registered(spec: CodeSpec) -> EnvironmentRefusedError:
-    return EnvironmentRefusedError(
-        f"Step '{spec.id}' is Python code, which runs only in a sandbox, and '{spec.sandbox}' is "
-        "not registered here. Pass it to Extensions(sandboxes=…).",
-        code=NO_SANDBOX,
-        where=str(spec.where),
-    )
 
 
 class _CodeCompiler(StepCompiler[CodeSpec]):
     def build(self, spec: CodeSpec, parts: BuildParts) -> CodeStep:
         given = {name: parts.templates.compile(value) for name, value in spec.given.items()}
         sandbox = parts.extensions.sandboxes.get(spec.sandbox)
-        return CodeStep(id=spec.id, spec=spec, given=given, sandbox=sandbox)
+        return CodeStep(
+            id=spec.id,
+            spec=spec,
+            given=given,
+            available_tools=frozenset(tool_names(spec.tools, parts.tools)),
+            sandbox=sandbox,
+        )
 
     def plan(self, spec: CodeSpec, step: Step[object], planner: Planner) -> PlannedStep:
         from minions.engine.compile.planned_step import PlannedStep
 
         sandbox = step.sandbox if isinstance(step, CodeStep) else None
-        refusal = _refusal(spec, sandbox)
+        refusal = sandbox_refusal(spec, sandbox)
         return PlannedStep(
             step_id=spec.id,
             kind="code",
             target=spec.sandbox,
             shown={name: planner.shown(value) for name, value in spec.given.items()},
+            tools=spec.tools,
             refused=refusal.message if refusal is not None else None,
         )
 

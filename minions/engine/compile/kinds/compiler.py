@@ -6,7 +6,7 @@ The compiler of a kind is in the module of the kind's name, which is loaded when
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -50,6 +50,24 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     """Compiles the texts of the recipe."""
     directory: str | None = None
     """The recipe's folder, for files that its steps read; None: it has none."""
+
+
+def tool_names(names: Iterable[str], tools: Toolbox) -> Iterator[str]:
+    """The full names of tools that a step names; the prefix of a toolset means all its tools.
+
+    Raises:
+        UsageError: There is no such tool.
+    """
+    for name in names:
+        family = [
+            each.spec.name
+            for each in tools
+            if each.spec.name.startswith(f"{name}__") and each.spec.is_offered
+        ]
+        if family and name not in tools:
+            yield from family
+        else:
+            yield tools.get(name).spec.name
 
 
 class PromptUse(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
@@ -14,17 +14,23 @@ from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import CONTEXT, Message, MessageRole, border_words, user
 from minions.contracts.steps import Step, ToolSearch
-from minions.contracts.tools import Toolbox
 from minions.data.errors import (
     UsageError,
     near_names,
 )
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.completion_links import (
     ArtifactsLink,
     DefaultStepCompletionChain,
     ToolOutcomeLink,
 )
-from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
+from minions.engine.compile.kinds.compiler import (
+    BuildParts,
+    Planner,
+    PromptUse,
+    StepCompiler,
+    tool_names,
+)
 from minions.engine.compile.prompt_sections import (
     PromptPart,
     PromptSection,
@@ -48,7 +54,7 @@ from minions.engine.compile.recipe_step import (
 from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.terms import Term
-from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec, ProgramSpec
 
 if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep
@@ -233,7 +239,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         # A loop's items reach the prompt one by one; to show all of them in each would cost their
         # square. So what `when`, `loop` or `while` reads is not shown.
         shown=tuple(each for each in spec.declared if each not in {*named, *parts.read_by_control}),
-        available_tools=frozenset(_tool_names(spec, parts.tools)),
+        available_tools=frozenset(tool_names(spec.tools, parts.tools)),
         completion_criteria=criteria,
         completion_chain=_chain(spec, parts.extensions.links),
         output=_output(spec),
@@ -261,20 +267,6 @@ def _output(spec: GoalSpec) -> OutputInstructions[object] | None:
         return None
     takes_text = spec.unfit_output == "text"
     return OutputInstructions(schema=spec.output, name=spec.id, takes_text=takes_text)
-
-
-def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
-    """The names of the tools; the prefix of a toolset means all its tools."""
-    for name in spec.tools:
-        family = [
-            each.spec.name
-            for each in tools
-            if each.spec.name.startswith(f"{name}__") and each.spec.is_offered
-        ]
-        if family and name not in tools:
-            yield from family
-        else:
-            yield tools.get(name).spec.name
 
 
 def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletionChain | None:
@@ -332,12 +324,27 @@ def _with_outputs(
 
 
 class _GoalCompiler(StepCompiler[GoalSpec]):
-    def build(self, spec: GoalSpec, parts: BuildParts) -> GoalStep:
-        return _step(spec, parts)
+    def build(self, spec: GoalSpec, parts: BuildParts) -> WrittenStep[object]:
+        step = _step(spec, parts)
+        if not isinstance(spec, ProgramSpec):
+            return step
+        from minions.engine.compile.programs import ProgramStep
+
+        return ProgramStep(
+            id=spec.id,
+            spec=spec,
+            asking=step,
+            given={name: parts.templates.compile(each) for name, each in spec.given.items()},
+            sandbox=parts.extensions.sandboxes.get(spec.sandbox),
+            validator=SchemaValidator(spec.output) if spec.output else None,
+            available_tools=step.available_tools,
+        )
 
     def plan(self, spec: GoalSpec, step: Step[object], planner: Planner) -> PlannedStep:
         from minions.engine.compile.planned_step import PlannedStep
 
+        if isinstance(spec, ProgramSpec):
+            return _plan_program(spec, step, planner)
         use = _use(spec, step)
         return PlannedStep(
             step_id=spec.id,
@@ -349,6 +356,29 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
             memory=spec.memory if spec.shares_conversation else None,
             prompt=planner.prompt(list(_own_parts(spec, planner)), use),
         )
+
+
+def _plan_program(spec: ProgramSpec, step: Step[object], planner: Planner) -> PlannedStep:
+    from minions.engine.compile.planned_step import PlannedStep
+    from minions.engine.compile.programs import ProgramStep, program_words, sandbox_refusal
+
+    assert isinstance(step, ProgramStep)  # noqa: S101  # as it was built
+    tools = [planner.tools.get(name).spec for name in sorted(step.available_tools)]
+    kinds = dict.fromkeys(spec.given, "object")
+    said = program_words(spec.sandbox, tools, spec.output, kinds)
+    words = PromptPart(PromptSection.SYSTEM, said)
+    shown = step.asking.shown if isinstance(step.asking, GoalStep) else ()
+    use = PromptUse(shown=shown, model=spec.model)
+    refusal = sandbox_refusal(spec, step.sandbox)
+    return PlannedStep(
+        step_id=spec.id,
+        kind="model",
+        target=planner.model(spec.model),
+        shown=planner.shown(spec.goal),
+        tools=spec.tools,
+        prompt=planner.prompt([words, *_own_parts(spec, planner)], use),
+        refused=refusal.message if refusal is not None else None,
+    )
 
 
 def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
