@@ -238,7 +238,7 @@ def read_example_keys(node: MappingNode, report: Report) -> ExampleKeys:
     if not (isinstance(most, int) and isinstance(max_tokens, int)):
         return ExampleKeys()
     source = nearest = None
-    if name in list(ExampleOrigin):
+    if name in list(ExampleOrigin) and section.node("items") is None:
         source = ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
     if chooses_nearest(section):
         nearest = ExampleBounds(most=most, max_tokens=max_tokens)
