@@ -178,7 +178,10 @@ EXAMPLES_KEY: Final = Key(
             {"type": "array", "items": {"$ref": "#/$defs/example"}},
             {
                 "$ref": "#/$defs/examples_from",
-                "oneOf": [{"required": ["from"]}, {"required": ["items", "choose"]}],
+                "oneOf": [
+                    {"required": ["from"], "not": {"required": ["items"]}},
+                    {"required": ["items", "choose"], "not": {"required": ["from"]}},
+                ],
             },
         ]
     },
