@@ -272,6 +272,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_engine("tool_search"),
         places=frozenset({"searches", "SearchedTools"}),
     ),
+    "engine/compile/nearest_examples.py": Guard(tests=_engine("nearest_examples")),
     "contracts/tool_search.py": Guard(
         tests=_engine("tool_search"), places=frozenset({"found_names"})
     ),

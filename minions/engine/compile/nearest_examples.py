@@ -64,7 +64,7 @@ class NearestExamples:
         covered: set[tuple[str, str]] = set()
         chosen: set[int] = set()
         for covers_first in (True, False):
-            for at in self._ranked(near, scores):
+            for at in self._rank_examples(near, scores):
                 if len(chosen) == self._bounds.most or (
                     covers_first and covered == self._all_values
                 ):
@@ -86,7 +86,7 @@ class NearestExamples:
         self._all_values = frozenset().union(*self._values)
         return TextIndex(_FIELDS, [{_QUESTION: words_of(each.question)} for each in self._examples])
 
-    def _ranked(self, near: Sequence[int], scores: Mapping[int, float]) -> Iterator[int]:
+    def _rank_examples(self, near: Sequence[int], scores: Mapping[int, float]) -> Iterator[int]:
         yield from near
         yield from (at for at in range(len(self._examples)) if at not in scores)
 

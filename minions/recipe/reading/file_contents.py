@@ -136,7 +136,7 @@ class _Reader:
         if name is not None:
             try:
                 content = self._content(name)
-                lines = _decoded(content, name).splitlines()
+                lines = _decode_text(content, name).splitlines()
             except MinionsError as error:
                 place = section.place_of("from")
                 code = "outside-project" if error.error_code == "outside-project" else "no-examples"
@@ -165,7 +165,7 @@ class _Reader:
         Raises:
             UsageError: It is elsewhere, not there, taken for a secret, or no text.
         """
-        return _decoded(self._content(name), name)
+        return _decode_text(self._content(name), name)
 
     def _content(self, name: str) -> bytes:
         """The content of a file of the project; of a long one its beginning.
@@ -196,7 +196,7 @@ class _Reader:
             yield node_of(value, source=source, span=(number, 0, number, len(line)))
 
 
-def _decoded(content: bytes, name: str) -> str:
+def _decode_text(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
