@@ -352,3 +352,15 @@ def test_no_choice_exceeds_its_bounds_and_all_values_are_covered_where_there_is_
     if all_room:
         assert len(chosen) == min(most, len(known))
         assert len(labels(chosen)) == min(most, len(labels(tuple(known))))
+
+
+def test_examples_may_fill_their_room_to_the_last_character() -> None:
+    pairs = [("invoice", "bill"), ("invoice again", "bill")]
+    _, step = _choice(pairs, 2, 400)
+    missing = -sum(each.size for each in step.examples) % CHARACTERS_PER_TOKEN
+    pairs[1] = ("invoice again" + "." * missing, "bill")
+    _, step = _choice(pairs, 2, 400)
+    room = sum(each.size for each in step.examples) // CHARACTERS_PER_TOKEN
+    values: dict[str, JsonValue] = {"inputs": {"text": "invoice"}}
+    assert len(_choice(pairs, 2, room)[0].choose(values)) == 2
+    assert len(_choice(pairs, 2, room - 1)[0].choose(values)) == 1
