@@ -633,6 +633,13 @@ _HOLDING: Final = "A session in memory is only made with a holding; the type all
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
+        "engine/compile/nearest_examples.py",
+        "NearestExamples.choose",
+        "if len(chosen) == most or (covers_first and covered == self._all_values):",
+        "if (len(chosen) == most):",
+        "Once all values are covered, none of the others covers one: the walk ends sooner.",
+    ),
+    Equivalent(
         "contracts/dispatch.py",
         "DEFAULT_SLOTS",
         "DEFAULT_SLOTS: Final = 4",

@@ -60,14 +60,12 @@ class NearestExamples:
         scores = self._index.score(words)
         near = sorted(scores, key=lambda at: (-scores[at], at))
         asked = None if self._bounds.shows_asked else as_text(self._question.render(values))
-        room = self._bounds.max_tokens * CHARACTERS_PER_TOKEN
+        most, room = self._bounds.most, self._bounds.max_tokens * CHARACTERS_PER_TOKEN
         covered: set[tuple[str, str]] = set()
         chosen: set[int] = set()
         for covers_first in (True, False):
             for at in self._rank_examples(near, scores):
-                if len(chosen) == self._bounds.most or (
-                    covers_first and covered == self._all_values
-                ):
+                if len(chosen) == most or (covers_first and covered == self._all_values):
                     break
                 example = self._examples[at]
                 if at in chosen or (covers_first and self._values[at] <= covered):
