@@ -119,7 +119,7 @@ CODECS: Final[dict[str, str]] = {
     "contracts/journal/facts/step_facts.py::before": "in proportion to its text",
     "contracts/protected_files.py::folded_name": "a name of at most 4,096 characters",
     "data/texts.py::parse_toml": "200 dots of a line; the callers bound the text",
-    "engine/compile/tool_index.py::words_of": "20,000 characters (_MOST_CHARACTERS)",
+    "engine/compile/text_index.py::words_of": "20,000 characters (_MOST_CHARACTERS)",
     "engine/calls/model_executors.py::instruction_in": "JSON, one answer",
     "engine/views/lookup.py::json_of_blob": "JSON, what we wrote, or a blob of an import",
     "engine/views/run_diff.py::_merge_names": "each name stands once in a list: no text",

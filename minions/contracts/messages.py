@@ -17,6 +17,8 @@ CUT_AT_LIMIT: Final = "length"
 
 
 EXAMPLE: Final = "example"
+NEAR_EXAMPLE: Final = "near example"
+"""The `name` of the turns of an example that was chosen for its question: others have others."""
 CONTEXT: Final = "context"
 """The `name` of the turns of an example that a recipe gives; no server gets it."""
 
@@ -125,7 +127,13 @@ class Message:
     @property
     def is_example(self) -> bool:
         """Whether it is a turn of an example, and was never said."""
-        return self.name == EXAMPLE and self.role in (MessageRole.USER, MessageRole.ASSISTANT)
+        is_turn = self.role in (MessageRole.USER, MessageRole.ASSISTANT)
+        return is_turn and self.name in (EXAMPLE, NEAR_EXAMPLE)
+
+    @property
+    def is_fixed_example(self) -> bool:
+        """Whether it is a turn of an example that all prompts of its step hold."""
+        return self.is_example and self.name == EXAMPLE
 
     @property
     def is_context(self) -> bool:

@@ -20,7 +20,7 @@ from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.examples import Example, ExampleSource
+from minions.recipe.examples import Example, ExampleBounds, ExampleSource
 from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import Reference, TemplateError, nearest
@@ -178,6 +178,8 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     """What the step asks, with which examples are rendered; a template."""
     examples: tuple[Example, ...] = ()
     examples_from: ExampleSource | None = None
+    nearest: ExampleBounds | None = None
+    """Within which bounds those nearest to a question are shown; None: all are."""
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None

@@ -1,7 +1,8 @@
 """Examples of a step: questions with their answers, which its model sees as earlier turns.
 
-They are constants of the recipe, in one order, so that the start of a prompt stays the same from
-call to call and a server's prefix cache holds.
+They are constants of the recipe. As a rule all are shown, in one order, so that the start of a
+prompt stays the same from call to call and a server's prefix cache holds; `choose: nearest` shows
+those that are nearest to each question.
 """
 
 from __future__ import annotations
@@ -18,18 +19,33 @@ from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import EvaluationError, Reference, TemplateError, as_text
 from minions.recipe.model import StepSpec
-from minions.recipe.text.key_types import Key, Table
+from minions.recipe.text.key_types import Key, Table, choice_key
 from minions.recipe.text.nodes import MappingNode, Node, to_plain
-from minions.recipe.text.sections import Report, read_section, suggestion
+from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 MOST_EXAMPLES: Final = 4
 """Examples that are taken, unless `max` says otherwise: more than four gain little."""
 MOST_EXAMPLE_TOKENS: Final = 400
 """Their tokens, unless `max_tokens` says otherwise."""
+MOST_CANDIDATES: Final = 1_000
+"""Examples among which those nearest to a question are chosen."""
+MOST_CANDIDATE_SIZE: Final = 1_048_576
+"""Their characters, or the bytes of their file: they are stored with each run."""
 CHARACTERS_PER_TOKEN: Final = 4
 """The estimate of tokens, which no server has counted yet."""
+
+
+class ExampleChoice(StrEnum):
+    """How those that are shown are chosen among many."""
+
+    FIXED = "fixed"
+    """Once, for all questions."""
+    NEAREST = "nearest"
+    """For each question those that share most words with it."""
+
+
 EXAMPLES_FROM: Final = Table(
-    "examples from elsewhere",
+    "a choice of examples",
     (
         Key(
             name="from",
@@ -37,11 +53,23 @@ EXAMPLES_FROM: Final = Table(
             "recipe's tests that expect a whole output; `journal`: recorded runs of the recipe, "
             "where a person marked the step's output good or approved it.",
             types=("string",),
-            is_required=True,
+        ),
+        Key(
+            name="items",
+            description="Instead of `from`, with `choose: nearest`: the examples, written here.",
+            types=("array",),
+            shape={"items": {"$ref": "#/$defs/example"}},
+        ),
+        choice_key(
+            "choose",
+            "`nearest`: for each question those that share most words with it, and first one for "
+            "each value that the output lists; not of `journal`. Default: `fixed`, the same for "
+            "all questions.",
+            ExampleChoice,
         ),
         Key(
             name="max",
-            description="Most examples that are taken; of a file the first ones. Default: "
+            description="Most examples that are shown; of a file the first ones. Default: "
             f"{MOST_EXAMPLES}.",
             types=("integer",),
             minimum=1,
@@ -81,6 +109,18 @@ class ExampleSource:
     """The questions of these cases, as far as inputs say them."""
 
 
+@frozen(kw_only=True)
+class ExampleBounds:
+    """How many of the examples are shown with one question."""
+
+    most: int = MOST_EXAMPLES
+    max_tokens: int = MOST_EXAMPLE_TOKENS
+    """Their tokens, estimated."""
+    shows_asked: bool = True
+    """Whether an example with the very question that is asked is shown: it is none of a case that
+    is being evaluated."""
+
+
 @frozen
 class Example:
     """A question and its answer."""
@@ -89,6 +129,11 @@ class Example:
     """What the user says: the goal with the example's values."""
     answer: JsonValue
     """What the model is to answer; it fits the step's output."""
+
+    @property
+    def size(self) -> int:
+        """The characters of its two turns."""
+        return len(self.question) + len(as_text(self.answer))
 
 
 @frozen(kw_only=True)
@@ -102,6 +147,9 @@ class ExampleStepSpec(StepSpec):
     examples_from: ExampleSource | None = None
     """Where they are taken from; None: they stand in the recipe. Those of tests are in `examples`;
     those of recorded runs are known when a run starts."""
+    nearest: ExampleBounds | None = None
+    """Within which bounds those of `examples` are shown that are nearest to a question; None: all
+    are shown."""
 
     @property
     @abstractmethod
@@ -123,12 +171,18 @@ EXAMPLES_KEY: Final = Key(
     name="examples",
     description="Questions with their answers, which the model sees as earlier turns: "
     "`{input: …, output: …}`, or `{from: …}` a file, `tests` or `journal`. Two to four help small "
-    "models most.",
+    "models most; `choose: nearest` shows those nearest to each question.",
     types=("array", "object"),
     shape={
         "anyOf": [
             {"type": "array", "items": {"$ref": "#/$defs/example"}},
-            {"$ref": "#/$defs/examples_from"},
+            {
+                "$ref": "#/$defs/examples_from",
+                "oneOf": [
+                    {"required": ["from"], "not": {"required": ["items"]}},
+                    {"required": ["items", "choose"], "not": {"required": ["from"]}},
+                ],
+            },
         ]
     },
 )
@@ -169,21 +223,75 @@ def read_examples(
     return tuple(each for each in found if each is not None)
 
 
-def read_example_source(node: Node, report: Report) -> ExampleSource | None:
-    """`{from: tests}` or `{from: journal}`; None: it is something else, or has a fault.
+@frozen(kw_only=True)
+class ExampleKeys:
+    """What a mapping under `examples` says."""
 
-    Files were read before, so that a mapping names nothing else.
-    """
-    if not isinstance(node, MappingNode):
-        return None
-    section = read_section(node, EXAMPLES_FROM, report)
+    items: tuple[Node, ...] = ()
+    """Examples that are written in it."""
+    source: ExampleSource | None = None
+    nearest: ExampleBounds | None = None
+
+
+def read_example_keys(node: MappingNode, report: Report) -> ExampleKeys:
+    """The keys of a mapping under `examples`, where files were read before; faults are reported."""
+    section = read_example_section(node, report)
     name, most = section.text("from"), section.plain("max", MOST_EXAMPLES)
     max_tokens = section.plain("max_tokens", MOST_EXAMPLE_TOKENS)
-    if name not in list(ExampleOrigin) or not (
-        isinstance(most, int) and isinstance(max_tokens, int)
-    ):
-        return None
-    return ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
+    if not (isinstance(most, int) and isinstance(max_tokens, int)):
+        return ExampleKeys()
+    source = nearest = None
+    if name in list(ExampleOrigin) and section.node("items") is None:
+        source = ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
+    if chooses_nearest(section):
+        nearest = ExampleBounds(most=most, max_tokens=max_tokens)
+    items = section.items("items")
+    if problem := candidates_problem(len(items)):
+        report(section.place_of("items").fault("bad-value", problem, help=FEWER_CANDIDATES))
+        items = ()
+    return ExampleKeys(items=items, source=source, nearest=nearest)
+
+
+def read_example_section(node: MappingNode, report: Report) -> Section:
+    """A mapping under `examples`, checked: it names one place, and what can be chosen from it."""
+    section = read_section(node, EXAMPLES_FROM, report)
+    given = {*section.entries, *section.refused}
+    if not given & {"from", "items"}:
+        message = "a choice of examples needs the key 'from', or 'items'"
+        report(section.place.fault("missing-key", message))
+    elif {"from", "items"} <= given:
+        message = "examples are taken from one place, and here are 'from' and 'items'"
+        report(section.place_of("items").fault("kind-conflict", message, help="leave one out"))
+    elif "items" in given and not chooses_nearest(section) and "choose" not in section.refused:
+        message = "of written examples all are shown, so that there is nothing to choose"
+        help_ = "add choose: nearest, or write the list under 'examples' itself"
+        report(section.place_of("items").fault("bad-value", message, help=help_))
+    if section.text("from") == ExampleOrigin.JOURNAL and chooses_nearest(section):
+        message = "examples from recorded runs are chosen when a run starts, for all its questions"
+        help_ = "leave out choose, or write them into a file or the recipe with `minions learn`"
+        report(section.place_of("choose").fault("bad-value", message, help=help_))
+    return section
+
+
+def chooses_nearest(section: Section) -> bool:
+    """Whether a mapping under `examples` says `choose: nearest`."""
+    return section.text("choose") == ExampleChoice.NEAREST
+
+
+FEWER_CANDIDATES: Final = "leave out those that resemble others"
+"""What to do about too many candidates."""
+
+
+def candidates_problem(count: int, size: int = 0) -> str | None:
+    """Why among so many examples, or characters of them, none are chosen; None: they may be."""
+    if count > MOST_CANDIDATES:
+        return f"'nearest' chooses among {MOST_CANDIDATES:,} examples at the most; these are more"
+    if size > MOST_CANDIDATE_SIZE:
+        return (
+            f"'nearest' chooses among {MOST_CANDIDATE_SIZE:,} bytes of examples at the most; these "
+            "have more"
+        )
+    return None
 
 
 def _example(
@@ -275,7 +383,7 @@ def name_of(reference: Reference) -> str:
 _DEEPEST: Final = 20
 """Levels of an answer in which listed words are looked for."""
 
-_Choice: TypeAlias = tuple[str, str]
+ListedValue: TypeAlias = tuple[str, str]
 """A place in answers, and one of the values that the schema lists for it, as JSON."""
 
 
@@ -296,7 +404,7 @@ class ExampleCandidate:
     @property
     def size(self) -> int:
         """The characters of its two turns."""
-        return _size(self.example)
+        return self.example.size
 
 
 def turn_tokens(candidates: Sequence[ExampleCandidate]) -> int:
@@ -334,11 +442,13 @@ def choose_examples(
         if each.example.question not in asked
     }
     left = {at: candidates[at] for at in sorted(last.values())}
-    covered = {choice for each in shown for choice in _choices(each.answer, schema)}
+    covered = {choice for each in shown for choice in listed_values(each.answer, schema)}
     answers = {dumps(each.answer) for each in shown}
-    room = max_tokens * CHARACTERS_PER_TOKEN - sum(map(_size, shown))
+    room = max_tokens * CHARACTERS_PER_TOKEN - sum(each.size for each in shown)
     chosen = list[int]()
-    choices = {at: frozenset(_choices(each.example.answer, schema)) for at, each in left.items()}
+    choices = {
+        at: frozenset(listed_values(each.example.answer, schema)) for at, each in left.items()
+    }
     while len(shown) + len(chosen) < most:
         fitting = [at for at, each in left.items() if each.size <= room]
         if not fitting:
@@ -355,11 +465,6 @@ def choose_examples(
     return tuple(candidates[at] for at in sorted(chosen))
 
 
-def _size(example: Example) -> int:
-    """The characters of its two turns."""
-    return len(example.question) + len(as_text(example.answer))
-
-
 def _worth(
     candidate: ExampleCandidate, uncovered: int, answers: set[str], at: int
 ) -> tuple[int, bool, int, int]:
@@ -368,9 +473,9 @@ def _worth(
     return (uncovered, is_new, -candidate.size if uncovered else 0, at)
 
 
-def _choices(
+def listed_values(
     answer: JsonValue, schema: JsonValue, place: str = "", depth: int = 0
-) -> Iterator[_Choice]:
+) -> Iterator[ListedValue]:
     """The listed values that an answer has, with their places; items of a list share one."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return
@@ -381,11 +486,11 @@ def _choices(
         properties = schema.get("properties")
         for name, own in properties.items() if isinstance(properties, Mapping) else ():
             if name in answer:
-                yield from _choices(answer[name], own, f"{place}.{name}", depth + 1)
+                yield from listed_values(answer[name], own, f"{place}.{name}", depth + 1)
     elif isinstance(answer, list | tuple):
         for item in answer:
-            yield from _choices(item, schema.get("items"), f"{place}[]", depth + 1)
+            yield from listed_values(item, schema.get("items"), f"{place}[]", depth + 1)
     for name in ("anyOf", "oneOf", "allOf"):
         branches = schema.get(name)
         for branch in branches if isinstance(branches, list | tuple) else ():
-            yield from _choices(answer, branch, place, depth + 1)
+            yield from listed_values(answer, branch, place, depth + 1)

@@ -608,6 +608,8 @@ def test_at_most_four_markers_stand_where_steps_items_and_turns_begin_alike() ->
     assert marked(system("s"), *context, user("form"), *example, user("goal"), tools=(LOOK,)) == [
         *("s", "y", "a", "goal")
     ]
+    near = [evolve(each, name="near example") for each in example]  # other questions have others
+    assert marked(system("s"), *near, user("goal")) == ["s"]
 
 
 def test_openai_is_told_which_requests_begin_alike_and_no_other_server_is() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_servers import tasks, tool_specs
 from minions.contracts.tools import ToolSpec
-from minions.engine.compile.tool_index import ToolIndex, words_of
+from minions.engine.compile.text_index import words_of
+from minions.engine.compile.tool_index import ToolIndex
 
 SPECS = tool_specs()
 TASKS = {half: list(each) for half, each in tasks().items()}

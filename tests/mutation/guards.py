@@ -279,6 +279,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_engine("tool_search"),
         places=frozenset({"searches", "SearchedTools"}),
     ),
+    "engine/compile/nearest_examples.py": Guard(tests=_engine("nearest_examples")),
     "contracts/tool_search.py": Guard(
         tests=_engine("tool_search"), places=frozenset({"found_names"})
     ),
@@ -638,6 +639,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "engine/compile/nearest_examples.py",
+        "NearestExamples.choose",
+        "if len(chosen) == most or (covers_first and covered == self._all_values):",
+        "if (len(chosen) == most):",
+        "Once all values are covered, none of the others covers one: the walk ends sooner.",
+    ),
     Equivalent(
         "contracts/dispatch.py",
         "DEFAULT_SLOTS",

@@ -411,7 +411,7 @@ def _mark_stable(body: Mapping[str, JsonValue], prompt: Prompt) -> None:
     first = messages[0].get("content") if isinstance(messages[0], Mapping) else None
     if shared := sum(each.is_context for each in said):
         _mark(first, shared - 1)
-    examples = sum(each.is_example for each in said)
+    examples = sum(each.is_fixed_example for each in said)
     if examples and isinstance(messages[examples - 1], Mapping):
         _mark(messages[examples - 1].get("content"), -1)
     answers = (each for each in said if each.role is MessageRole.ASSISTANT)

@@ -203,6 +203,8 @@ def examples_problem(step: ExampleStepSpec, written: JsonValue) -> str | None:
     """
     if step.shares_conversation:
         return "it shares a conversation, and takes no examples"
+    if isinstance(written, Mapping) and "from" not in written:
+        return "its examples are chosen for each question"
     if isinstance(written, Mapping):
         return f"it takes its examples from {written.get('from')!s:.60}"
     if written is None and step.examples:

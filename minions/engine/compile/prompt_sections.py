@@ -47,7 +47,7 @@ class PromptSection(StrEnum):
 REASONS: Final[Mapping[PromptSection, str]] = {
     PromptSection.SYSTEM: "system texts of the recipe, the step and the engine",
     PromptSection.CONTEXT: "what several steps read: `context` of the recipe and of templates",
-    PromptSection.EXAMPLES: "examples of the step, as earlier turns; from recorded runs at most",
+    PromptSection.EXAMPLES: "examples of the step, as earlier turns; at most, where a run chooses",
     PromptSection.GOAL: "goals and messages of the recipe and the step",
     PromptSection.OUTPUTS: "data within a border: outputs under `depends_on`, an analysis' input",
     PromptSection.SCHEMA: "the declared output, in words and as the server binds it",

@@ -20,6 +20,7 @@ from minions.contracts.instructions import T_co
 from minions.contracts.messages import (
     CONTEXT,
     EXAMPLE,
+    NEAR_EXAMPLE,
     Message,
     MessageRole,
     ToolCallRequest,
@@ -38,6 +39,7 @@ from minions.recipe.expressions.values import Reference
 from minions.recipe.model import OnError, StepSpec
 
 if TYPE_CHECKING:
+    from minions.engine.compile.nearest_examples import NearestExamples
     from minions.engine.history.step_rows import StepRows
 
 _MOST_SHOWN: Final = 4_000
@@ -181,13 +183,22 @@ def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Messa
 
 
 def with_examples(
-    spec: ExampleStepSpec, messages: Sequence[Message], recorded: Iterable[tuple[str, JsonValue]]
+    spec: ExampleStepSpec,
+    messages: Sequence[Message],
+    recorded: Iterable[tuple[str, JsonValue]],
+    near: Iterable[Example] | None = None,
 ) -> list[Message]:
     """The messages with the examples of the step as turns behind the system texts.
 
     Args:
         recorded: Those of recorded runs, where the step takes them.
+        near: Those that were chosen for this question. They stand right before it, behind all that
+            is equal for other questions; None: all questions have the same examples.
     """
+    if near is not None:
+        roles = [each.role for each in messages]
+        at = roles.index(MessageRole.GOAL)
+        return [*messages[:at], *_example_messages(near, NEAR_EXAMPLE), *messages[at:]]
     examples: Iterable[Example] = spec.examples
     if spec.recorded_examples is not None:
         examples = starmap(Example, recorded)
@@ -198,15 +209,31 @@ def with_examples(
     return [*first, *_example_messages(examples), *others]
 
 
-def _example_messages(examples: Iterable[Example]) -> Iterator[Message]:
+def nearest_examples_of(spec: ExampleStepSpec, compiled: Templates) -> NearestExamples | None:
+    """What chooses the step's examples for each question; None: they are the same for all."""
+    if spec.nearest is None:
+        return None
+    from minions.engine.compile.nearest_examples import NearestExamples
+
+    return NearestExamples(spec, spec.nearest, compiled)
+
+
+def _example_messages(examples: Iterable[Example], name: str = EXAMPLE) -> Iterator[Message]:
     """Each example as a question of the user and the model's answer; no server gets their names."""
     for each in examples:
-        yield Message(role=MessageRole.USER, content=each.question, name=EXAMPLE)
-        yield Message(role=MessageRole.ASSISTANT, content=as_text(each.answer), name=EXAMPLE)
+        yield Message(role=MessageRole.USER, content=each.question, name=name)
+        yield Message(role=MessageRole.ASSISTANT, content=as_text(each.answer), name=name)
 
 
 def example_parts(spec: ExampleStepSpec) -> Iterator[PromptPart]:
-    """What the examples add to a prompt; of those of recorded runs the most that they may add."""
+    """What the examples add to a prompt; the most that they may add, where they are known when a
+    run starts or chosen for each question.
+    """
+    if spec.nearest is not None:
+        longest = sorted((each.size for each in spec.examples), reverse=True)[: spec.nearest.most]
+        room = spec.nearest.max_tokens * CHARACTERS_PER_TOKEN
+        yield PromptPart(PromptSection.EXAMPLES, " " * min(room, sum(longest)))
+        return
     for message in _example_messages(spec.examples):
         yield PromptPart(PromptSection.EXAMPLES, message.content or "")
     if spec.recorded_examples is not None:  # which they are is known when a run starts

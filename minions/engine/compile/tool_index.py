@@ -1,31 +1,19 @@
-"""A full-text index over the names, descriptions and parameters of tools. It is pure: the same
-words find the same tools in every process.
-"""
+"""Finds tools by words: an index over their names, descriptions and parameters."""
 
 from __future__ import annotations
 
-import math
-import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
+from minions.engine.compile.text_index import TextField, TextIndex, stem_of, words_of
 
-_MOST_WORDS: Final = {"name": 12, "description": 60, "parameters": 60}
-"""Words of each text that find a tool. Who writes more gains nothing: what stands behind them finds
-nothing, and the length counts against the tool.
-"""
-_MOST_LENGTH: Final = 10
-"""How many times as many words count as its length."""
-_WEIGHTS: Final = {"name": 2.0, "description": 1.0, "parameters": 0.3}
-_LENGTH_SHARE: Final = 0.5
-"""How much the length of a text counts against it (BM25's b)."""
-_SATURATION: Final = 2.0
-"""How soon further places of a word stop counting (BM25's k1)."""
+_FIELDS: Final = {
+    "name": TextField(weight=2.0, most_words=12),
+    "description": TextField(most_words=60),
+    "parameters": TextField(weight=0.3, most_words=60),
+}
 _ALIKE: Final = 0.5
 """What a word counts that means about the same as one of the query."""
 _MOST_QUERY: Final = 64
@@ -40,36 +28,15 @@ class ToolIndex:
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         """Read the texts of the tools; some 50 µs for each."""
         self._names = [spec.name for spec in specs]
-        texts = [_words_by_text(spec) for spec in specs]
-        mean = {  # of what counts: a long text makes no other one short
-            name: max(1.0, sum(min(most, len(each[name])) for each in texts) / max(1, len(texts)))
-            for name, most in _MOST_WORDS.items()
-        }
-        self._places: dict[str, list[tuple[int, float]]] = {}
-        """For each word the tools with it, and how much it counts there before it saturates."""
-        for at, each in enumerate(texts):
-            weights: dict[str, float] = {}
-            for name, words in each.items():
-                length = 1 - _LENGTH_SHARE + _LENGTH_SHARE * len(words) / mean[name]
-                for word, count in Counter(words[: _MOST_WORDS[name]]).items():
-                    weights[word] = weights.get(word, 0.0) + _WEIGHTS[name] * count / length
-            for word, weight in weights.items():
-                self._places.setdefault(word, []).append((at, weight))
+        self._index = TextIndex(_FIELDS, [_words_by_field(spec) for spec in specs])
 
     def find(self, query: str, most: int) -> tuple[str, ...]:
         """The names of the tools that the words fit, best first; empty: no word is known.
 
         Tools that fit equally well stand in the order in which they were given.
         """
-        scores: dict[int, float] = {}
-        for word, share in _query_words(query).items():
-            places = self._places.get(word, ())
-            rarity = math.log1p((len(self._names) - len(places) + 0.5) / (len(places) + 0.5))
-            for at, weight in places:
-                counts = share * rarity * weight / (weight + _SATURATION)
-                scores[at] = scores.get(at, 0.0) + counts
-        # Rounded: tools that fit equally well differ by how their sums were added up.
-        ranked = sorted((-round(score, 9), at) for at, score in scores.items())
+        scores = self._index.score(_query_words(query))
+        ranked = sorted((-score, at) for at, score in scores.items())
         least = -ranked[0][0] * _LEAST_SHARE if ranked else 0.0
         return tuple(self._names[at] for score, at in ranked[:most] if -score >= least)
 
@@ -85,14 +52,11 @@ def _query_words(query: str) -> Mapping[str, float]:
     return shares
 
 
-def _words_by_text(spec: ToolSpec) -> dict[str, list[str]]:
-    texts = {
+def _words_by_field(spec: ToolSpec) -> dict[str, Iterator[str]]:
+    return {
         "name": words_of(spec.name),
         "description": words_of(spec.description),
         "parameters": _parameter_words(spec.parameters),
-    }
-    return {
-        name: list(islice(words, _MOST_LENGTH * _MOST_WORDS[name])) for name, words in texts.items()
     }
 
 
@@ -110,57 +74,7 @@ def _parameter_words(schema: Mapping[str, JsonValue]) -> Iterator[str]:
                     yield from words_of(value)
 
 
-# --- words -------------------------------------------------------------------------------------
-
-
-_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-"""Words of a text, of `snake_case`, `camelCase` and `HTTPServer`."""
-_STOP_WORDS: Final = frozenset(
-    """
-    a an and any are as at be been but by can could do does for from had has have i if in into is it
-    its me my of on only or our out please so some than that the their them then there these they
-    this those to up us was we were when will with would you your
-    """.split()  # noqa: SIM905  # sixty quotes would hide the words
-)
-_MOST_LETTERS: Final = 40
-_MOST_CHARACTERS: Final = 20_000
-
-
-def words_of(text: str) -> Iterator[str]:
-    """The words of a text as they are compared: without case, accents and English endings; of a
-    long one those of its beginning.
-    """
-    text = text[:_MOST_CHARACTERS]
-    if not text.isascii():
-        text = "".join(
-            c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
-        )
-    for found in _PARTS.finditer(text):
-        word = found[0].lower()
-        if word not in _STOP_WORDS:
-            yield _stem(word[:_MOST_LETTERS])
-
-
-def _stem(word: str) -> str:
-    """The word without an English ending; what is left need be no word."""
-    if len(word) < 4 or not word.isascii():
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        word = f"{word[:-3]}y"
-    elif word.endswith(("sses", "xes", "ches", "shes", "zes")):
-        word = word[:-2]
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ingly", "edly", "ing", "ed", "ly"):
-        rest = word.removesuffix(ending)
-        if rest != word and len(rest) > 2 and any(letter in "aeiouy" for letter in rest):
-            word = rest
-            if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
-                word = rest[:-1]
-            break
-    if word.endswith(("tion", "sion")) and len(word) > 5:
-        word = word[:-3]
-    return word[:-1] if word.endswith("e") and len(word) > 3 else word
+# --- words of one meaning ----------------------------------------------------------------------
 
 
 _MEANINGS: Final = (
@@ -201,7 +115,7 @@ _MEANINGS: Final = (
 def _alike_words() -> dict[str, tuple[str, ...]]:
     alike: dict[str, set[str]] = {}
     for line in _MEANINGS:
-        stems = {_stem(word) for word in line.split()}
+        stems = {stem_of(word) for word in line.split()}
         for each in stems:
             alike.setdefault(each, set()).update(stems - {each})
     return {word: tuple(sorted(others)) for word, others in alike.items()}

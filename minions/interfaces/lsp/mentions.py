@@ -240,7 +240,9 @@ def _given_values(draft: RecipeDraft, fields: frozenset[Name]) -> Iterator[Menti
         if default is not None:
             yield from _keys_in(default.value, (INPUT, entry.key), fields)
     for step in draft.steps:
-        for each in step.section.items("examples"):
+        written = step.section.mapping("examples")
+        listed = written.find("items") if written is not None else None
+        for each in (*step.section.items("examples"), *_items(listed)):
             for entry in each.entries if isinstance(each, MappingNode) else ():
                 if entry.key == "input":
                     yield from _in_question(draft, step, entry.value, fields)

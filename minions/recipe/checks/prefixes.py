@@ -55,7 +55,8 @@ def _context_of(step: GoalSpec, compiled: Templates) -> list[Template]:
 
 
 def _system_of(step: GoalSpec, compiled: Templates) -> list[Template]:
-    examples = [f"{each.question}{as_text(each.answer)}" for each in step.examples]
+    constant = step.examples if step.nearest is None else ()  # else they differ with the question
+    examples = [f"{each.question}{as_text(each.answer)}" for each in constant]
     return [compiled.compile(step.system_prompt or ""), *map(Template.of_constant, examples)]
 
 

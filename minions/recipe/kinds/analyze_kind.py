@@ -124,6 +124,7 @@ class _Analyze(StepKind):
             output=step.goal.schema,
             examples=step.goal.examples,
             examples_from=step.goal.examples_from,
+            nearest=step.goal.nearest,
             model=step.goal.model,
         )
 

@@ -23,9 +23,11 @@ from minions.recipe.examples import (
     EXAMPLES_FROM,
     EXAMPLES_KEY,
     Example,
+    ExampleBounds,
+    ExampleKeys,
     ExampleSource,
     ExampleStepSpec,
-    read_example_source,
+    read_example_keys,
     read_examples,
 )
 from minions.recipe.kinds.code_kind import (
@@ -269,6 +271,7 @@ def _artifacts(section: Section, report: Report, *, is_declared: bool) -> tuple[
 class _StepExamples(TypedDict):
     examples: tuple[Example, ...]
     examples_from: ExampleSource | None
+    nearest: ExampleBounds | None
 
 
 def read_step_examples(
@@ -285,17 +288,19 @@ def read_step_examples(
         question: What the step asks; a template.
         is_declared: Whether it declares an output, whose schema is None if it has a fault.
     """
-    report, nodes = reader.report, section.items("examples")
-    is_mapping = isinstance(section.node("examples"), MappingNode)
-    if (nodes or is_mapping) and section.text("memory") == "conversation":
+    report, node = reader.report, section.node("examples")
+    keys = ExampleKeys(items=section.items("examples"))
+    if isinstance(node, MappingNode):
+        keys = read_example_keys(node, report)
+    if (keys.items or isinstance(node, MappingNode)) and section.text("memory") == "conversation":
         message = "a conversation has turns of its own, and 'examples' would be among them"
         help_ = "leave out memory: conversation, or say the examples in system_prompt"
         report(section.place_of("examples").fault("bad-value", message, help=help_))
     known = {} if schema is None and is_declared else schema
-    node = section.node("examples")
     return {
-        "examples": read_examples(nodes, question, known, report, reader.recipe_templates),
-        "examples_from": read_example_source(node, report) if node is not None else None,
+        "examples": read_examples(keys.items, question, known, report, reader.recipe_templates),
+        "examples_from": keys.source,
+        "nearest": keys.nearest,
     }
 
 
@@ -711,6 +716,7 @@ class _Goal(StepKind):
             images=step.goal.images,
             examples=step.goal.examples,
             examples_from=step.goal.examples_from,
+            nearest=step.goal.nearest,
             completion=step.goal.completion,
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),

@@ -15,10 +15,13 @@ from minions.data.errors import MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.recipe.examples import (
     CHARACTERS_PER_TOKEN,
-    EXAMPLES_FROM,
+    FEWER_CANDIDATES,
     MOST_EXAMPLE_TOKENS,
     MOST_EXAMPLES,
     ExampleOrigin,
+    candidates_problem,
+    chooses_nearest,
+    read_example_section,
 )
 from minions.recipe.expressions.values import MAX_TEXT
 from minions.recipe.recipe_files import NamedFiles
@@ -33,7 +36,7 @@ from minions.recipe.text.nodes import (
     node_of,
     to_plain,
 )
-from minions.recipe.text.sections import Report, read_section
+from minions.recipe.text.sections import Report
 from minions.recipe.text.yaml_reader import read_source
 
 Change: TypeAlias = Callable[[Node], Node]
@@ -127,38 +130,57 @@ class _Reader:
         """The examples of the file that the mapping names; another node as it is."""
         if not isinstance(node, MappingNode) or _names_no_file(node):
             return node
-        section = read_section(node, EXAMPLES_FROM, self.report)
-        name = section.text("from")
+        section = read_example_section(node, self.report)
+        name, is_nearest = section.text("from"), chooses_nearest(section)
         found: tuple[Node, ...] = ()
         if name is not None:
             try:
-                lines = self._text(name).splitlines()
+                content = self._content(name)
+                lines = _decode_text(content, name).splitlines()
             except MinionsError as error:
                 place = section.place_of("from")
                 code = "outside-project" if error.error_code == "outside-project" else "no-examples"
                 self.report(place.fault(code, error.message.rstrip(".")))
             else:
+                count = sum(bool(line.strip()) for line in lines)
                 most = _number(section.plain("max"), MOST_EXAMPLES)
                 room = _number(section.plain("max_tokens"), MOST_EXAMPLE_TOKENS)
-                found = tuple(_take_fitting(self._examples(name, lines), most, room))
-        return SequenceNode(node.source, node.span, found)
+                if not is_nearest:
+                    found = tuple(_take_fitting(self._examples(name, lines), most, room))
+                elif problem := candidates_problem(count, len(content)):
+                    place = section.place_of("from")
+                    self.report(place.fault("no-examples", problem, help=FEWER_CANDIDATES))
+                else:
+                    found = tuple(self._examples(name, lines))
+        items = SequenceNode(node.source, node.span, found)
+        if not is_nearest:
+            return items
+        # As they are stored with a run: its file may be another one by then.
+        kept = [each for key, each in section.entries.items() if key not in ("from", "items")]
+        return structs.replace(node, entries=(Entry(node.source, node.span, "items", items), *kept))
 
     def _text(self, name: str) -> str:
-        """The content of a file of the project.
+        """The text of a file of the project.
 
         Raises:
             UsageError: It is elsewhere, not there, taken for a secret, or no text.
+        """
+        return _decode_text(self._content(name), name)
+
+    def _content(self, name: str) -> bytes:
+        """The content of a file of the project; of a long one its beginning.
+
+        Raises:
+            UsageError: It is elsewhere, not there, or taken for a secret.
         """
         path = self.home / name
         self.files.check(path, name)
         if any(is_secret(each.parts[-2:]) for each in (path, Path(os.path.realpath(path)))):
             raise UsageError(f"'{name:.200}' is taken for a secret, so it is not read")
         try:
-            return read_source(path).decode("utf-8-sig")
+            return read_source(path)
         except NotFoundError as error:
             raise UsageError(f"there is no file '{name:.200}' beside this recipe") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"'{name:.200}' is not UTF-8: {error.reason}") from error
 
     def _examples(self, name: str, lines: Sequence[str]) -> Iterator[Node]:
         source = Source(name, tuple(lines))
@@ -174,10 +196,17 @@ class _Reader:
             yield node_of(value, source=source, span=(number, 0, number, len(line)))
 
 
+def _decode_text(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"'{name:.200}' is not UTF-8: {error.reason}") from error
+
+
 def _names_no_file(node: MappingNode) -> bool:
-    """Whether the examples are taken from tests or from recorded runs."""
+    """Whether the examples stand in it, or are taken from tests or from recorded runs."""
     entry = node.find("from")
-    return entry is not None and to_plain(entry.value) in list(ExampleOrigin)
+    return entry is None or to_plain(entry.value) in list(ExampleOrigin)
 
 
 def _number(value: JsonValue, default: int) -> int:

@@ -13,11 +13,14 @@ from minions.data.json_values import JsonValue, as_objects, dumps
 from minions.data.schema import SchemaValidator
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import (
+    FEWER_CANDIDATES,
     Example,
     ExampleCandidate,
+    ExampleChoice,
     ExampleOrigin,
     ExampleSource,
     ExampleStepSpec,
+    candidates_problem,
     choose_examples,
     name_of,
     question_of,
@@ -42,7 +45,12 @@ def link_tested_examples(draft: RecipeDraft, report: Report) -> None:
         source = step.goal.examples_from
         if source is not None and source.origin is ExampleOrigin.TESTS:
             candidates = _candidates_of(draft, step, report)
-            examples = _choose_examples(candidates, step.goal.schema, source)
+            is_nearest = step.goal.nearest is not None
+            examples = _choose_examples(candidates, step.goal.schema, source, is_nearest=is_nearest)
+            size = sum(each.size for each in examples)
+            if is_nearest and (problem := candidates_problem(len(examples), size)):
+                place = step.section.place_of("examples")
+                report(place.fault("no-examples", problem, help=FEWER_CANDIDATES))
             step.goal = structs.replace(step.goal, examples=examples)
 
 
@@ -50,8 +58,13 @@ def _choose_examples(
     candidates: Sequence[ExampleCandidate],
     schema: Mapping[str, JsonValue] | None,
     source: ExampleSource,
+    *,
+    is_nearest: bool,
 ) -> tuple[Example, ...]:
+    """Those that are shown; all, where they are chosen for each question."""
     free = [each for each in candidates if dumps(each.inputs) not in source.held_out]
+    if is_nearest:
+        return tuple(each.example for each in free)
     chosen = choose_examples(free, schema, most=source.most, max_tokens=source.max_tokens)
     return tuple(each.example for each in chosen)
 
@@ -298,12 +311,18 @@ def _without(
         source = evolve(source, held_out=held_out, asked=asked)
         if source.origin is ExampleOrigin.TESTS:
             found, _ = _candidates(goal, recipe.inputs, recipe.tests)
-            examples = _choose_examples(found, step.output, source)
+            is_nearest = step.nearest is not None
+            examples = _choose_examples(found, step.output, source, is_nearest=is_nearest)
     questions = set(_questions(goal, cases)) if examples else set()
     kept = tuple(each for each in examples if each.question not in questions)
-    if source == step.examples_from and kept == step.examples:
+    nearest = step.nearest
+    if nearest is not None:
+        # Questions that no inputs say, such as those about an earlier output, are known when they
+        # are asked: the nearest example would be their answer.
+        nearest = evolve(nearest, shows_asked=False)
+    if source == step.examples_from and kept == step.examples and nearest == step.nearest:
         return step
-    return evolve(step, examples=kept, examples_from=source)
+    return evolve(step, examples=kept, examples_from=source, nearest=nearest)
 
 
 def _questions(goal: Template, cases: Iterable[Mapping[str, JsonValue]]) -> Iterator[str]:
@@ -335,4 +354,11 @@ def _with_examples(document: Mapping[str, JsonValue], spec: ExampleStepSpec | No
     examples: JsonValue = [
         {"input": each.question, "output": each.answer} for each in spec.examples
     ]
+    if spec.nearest is not None:
+        examples = {
+            "items": examples,
+            "choose": ExampleChoice.NEAREST.value,
+            "max": spec.nearest.most,
+            "max_tokens": spec.nearest.max_tokens,
+        }
     return {**document, "examples": examples}

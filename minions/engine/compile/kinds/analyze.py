@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
@@ -28,6 +28,7 @@ from minions.engine.compile.recipe_step import (
     example_parts,
     feedback_data,
     feedback_messages,
+    nearest_examples_of,
     with_examples,
     with_marked_feedback,
 )
@@ -35,6 +36,9 @@ from minions.recipe.expressions.template import (
     Template,
 )
 from minions.recipe.kinds.analyze_kind import AnalyzeSpec
+
+if TYPE_CHECKING:
+    from minions.engine.compile.nearest_examples import NearestExamples
 
 _ANALYST: Final = (
     "You answer one question about data. Use only what is given here, and invent nothing: where "
@@ -56,6 +60,8 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
     is_untrusted: IsUntrusted
     marks_feedback: bool
     """Whether the failure that led back to it may hold untrusted text."""
+    near_examples: NearestExamples | None = field(eq=False, default=None)
+    """Chooses its examples for each question; None: they are the same for all."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -104,7 +110,8 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
         recorded = () if self.spec.recorded_examples is None else view.recorded_examples
-        return with_examples(self.spec, [*head, question], recorded)
+        near = self.near_examples.choose(view.values) if self.near_examples is not None else None
+        return with_examples(self.spec, [*head, question], recorded, near)
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:
         """With the input as JSON without a border."""
@@ -144,6 +151,7 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
             output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
             is_untrusted=partial(parts.untrusted.is_in, spec),
             marks_feedback=bool(parts.untrusted),
+            near_examples=nearest_examples_of(spec, parts.templates),
         )
 
     def plan(self, spec: AnalyzeSpec, step: Step[object], planner: Planner) -> PlannedStep:

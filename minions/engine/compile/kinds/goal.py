@@ -46,6 +46,7 @@ from minions.engine.compile.recipe_step import (
     feedback_data,
     feedback_in,
     feedback_messages,
+    nearest_examples_of,
     plain_texts,
     step_named,
     with_examples,
@@ -57,6 +58,7 @@ from minions.recipe.expressions.terms import Term
 from minions.recipe.kinds.goal_kind import GoalSpec, ProgramSpec
 
 if TYPE_CHECKING:
+    from minions.engine.compile.nearest_examples import NearestExamples
     from minions.engine.compile.planned_step import PlannedStep
 
 
@@ -82,6 +84,8 @@ class GoalStep(WrittenStep[object], Step[object]):
     """For each of `texts` the paths of the images and files that its model sees with it."""
     directory: str | None = None
     """The recipe's folder, where images are read; None: it has none."""
+    near_examples: NearestExamples | None = field(eq=False, default=None)
+    """Chooses its examples for each question; None: they are the same for all."""
     fixed: tuple[Message, ...] | None = field(
         init=False,
         eq=False,
@@ -103,6 +107,7 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     def _fixed_messages(self) -> tuple[Message, ...] | None:
         has_values = self.shown or any(self.files) or self.spec.recorded_examples is not None
+        has_values = has_values or self.near_examples is not None
         if has_values or any(True for each in self.texts for _ in each.template.terms()):
             return None
         return tuple(with_examples(self.spec, plain_texts(self.texts, {}), ()))
@@ -110,7 +115,7 @@ class GoalStep(WrittenStep[object], Step[object]):
     def _is_plain(self) -> bool:
         spec = self.spec
         if self.shown or any(self.files) or spec.examples or spec.recorded_examples is not None:
-            return False
+            return False  # also those nearest to a question stand in `examples`
         is_system = [each.role is MessageRole.SYSTEM for each in self.texts]
         terms = [term for each in self.texts for term in each.template.terms()]
         return is_system == sorted(is_system, reverse=True) and not any(
@@ -167,7 +172,8 @@ class GoalStep(WrittenStep[object], Step[object]):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
         outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
         recorded = () if self.spec.recorded_examples is None else view.recorded_examples
-        messages = with_examples(self.spec, outputs, recorded)
+        near = self.near_examples.choose(view.values) if self.near_examples is not None else None
+        messages = with_examples(self.spec, outputs, recorded, near)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -247,6 +253,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         marks_feedback=bool(parts.untrusted),
         files=files,
         directory=parts.directory,
+        near_examples=nearest_examples_of(spec, parts.templates),
     )
 
 
