@@ -89,13 +89,13 @@ async def test_a_process_killed_between_a_request_and_its_answer_pays_once(
 async def test_a_process_killed_again_and_again_at_its_writes_pays_once(
     form: BatchForm, tmp_path: Path
 ) -> None:
-    """A-177: each process dies at another write, a few after the one before."""
+    """A-177: each process dies some writes later than the one before."""
     async with BatchEndpoint(form, takes_s=0.2) as server:
         process = Process(form, server, tmp_path / "j.sqlite")
         kills, code = 0, -signal.SIGKILL
         while code == -signal.SIGKILL and kills < 60:
             kills += 1
-            code = await process.run(writes=20 + 2 * kills)
+            code = await process.run(writes=5 * kills)
         assert code == 0
-        assert kills > 3, kills
+        assert kills > 4
         process.expect_all_answered_once()
