@@ -17,10 +17,10 @@ CUT_AT_LIMIT: Final = "length"
 
 
 EXAMPLE: Final = "example"
-NEAR_EXAMPLE: Final = "near example"
-"""The `name` of the turns of an example that was chosen for its question: others have others."""
 CONTEXT: Final = "context"
 """The `name` of the turns of an example that a recipe gives; no server gets it."""
+NEAR_EXAMPLE: Final = "near example"
+"""The same for an example that was chosen for this question: other questions have others."""
 
 
 class MessageRole(StrEnum):

@@ -246,8 +246,8 @@ def read_example_keys(node: MappingNode, report: Report) -> ExampleKeys:
     if chooses_nearest(section):
         nearest = ExampleBounds(most=most, max_tokens=max_tokens)
     items = section.items("items")
-    if problem := candidates_problem(len(items)):
-        report(section.place_of("items").fault("bad-value", problem, help=FEWER_CANDIDATES))
+    if problem := candidates_problem(count=len(items)):
+        report(section.place_of("items").fault("bad-value", problem))
         items = ()
     return ExampleKeys(items=items, source=source, nearest=nearest)
 
@@ -278,20 +278,14 @@ def chooses_nearest(section: Section) -> bool:
     return section.text("choose") == ExampleChoice.NEAREST
 
 
-FEWER_CANDIDATES: Final = "leave out those that resemble others"
-"""What to do about too many candidates."""
-
-
-def candidates_problem(count: int, size: int = 0) -> str | None:
-    """Why among so many examples, or characters of them, none are chosen; None: they may be."""
-    if count > MOST_CANDIDATES:
-        return f"'nearest' chooses among {MOST_CANDIDATES:,} examples at the most; these are more"
+def candidates_problem(*, count: int = 0, size: int = 0) -> str | None:
+    """Why `nearest` does not choose among so many examples, or bytes of them; None: it does."""
+    if count <= MOST_CANDIDATES and size <= MOST_CANDIDATE_SIZE:
+        return None
+    most = f"{MOST_CANDIDATES:,} examples"
     if size > MOST_CANDIDATE_SIZE:
-        return (
-            f"'nearest' chooses among {MOST_CANDIDATE_SIZE:,} bytes of examples at the most; these "
-            "have more"
-        )
-    return None
+        most = f"{MOST_CANDIDATE_SIZE:,} bytes of examples"
+    return f"'nearest' chooses among {most} at the most; leave out those that resemble others"
 
 
 def _example(

@@ -192,7 +192,9 @@ async def test_a_retry_takes_the_recorded_prompt_and_asks_again_with_the_same_ex
 
 
 def _write(folder: Path, *lines: JsonValue) -> None:
-    (folder / "labels.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    (folder / "labels.jsonl").write_text(
+        "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in lines)
+    )
 
 
 async def test_all_examples_of_a_file_travel_with_the_recipe(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ async def test_a_thousand_examples_of_a_mebibyte_are_the_most(tmp_path: Path) ->
     with pytest.raises(RecipeError, match="among 1,000 examples at the most") as refused:
         recipe_with(nearest, folder=tmp_path)
     assert [each.code for each in refused.value.faults] == ["no-examples"]
-    _write(tmp_path, *many[:999], labelled("x" * 60_000, "bill"))
+    _write(tmp_path, *many[:999], labelled("\u00e4" * 20_000, "bill"))
     with pytest.raises(RecipeError, match="among 1,048,576 bytes of examples at the most"):
         recipe_with(nearest, folder=tmp_path)
 

@@ -217,6 +217,19 @@ tests:
 """
 
 
+async def test_a_field_is_renamed_in_examples_that_are_chosen_for_each_question(
+    editor: Editor,
+) -> None:
+    listed = "    examples:\n      choose: nearest\n      items:\n"
+    text = FIELDS.replace("    examples:\n", listed)
+    try:
+        assert await editor.write("recipe.yaml", text) == []
+        after = await _renamed(editor, "bills[0].amo", "price", text)
+        assert after == text.replace("amount", "price").replace("note: price", "note: amount")
+    finally:
+        await editor.write("recipe.yaml", RECIPE)
+
+
 async def test_a_field_is_renamed_wherever_it_is_read_or_given(editor: Editor) -> None:
     try:
         assert await editor.write("recipe.yaml", FIELDS) == []

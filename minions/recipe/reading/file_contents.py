@@ -15,7 +15,6 @@ from minions.data.errors import MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.recipe.examples import (
     CHARACTERS_PER_TOKEN,
-    FEWER_CANDIDATES,
     MOST_EXAMPLE_TOKENS,
     MOST_EXAMPLES,
     ExampleOrigin,
@@ -136,6 +135,8 @@ class _Reader:
         if name is not None:
             try:
                 content = self._content(name)
+                if is_nearest and (problem := candidates_problem(size=len(content))):
+                    raise UsageError(problem)
                 lines = _decode_text(content, name).splitlines()
             except MinionsError as error:
                 place = section.place_of("from")
@@ -147,9 +148,8 @@ class _Reader:
                 room = _number(section.plain("max_tokens"), MOST_EXAMPLE_TOKENS)
                 if not is_nearest:
                     found = tuple(_take_fitting(self._examples(name, lines), most, room))
-                elif problem := candidates_problem(count, len(content)):
-                    place = section.place_of("from")
-                    self.report(place.fault("no-examples", problem, help=FEWER_CANDIDATES))
+                elif problem := candidates_problem(count=count):
+                    self.report(section.place_of("from").fault("no-examples", problem))
                 else:
                     found = tuple(self._examples(name, lines))
         items = SequenceNode(node.source, node.span, found)

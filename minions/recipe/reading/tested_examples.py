@@ -13,7 +13,6 @@ from minions.data.json_values import JsonValue, as_objects, dumps
 from minions.data.schema import SchemaValidator
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import (
-    FEWER_CANDIDATES,
     Example,
     ExampleCandidate,
     ExampleChoice,
@@ -48,9 +47,8 @@ def link_tested_examples(draft: RecipeDraft, report: Report) -> None:
             is_nearest = step.goal.nearest is not None
             examples = _choose_examples(candidates, step.goal.schema, source, is_nearest=is_nearest)
             size = sum(each.size for each in examples)
-            if is_nearest and (problem := candidates_problem(len(examples), size)):
-                place = step.section.place_of("examples")
-                report(place.fault("no-examples", problem, help=FEWER_CANDIDATES))
+            if is_nearest and (problem := candidates_problem(count=len(examples), size=size)):
+                report(step.section.place_of("examples").fault("no-examples", problem))
             step.goal = structs.replace(step.goal, examples=examples)
 
 
