@@ -26,7 +26,8 @@ _FOLDERS: Final = ("docs",)
 _FILES: Final = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
     *("benchmarks/RESULTS.md", "benchmarks/small_model.md", "tests/typing/api.py"),
-    *("benchmarks/plan_reuse.md", "benchmarks/capture.md", "benchmarks/tool_search.md"),
+    *("benchmarks/plan_reuse.md", "benchmarks/capture.md"),
+    *("benchmarks/tool_search.md", "benchmarks/tokens.md"),
     *("benchmarks/agent_dojo.md", "benchmarks/agent_dojo.yaml"),
 )
 _NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")

@@ -19,6 +19,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
+from minions.contracts.prompt_caches import PromptCache
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
@@ -467,6 +468,8 @@ class KnownModel:
     """The longest prompt in tokens; None: not known."""
     cost_usd: Callable[[TokenUsage], float | None] = lambda _: None
     """The price of a usage in US dollars; None: the price is not known."""
+    cache: PromptCache | None = None
+    """How its server keeps beginnings of prompts; None: it is not known."""
 
 
 KnowModel: TypeAlias = Callable[[ModelConfig], KnownModel]

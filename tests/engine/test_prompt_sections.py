@@ -114,8 +114,8 @@ async def test_a_dry_run_tells_the_sections_that_the_run_sends() -> None:
     for step in planned:
         if step.prompt is not None:
             sections = section_tokens(parts_of_call(sent[step.step_id]))
-            assert {**step.prompt, "schema": 0} == {**sections, "schema": 0} or all(
-                abs(step.prompt[name] - count) <= 1
+            assert {**step.prompt.sections, "schema": 0} == {**sections, "schema": 0} or all(
+                abs(step.prompt.sections[name] - count) <= 1
                 for name, count in sections.items()
                 if name != "schema"
             )
@@ -130,8 +130,10 @@ def test_before_a_run_an_unknown_output_counts_only_its_border() -> None:
     ]
     extensions = Extensions(tools=Toolbox((LOOK,)))
     first, second = planned_prompts(recipe(steps), extensions)
-    assert "step_outputs" not in (first.prompt or {})
-    assert 0 < (second.prompt or {})["step_outputs"] < 40
+    assert first.prompt is not None
+    assert "step_outputs" not in first.prompt.sections
+    assert second.prompt is not None
+    assert 0 < second.prompt.sections["step_outputs"] < 40
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 1_000), max_size=6))

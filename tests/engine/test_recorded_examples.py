@@ -388,7 +388,7 @@ def test_text_of_strangers_in_examples_is_named_before_the_run(*, strict: bool) 
 def test_a_plan_counts_the_most_tokens_that_they_may_have() -> None:
     (planned,) = executor_of(model()).plan(loaded(), {"text": "x"})
     assert planned.prompt is not None
-    assert planned.prompt["examples"] == 400
+    assert planned.prompt.sections["examples"] == 400
 
 
 async def test_a_batch_looks_at_recorded_runs_once_until_somebody_judges_another() -> None:

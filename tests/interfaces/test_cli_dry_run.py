@@ -93,6 +93,7 @@ def test_programs_get_one_object(cli: Cli, write: Write) -> None:
         "writes": False,
         "asks_for": [],
         "loop": None,
+        "items": None,
         "when": None,
         "next": None,
         "next_by": None,

@@ -178,6 +178,8 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "tokens": {"at_most": None, "unbounded_because": [unknown], "limit": None},
         "cost_usd": {"at_most": None, "unbounded_because": [unpriced, unknown], "limit": None},
         "prompts": [],
+        "prompt_starts": [],
+        "caches": [],
         "calls_in_flight": 1,
         "steps": [
             {

@@ -21,6 +21,7 @@ from minions.adapters.http.request_rules import (
     ollama_url,
     server_address,
 )
+from minions.adapters.models.cache_rules import prompt_cache_of
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import (
@@ -30,6 +31,7 @@ from minions.contracts.model_endpoints import (
     check_base_url,
     is_loopback_url,
 )
+from minions.contracts.prompt_caches import PromptCache
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 
 
@@ -166,6 +168,25 @@ def base_url_of(
     """
     provider, _ = _split_name(model_name)
     return _base_url(config, _homes(provider, environ, operator))
+
+
+def prompt_cache_for(
+    model_name: str,
+    config: EndpointWishes,
+    environ: Mapping[str, str],
+    operator: OperatorModels,
+) -> PromptCache | None:
+    """How the server of `provider/model` keeps beginnings of prompts; None: it is not known.
+
+    Raises:
+        UsageError: As for `resolve_endpoint`.
+    """
+    provider, model = _split_name(model_name)
+    base_url = base_url_of(model_name, config, environ, operator)
+    own = operator.providers.get(provider)
+    chosen = own.prompt_cache if own is not None else None
+    cache = prompt_cache_of(model, base_url, _api(provider, base_url, operator), chosen)
+    return cache if cache is not None and cache.is_known else None
 
 
 def usual_server(provider: str) -> tuple[str | None, str | None]:

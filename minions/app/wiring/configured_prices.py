@@ -15,6 +15,7 @@ from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from minions.analysis.bounds import KnowModel, KnownModel
+    from minions.contracts.prompt_caches import PromptCache
 
 
 def make_prices(settings: Settings) -> PriceBook:
@@ -62,9 +63,26 @@ def knowledge_of_models(
             context: int | None = most_context(settings)
         else:
             context = prices.context_tokens(name, base_url=url)
-        return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
+        return KnownModel(
+            name=name,
+            context_tokens=context,
+            cost_usd=cost_usd,
+            cache=_cache_of(name, config, settings, environ),
+        )
 
     return know
+
+
+def _cache_of(
+    name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
+) -> PromptCache | None:
+    """How the model's server keeps beginnings of prompts; None: that is not known."""
+    from minions.adapters.models.endpoints import prompt_cache_for
+
+    try:
+        return prompt_cache_for(name, config, environ, operator_models(settings))
+    except UsageError:
+        return None
 
 
 def _server_of(

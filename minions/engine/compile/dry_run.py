@@ -27,12 +27,13 @@ from minions.engine.compile.completion_links import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.kinds.compiler import Planner, PromptUse, compiler_of
 from minions.engine.compile.offered_tools import first_specs, searches
-from minions.engine.compile.planned_step import HiddenTools, PlannedStep
+from minions.engine.compile.planned_step import HiddenTools, PlannedPrompt, PlannedStep
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
     PromptPart,
     PromptSection,
     schema_parts,
+    schema_text,
     section_tokens,
     tool_characters,
     tool_parts,
@@ -182,6 +183,7 @@ class _Plan(Planner):
         return evolve(
             compiler_of(spec).plan(spec, step, self),
             loop=self._loop(loop, spec) if loop is not None else None,
+            items=self._count_items(loop) if loop is not None else None,
             repeats_while=repeat.condition if repeat is not None else None,
             max_iterations=repeat.max_iterations if repeat is not None else None,
             on_error=on_error.action.value,
@@ -252,6 +254,13 @@ class _Plan(Planner):
             return condition
         return "true" if holds else _SKIPPED
 
+    def _count_items(self, loop: LoopControl) -> int | None:
+        try:
+            items = self._known.render(loop.over)
+        except (LookupError, MinionsError):
+            return None
+        return len(items) if isinstance(items, Sequence) and not isinstance(items, str) else None
+
     def _loop(self, loop: LoopControl, spec: StepSpec) -> str:
         try:
             items = self._known.render(loop.over)
@@ -268,20 +277,33 @@ class _Plan(Planner):
         """See `Planner.is_known`."""
         return self._known.is_known(value)
 
-    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
+    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> PlannedPrompt:
         """As `Planner.prompt`."""
         offered = self._list_allowed(use)
         is_bound = self._binds(use.model, has_tools=bool(offered))
         signal = [PromptPart(PromptSection.SYSTEM, SIGNAL_WORDS)] if use.waits_for_signal else []
+        schema = schema_parts(use.output, is_bound=is_bound and not use.waits_for_signal)
+        agents = list(self._agent_parts())
+        context = [each for each in own if each.section is PromptSection.CONTEXT]
+        step = [each for each in own if each.section is PromptSection.SYSTEM]
+        head = [each for each in agents if each.section is PromptSection.SYSTEM]
+        aims = [each for each in agents if each.section is not PromptSection.SYSTEM]
+        rest = [each for each in own if each not in context and each not in step]
+        form = [*step, *schema, *signal]
         parts = [
-            *self._agent_parts(),
-            *own,
-            *signal,
-            *self._output_parts(use.shown),
-            *schema_parts(use.output, is_bound=is_bound and not use.waits_for_signal),
             *tool_parts(self._offered_first(use, offered)),
+            *head,
+            *([*context, *aims, *form] if context else [*form, *aims]),
+            *rest,
+            *self._output_parts(use.shown),
         ]
-        return section_tokens(parts)
+        config = self._base_model.overlaid(use.model) if use.model else self._base_model
+        return PlannedPrompt(
+            sections=section_tokens(parts),
+            parts=tuple(parts),
+            form=schema_text(use.output) if use.output is not None else "",
+            config=config,
+        )
 
     def hidden_tools(self, use: PromptUse) -> HiddenTools | None:
         """As `Planner.hidden_tools`."""

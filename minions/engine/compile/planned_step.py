@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from minions.data.json_values import JsonValue
+from minions.engine.compile.prompt_sections import PromptPart
+from minions.recipe.model_config import ModelConfig
 
 
 @frozen(kw_only=True)
@@ -16,6 +18,22 @@ class HiddenTools:
     count: int
     tokens: int
     """Estimated tokens that the first prompt would have more with all of them."""
+
+
+@frozen(kw_only=True)
+class PlannedPrompt:
+    """The first prompt of a step, with what is known before the run: an output that only the run
+    knows counts nothing.
+    """
+
+    sections: Mapping[str, int]
+    """Estimated tokens by section."""
+    parts: tuple[PromptPart, ...]
+    """Its texts in the order in which servers read them."""
+    form: str
+    """The schema that binds the answer, which some servers read before all of them; empty: none."""
+    config: ModelConfig
+    """The model that it is sent to."""
 
 
 @frozen(kw_only=True)
@@ -66,8 +84,9 @@ class PlannedStep:
     """Names of the tools that need a person's approval before each call."""
     denied: tuple[str, ...] = ()
     """Names of the tools that the step lists and may not call."""
-    prompt: Mapping[str, int] | None = None
-    """Estimated tokens of its first prompt by section, with what is known now: an output that only
-    the run knows counts nothing. None: it asks no model, or code writes its prompt."""
+    items: int | None = None
+    """The number of items; None: it is not known yet, or there is no loop."""
+    prompt: PlannedPrompt | None = None
+    """Its first prompt; None: it asks no model, or code writes its prompt."""
     refused: str | None = None
     """Why the step cannot be done at all; None: it can."""

@@ -27,7 +27,7 @@ from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
-    from minions.engine.compile.planned_step import HiddenTools, PlannedStep
+    from minions.engine.compile.planned_step import HiddenTools, PlannedPrompt, PlannedStep
 
 
 S_contra = TypeVar("S_contra", bound=StepSpec, contravariant=True)
@@ -99,8 +99,8 @@ class Planner(ABC):
         """Whether all values that its templates read are known."""
 
     @abstractmethod
-    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> Mapping[str, int]:
-        """The tokens of a step's first prompt, by section.
+    def prompt(self, own: Sequence[PromptPart], use: PromptUse) -> PlannedPrompt:
+        """The first prompt of a step.
 
         Args:
             own: The step's own texts; in them, what is not known yet stands as `<path>`.

@@ -24,6 +24,12 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
+from minions.analysis.prompt_starts import (
+    CacheForecast,
+    SharedStart,
+    forecast_caches,
+    shared_starts,
+)
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.data.bounded_files import read_regular
 from minions.data.codec import encode
@@ -66,8 +72,14 @@ from minions.recipe.permissions import tool_specs
 
 @click.command("explain")
 @click.argument("recipe")
+@click.option(
+    "--prompts",
+    "only_prompts",
+    is_flag=True,
+    help="Show only the prompts: with what they begin alike, and what a cache saves.",
+)
 @takes_options(ExtensionOptions)
-def explain_command(options: ExtensionOptions, recipe: str) -> int:
+def explain_command(options: ExtensionOptions, recipe: str, *, only_prompts: bool) -> int:
     """Show what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
 
     It uses no model, no tool and no network.
@@ -76,6 +88,7 @@ def explain_command(options: ExtensionOptions, recipe: str) -> int:
     extensions = context.extensions() if context.settings.extensions else None
     catalog = context.catalog() if extensions is None else extensions.catalog()
     loaded = checked_recipe(recipe, context, catalog).unwrap()
+    know = knowledge_of_models(context.settings, context.environ)
     found, batched = (
         explain(
             loaded,
@@ -90,13 +103,21 @@ def explain_command(options: ExtensionOptions, recipe: str) -> int:
     live, cost = found.spending.cost_usd, batched.spending.cost_usd
     is_cheaper = cost.at_most != live.at_most and live.limit is None
     prompts = _prompts(loaded, extensions or context.extensions())
+    forecasts = forecast_caches(prompts, know)
     if context.settings.json:
-        said = {**_to_json(found), "prompts": _prompts_to_json(prompts)}
-        say(json_text({**said, "cost_in_batches_usd": cost.to_json()} if is_cheaper else said))
+        shown = {} if only_prompts else _to_json(found)
+        if is_cheaper and not only_prompts:
+            shown["cost_in_batches_usd"] = cost.to_json()
+        more = {"prompt_starts": encode(shared_starts(prompts)), "caches": encode(forecasts)}
+        say(json_text({**shown, "prompts": _prompts_to_json(prompts), **more}))
         return 0
-    for line in _lines(found, prompts):
+    if only_prompts:
+        lines = [*_prompt_lines(prompts), *_start_lines(prompts), *_forecast_lines(forecasts)]
+    else:
+        lines = [*_lines(found, prompts, forecasts)]
+    for line in lines:
         say(hanging(line))
-    if is_cheaper and cost.at_most is not None:
+    if is_cheaper and cost.at_most is not None and not only_prompts:
         say(f"  in batches (--by, --patience), where nothing is late: {dollars(cost.at_most)}")
     return 0
 
@@ -109,26 +130,70 @@ def _prompts(recipe: AgentRecipe, extensions: Extensions) -> tuple[PlannedStep, 
         return ()
 
 
+def _sections(step: PlannedStep) -> Mapping[str, int]:
+    return step.prompt.sections if step.prompt is not None else {}
+
+
 def _prompt_lines(prompts: Sequence[PlannedStep]) -> Iterator[str]:
     if not prompts:
         return
     yield "first prompts, without what only a run knows:"
     for each in prompts:
-        yield f"  {each.step_id}: {section_words(each.prompt or {})}{hidden_tool_words(each)}"
-    sections = {name for each in prompts for name in each.prompt or ()}
+        yield f"  {each.step_id}: {section_words(_sections(each))}{hidden_tool_words(each)}"
+    sections = {name for each in prompts for name in _sections(each)}
     reasons = [f"{each.value}: {REASONS[each]}" for each in PromptSection if each.value in sections]
     yield f"    ({'; '.join(reasons)})"
+
+
+def _start_lines(prompts: Sequence[PlannedStep]) -> Iterator[str]:
+    """The prompts as a tree: what several begin with stands once, with whose it is."""
+    if not prompts:
+        return
+    yield "what they begin with, in tokens:"
+    loops = {each.step_id: each for each in prompts if each.loop is not None}
+    for start in shared_starts(prompts):
+        yield from _tree_lines(start, "  ", loops)
+
+
+def _tree_lines(start: SharedStart, indent: str, loops: Mapping[str, PlannedStep]) -> Iterator[str]:
+    sections = ", ".join(f"{name} {count:,}" for name, count in start.sections.items())
+    if len(start.steps) == 1:
+        (step_id,) = start.steps
+        loop = f" (for {loops[step_id].loop})" if step_id in loops else ""
+        yield f"{indent}{step_id}{loop}: {sections}"
+        return
+    yield f"{indent}{sections}: {', '.join(start.steps)}"
+    for each in start.then:
+        yield from _tree_lines(each, f"{indent}  ", loops)
+
+
+def _forecast_lines(forecasts: Sequence[CacheForecast]) -> Iterator[str]:
+    """What a run pays for its first prompts, with and without the cache of each server."""
+    for each in forecasts:
+        name = each.model or "the configured model"
+        if each.cache is None:
+            yield f"  first prompts of {name}: {each.input_tokens:,} tokens, no cache is known"
+            continue
+        words = f"  first prompts of {name}: {each.input_tokens:,} tokens"
+        if each.cached_tokens:
+            words += f", {each.cached_tokens:,} of them from the cache"
+        else:
+            least = each.cache.minimum_tokens
+            words += f", none from the cache: none begin alike for {least:,} tokens"
+        if each.cost_usd is not None and each.cached_cost_usd is not None:
+            words += f": {dollars(each.cached_cost_usd)} instead of {dollars(each.cost_usd)}"
+        yield words
 
 
 def _prompts_to_json(prompts: Sequence[PlannedStep]) -> list[JsonValue]:
     return [
         {
             "step": each.step_id,
-            "tokens": sum((each.prompt or {}).values()),
+            "tokens": sum(_sections(each).values()),
             **({} if each.hidden_tools is None else {"hidden_tools": encode(each.hidden_tools)}),
             "sections": [
                 {"section": name, "tokens": count, "reason": REASONS[PromptSection(name)]}
-                for name, count in (each.prompt or {}).items()
+                for name, count in _sections(each).items()
             ],
         }
         for each in prompts
@@ -138,7 +203,9 @@ def _prompts_to_json(prompts: Sequence[PlannedStep]) -> list[JsonValue]:
 # --- words ------------------------------------------------------------------------------------
 
 
-def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
+def _lines(
+    found: Explanation, prompts: Sequence[PlannedStep], forecasts: Sequence[CacheForecast]
+) -> Iterator[str]:
     shows_name = found.name not in ("", found.recipe)
     called = f"{found.recipe} ({found.name})" if shows_name else found.recipe
     yield f"{called}: {found.description}" if found.description else called
@@ -157,6 +224,7 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
     yield from _prompt_lines(prompts)
+    yield from _forecast_lines([each for each in forecasts if each.cached_tokens])
     yield "at most:"
     yield f"  model calls: {_bound_words(found.model_calls)}"
     if found.models:

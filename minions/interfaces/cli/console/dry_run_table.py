@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
+from attrs import evolve
+
 from minions.contracts.tool_search import FIND_TOOLS
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, as_object, dumps
@@ -20,11 +22,19 @@ _MOST_SHOWN = 160
 def show_plan(plan: Sequence[PlannedStep], recipe_id: str, out: TextIO, *, json: bool) -> None:
     """Print the plan to standard output: lines for people, or one object for programs."""
     if json:
-        say(json_text({"recipe": recipe_id, "planned": [encode(step) for step in plan]}), out)
+        say(json_text({"recipe": recipe_id, "planned": [_to_json(step) for step in plan]}), out)
         return
     tell(f"dry run of {recipe_id}: no tool and no model is called, nothing is written")
     for number, step in enumerate(plan, 1):
         say(f"{number:>3} {'  ' * step.depth}{step.step_id}: {_what(step)}", out)
+
+
+def _to_json(step: PlannedStep) -> JsonValue:
+    """The step, of its prompt the tokens by section."""
+    document = dict(as_object(encode(evolve(step, prompt=None))))
+    if step.prompt is not None:
+        document["prompt"] = dict(step.prompt.sections)
+    return document
 
 
 def _what(step: PlannedStep) -> str:
@@ -63,7 +73,7 @@ def _work_parts(step: PlannedStep) -> Iterator[str]:
     if step.asks_for:
         yield f"a model call fills in {', '.join(step.asks_for)}"
     if step.prompt is not None:
-        yield f"prompt of {section_words(step.prompt)}{hidden_tool_words(step)}"
+        yield f"prompt of {section_words(step.prompt.sections)}{hidden_tool_words(step)}"
     if step.memory is not None:
         yield "sees the conversation so far"
 
