@@ -169,8 +169,9 @@ def _walk(lines: Sequence[str], found: _Found) -> None:
             if line.strip():
                 path = _announced_path(line)
                 found.path, announced = path or found.path, path is not None
-                for word in _words_of(line):
-                    found.add_path(_path_in_prose(word))
+                if "." in line:  # a path in prose has an ending
+                    for word in _words_of(line):
+                        found.add_path(_path_in_prose(word))
             at += 1
 
 
