@@ -24,7 +24,7 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
-from minions.analysis.prompt_starts import (
+from minions.app.pages.prompt_starts import (
     CacheForecast,
     SharedStart,
     forecast_caches,
