@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -240,6 +241,15 @@ async def test_a_program_cannot_call_a_tool_that_its_step_does_not_name() -> Non
     assert await place.facts() == []
 
 
+async def test_a_tool_whose_name_no_code_can_read_has_a_function_all_the_same() -> None:
+    tool, done = counting("shop__get-item")
+    place = Place(tools=[tool])
+    code = "import tools\nresult = call('shop__get_item', n=1)\nif 0: tools.shop__get_item"
+    place.sandbox.world["__builtins__"] = {**vars(builtins), "__import__": lambda *_: None}
+    assert (await place.run(program(code, "shop__get-item"))).unwrap() == {"n": 1}
+    assert done == {"1": 1}
+
+
 async def test_arguments_are_checked_against_the_schema_of_the_tool() -> None:
     tool = fake_tool("look", lambda _: 1, effect=Effect.PURE)
     strict = evolve(
@@ -365,7 +375,11 @@ async def test_secrets_stay_out_of_a_program_and_are_given_to_its_tools() -> Non
         "call('send', key=key)\nresult = key", "send", **{"with": {"key": "{{ inputs.k }}"}}
     )
     recipe = place.recipe(step, inputs={"k": {"type": "string", "secret": True}})
-    result = await executor.execute(recipe, {"k": SecretRef("env:KEY")})
+    place.journal.dies_at = 4  # the call has ended
+    with pytest.raises((KilledError, BaseExceptionGroup)):
+        await executor.execute(recipe, {"k": SecretRef("env:KEY")})
+    place.journal.revive()
+    result = await executor.resume("run_1")
     assert seen == ["sesame-open-now"]
     assert "sesame" not in repr(result.unwrap())
     assert "sesame" not in repr(await place.journal.entries("ses_1"))

@@ -50,7 +50,7 @@ class ProgramCalls(ABC):
     """The calls of tools that the programs of one step make, in the order in which they come."""
 
     names: tuple[str, ...]
-    """Full names of the tools that may be called."""
+    """The functions of the tools that may be called, as `function_name` names them."""
     begun_at: datetime
     """When the step began, the same in each execution of the run."""
     seed: str

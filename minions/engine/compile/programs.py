@@ -38,7 +38,7 @@ from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.engine_scope import EngineScope, ProgramCalls
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import Template
-from minions.recipe.kinds.code_kind import CodeSpec
+from minions.recipe.kinds.code_kind import CodeSpec, function_name
 from minions.recipe.kinds.goal_kind import ProgramSpec
 
 _ENDED_BY_ITSELF: Final = (SandboxCode.CODE, SandboxCode.RESULT)
@@ -129,7 +129,7 @@ def _signature(tool: ToolSpec) -> Iterator[str]:
     parts = [f"{name}: {_type(members[name])}{'' if name in needed else ' = …'}" for name in names]
     star = "*, " if parts else ""
     returns = _type(tool.returns) if tool.returns is not None else "object"
-    yield f"def {tool.name}({star}{', '.join(parts)}) -> {returns}: ..."
+    yield f"def {function_name(tool.name)}({star}{', '.join(parts)}) -> {returns}: ..."
     said = " ".join(tool.description.split())
     notes = [f"{name}: {_description(members[name])}" for name in names]
     told = [each for each in notes if not each.endswith(": ")]

@@ -44,7 +44,7 @@ from minions.data.errors import (
     UsageError,
 )
 from minions.data.json_parts import is_large
-from minions.data.json_values import JsonValue, dumps, dumps_in_parts, parse_json
+from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.schema import JsonSchema
 from minions.engine.calls.pending_decisions import answer_to, shortened
 from minions.engine.calls.tool_batch import ToolBatch
@@ -65,6 +65,7 @@ from minions.engine.services.event_loop import beside
 from minions.engine.step.model_work import ModelLoop
 from minions.engine.step.work import WorkParts, open_conversation, opening_messages
 from minions.recipe.expressions.values import Reference
+from minions.recipe.kinds.code_kind import function_name
 from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -440,10 +441,11 @@ class _JournalledCalls(ProgramCalls):
         begun_at: datetime,
         recorded: Mapping[int, _RecordedCall],
     ) -> None:
-        self.names = names
+        self.names = tuple(map(function_name, names))
         self.begun_at = begun_at
         self.seed = f"{view.run_id}/{trace.key}"
         self.made: list[tuple[str, str]] = []
+        self._tools = {function_name(each): each for each in names}
         self._trace = trace
         self._by_model = by_model
         self._recorded = recorded
@@ -455,9 +457,10 @@ class _JournalledCalls(ProgramCalls):
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
         """Under the same retries, permissions, approvals and limits as a model's."""
-        if name not in self.names:
+        if name not in self._tools:
             what = f"There is no tool '{name:.60}' here. Named are: {', '.join(self.names)}."
             return ProgramAnswer(failure=FailureInfo(code="unknown-tool", message=what))
+        name = self._tools[name]
         given = self._secrets.disarm(arguments) if self._by_model else arguments
         text = await beside(self._beside, is_large(given), lambda: _in_order(given))
         number = len(self.made) + 1
@@ -488,10 +491,9 @@ class _JournalledCalls(ProgramCalls):
         known = self._recorded.get(number)
         if known is None:
             return
-        now = self._secrets.clean_text(text)
-        if known.tool != name or _in_order(parse_json(known.arguments)) != now:
+        if (known.tool, known.arguments) != (name, text):
             raise _diverged(
-                f"call {number} is {name}({shortened(now)}), and recorded is "
+                f"call {number} is {name}({shortened(text)}), and recorded is "
                 f"{known.tool}({shortened(known.arguments)})"
             )
 

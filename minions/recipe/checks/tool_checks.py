@@ -22,6 +22,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import nearest, path_text
+from minions.recipe.kinds.code_kind import function_name
 from minions.recipe.kinds.goal_kind import STEP_TOOLS
 from minions.recipe.kinds.tool_kind import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
@@ -136,7 +137,7 @@ def _check_program(step: StepDraft, report: Report) -> None:
         return
     if "tools" in step.section.refused:
         return
-    known = (*step.tools, "ToolError")
+    known = (*map(function_name, step.tools), "ToolError")
     for name in dict.fromkeys(_tools_in(tree)):
         if name not in known:
             report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -147,6 +148,11 @@ class _Code(StepKind):
 
 
 CODE = _Code()
+
+
+def function_name(tool: str) -> str:
+    """The name of a tool as a function of the module `tools`: `_` stands for what no name has."""
+    return re.sub(r"\W", "_", tool, flags=re.ASCII)
 
 
 def ignore_fault(_: object) -> None:
