@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Ran, deterministic_services, executor_of, fake_tool, run_of
+from lab_models import executor_of as lab_executor
+from lab_models import lab_recipe
 from minions import Message, RunStatus, ScriptedModel, Tool, tool
 from minions.contracts.calls import ModelCallResponse, ModelCapabilities, Prompt
 from minions.contracts.journal.facts import ModelCallFinished
@@ -310,6 +312,47 @@ async def test_a_call_of_a_step_continues_the_prompt_of_the_one_before() -> None
     facts = [each for _, each in facts_of(ran)]
     assert facts[:3] == [None, {"expected_tokens": 700}, {"expected_tokens": 700}]
     assert facts[3:] in ([], [{"differs": "tools: without look"}])
+
+
+async def test_after_a_long_tool_call_nothing_is_expected_of_the_call_before() -> None:
+    services = deterministic_services()
+
+    @tool(effect="pure", reads="trusted")
+    async def think() -> str:
+        """Take an hour."""
+        await services.sleep(3_600)
+        return "done"
+
+    call = evolve(
+        answer(700),
+        message=Message(role=MessageRole.ASSISTANT, tool_calls=(tool_request("think", {}),)),
+    )
+    step: JsonValue = {"id": "one", "goal": "Go.", "tools": ["think"]}
+    model = Server([call, answer(900)])
+    ran = await run_of(recipe(step, tools=[think]), model, tools=[think], services=services)
+    assert [each for _, each in facts_of(ran)] == [None, None]
+
+
+async def test_another_model_continues_no_prompt_of_the_one_before() -> None:
+    """The server of the larger model has seen nothing yet."""
+
+    class Large(Server):
+        @property
+        def name(self) -> str:
+            return "lab/large"
+
+    models = {
+        "small": Server([answer(text="no"), answer(text="no")]),
+        "large": Large([answer(text='{"n": 1}')]),
+    }
+    services = deterministic_services()
+    run = lab_executor(services, models).prepare(lab_recipe(["lab/small", "lab/large"]))
+    assert (await run.execute()).output == {"n": 1}
+    rows = await services.journal.entries(run.session_id, kinds={"model_call"})
+    facts = [each.fact for each in rows if isinstance(each.fact, ModelCallFinished)]
+    assert [fact.tier for fact in facts] == [None, None, 1]
+    prefixes = [(fact.metrics or {}).get("prefix") for fact in facts]
+    assert prefixes == [None, {"expected_tokens": 1_000}, None]
 
 
 @pytest.mark.parametrize(("limit", "waited"), [({}, 60.0), ({"timeout_s": 8}, 2.0)])

@@ -205,6 +205,26 @@ async def test_the_turns_of_a_session_begin_with_the_context(tmp_path: Path) -> 
     ]
 
 
+async def test_in_a_conversation_no_step_reads_the_form_of_an_earlier_ones_output(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "talk.yaml"
+    path.write_text(
+        "id: talk\n"
+        "context: [{text: For all.}]\n"
+        "steps:\n"
+        "  - {id: one, goal: One., memory: conversation, output: {a: string}}\n"
+        "  - {id: two, goal: Two., memory: conversation}\n"
+    )
+    model = ScriptedModel([{"a": "x"}, "2"])
+    async with Minions(model=model) as app:
+        (await app.arun(path)).unwrap()
+    one, two = model.prompts
+    assert texts(one)[0].startswith("system: Your final answer is one JSON value")
+    assert texts(one)[1:] == ["user: For all.", "goal: One."]
+    assert texts(two) == ["user: For all.", "goal: One.", 'assistant: {"a":"x"}', "goal: Two."]
+
+
 @pytest.mark.parametrize(
     ("text", "where", "words"),
     [

@@ -37,7 +37,9 @@ class CallPrefix(Struct, kw_only=True):
     entered: EnteredPrompt | None = None
     """What its prompt has in common with earlier ones; None: it continues a step's conversation."""
     before: ModelCall | None = None
-    """The call of the step before it, whose prompt and answer this one continues."""
+    """The call of the step before it, whose prompt and answer this one continues; None: there is
+    none that the server still has.
+    """
     differs: str | None = None
     """Where it does not continue it, in words; None: it does."""
     waited_s: float = 0.0
@@ -60,10 +62,12 @@ class CallPrefix(Struct, kw_only=True):
             made: The calls of the step before it.
         """
         services = view.context.scope.services
-        if made:
+        if made and made[-1].tier == call.tier:  # else another server was asked
             before = made[-1]
             differs = _difference(call, before, cache, model)
-            return cls(cache=cache, before=before, differs=differs)
+            ended, now = before.completed_at, services.clock.now()
+            is_late = ended is not None and (now - ended).total_seconds() > cache.lifetime_s
+            return cls(cache=cache, before=None if is_late else before, differs=differs)
         begin = services.clock.monotonic()
         place = model_place(model)
         prefixes = services.prefixes.get(place)

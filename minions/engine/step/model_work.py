@@ -591,9 +591,11 @@ class ModelWork(StepWork):
 
     def _opening_with(self, view: StepView, own: Sequence[Message], describe: Describe) -> Opening:
         step = self._step
-        said = view.context.progress.conversation if step.shares_conversation else ()
+        shares = step.shares_conversation
+        said = view.context.progress.conversation if shares else ()
         mode = step.completion_criteria.mode
-        return opening_of(view, own, self._parts.output, mode, said=said, describe=describe)
+        output = self._parts.output
+        return opening_of(view, own, output, mode, said=said, shares=shares, describe=describe)
 
     def _unmarked_opening(self) -> Opening:
         step, view = self._step, self._parts.view.with_older_borders()

@@ -139,6 +139,7 @@ def opening_of(
     mode: CompletionMode,
     *,
     said: Sequence[Message] = (),
+    shares: bool = False,
     describe: Describe = output_words,
 ) -> Opening:
     """The first prompt, with the session's conversation if the step shares it."""
@@ -146,7 +147,14 @@ def opening_of(
     history = live_conversation.history if live_conversation is not None else ()
     has_prompt = bool(history) and history[0].role is MessageRole.SYSTEM
     words = opening_messages(
-        view, own, output, mode, said=said, has_prompt=has_prompt, describe=describe
+        view,
+        own,
+        output,
+        mode,
+        said=said,
+        has_prompt=has_prompt,
+        shares=shares,
+        describe=describe,
     )
     if live_conversation is not None and live_conversation.is_turn and not said:
         spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
@@ -173,7 +181,8 @@ def _of_turn(asked: Sequence[Message], history: tuple[Message, ...]) -> Opening:
         and any(tag in (each.content or "") for tag in tags)
     ]
     before = _as_guidance([each for each in said if each not in data])
-    if any(each.is_context for each in said):  # data may stand in it, before any other
+    context = "".join(each.content or "" for each in said if each.is_context)
+    if any(tag in context for tag in tags):  # its data come before any other
         words = [each for each in asked if is_border_words(each)]
         first = sum(each.role is MessageRole.SYSTEM for each in before)
         before = (*before[:first], *words, *before[first:])
@@ -210,6 +219,7 @@ def opening_messages(
     *,
     said: Sequence[Message] = (),
     has_prompt: bool = False,
+    shares: bool = False,
     describe: Describe = output_words,
 ) -> tuple[Message, ...]:
     """The first prompt of a model step: system texts first, then aim and messages, oldest first.
@@ -221,6 +231,7 @@ def opening_messages(
     Args:
         said: In the steps before, where the conversation is one; it begins with the agent's own.
         has_prompt: Whether the conversation begins with a stored system prompt: then none is added.
+        shares: Whether the step has part in a conversation.
         describe: The declared output in words.
     """
     agent = view.context.agent
@@ -236,24 +247,26 @@ def opening_messages(
     if said:
         body += [message for message in said if message.role is not MessageRole.SYSTEM]
     shared = [message for message in own if message.is_context]
+    # In a conversation they would be said, and stand before the answers of later steps.
+    is_late = bool(shared) and not shares
     form = [] if output is None else [describe(output)]
     if mode is CompletionMode.SIGNAL:
         form.append(SIGNAL_WORDS)
-    if shared:
+    if is_late:
         systems = (each for each in own if each.role is MessageRole.SYSTEM)
         body += [user(each.content or "") for each in systems if not is_border_words(each)]
         body += map(user, form)
     for message in own:
         if message.role is not MessageRole.SYSTEM:
             body += () if message.is_context else (message,)
-        elif not shared or is_border_words(message):
+        elif not is_late or is_border_words(message):
             head.append(message)
     if borders or (head and any(map(is_border_words, head))):
         borders += filter(is_border_words, head)
         head = [message for message in head if message not in borders]
     if has_prompt:
         head = []
-    if not shared:
+    if not is_late:
         head += map(system, form)
     if borders:  # last: they differ from run to run, and end a cached start
         head += dict.fromkeys(borders)
