@@ -6,7 +6,7 @@ every name; within one recipe, two openings of a toolset have separate permissio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import evolve
@@ -31,6 +31,44 @@ from minions.recipe.model import (
 from minions.recipe.model_config import ModelConfig
 
 ALLOW_WRITE: Final = "allow_write"
+WORDS_OF: Final = "words_of"
+DECIDED_BY: Final = "decided_by"
+READ_BY_POLICIES: Final = ("args", WORDS_OF, DECIDED_BY)
+"""What a policy reads of a call; a recipe's reads its inputs, too."""
+
+
+class CallWords(Struct, frozen=True, kw_only=True):
+    """Whose words may be in a call, as policies read it."""
+
+    anywhere: Sequence[str]
+    """All of them."""
+    by_argument: Mapping[str, Sequence[str]] | None
+    """Those in each argument; None: all may be in any."""
+    deciding: Sequence[str]
+    """Those that may have decided that the call is made."""
+
+    def scope(self, tool: ToolSpec, args: JsonValue) -> Mapping[str, JsonValue]:
+        """What a policy reads beside the arguments and inputs: `words_of`, with each parameter of
+        the tool, and `decided_by`.
+        """
+        known = tool.parameters.get("properties")
+        names = [*(known if isinstance(known, Mapping) else ())]
+        names += [each for each in (args if isinstance(args, Mapping) else ()) if each not in names]
+        given, anywhere = self.by_argument, list(self.anywhere)
+        words: dict[str, JsonValue] = {
+            name: anywhere if given is None else list(given.get(name, ())) for name in names
+        }
+        return {WORDS_OF: words, DECIDED_BY: list(self.deciding)}
+
+    def told(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Some of them as a person reads them: with the argument, where that is known."""
+        if self.by_argument is None:
+            return tuple(words)
+        given = self.by_argument
+        told = [f"{name}: {x}" for name, held in given.items() for x in held if x in words]
+        placed = {each for held in given.values() for each in held}
+        told += [f"whether it is called: {each}" for each in words if each not in placed]
+        return tuple(told)
 
 
 class _OwnRights(Struct, frozen=True):
@@ -118,7 +156,9 @@ class _OwnRights(Struct, frozen=True):
             if any(about):
                 yield each
 
-    def untrusted(self, tool: ToolSpec, arguments: str, *, is_own: bool) -> UntrustedRule | None:
+    def untrusted(
+        self, tool: ToolSpec, arguments: str, words: CallWords, *, is_own: bool
+    ) -> UntrustedRule | None:
         """What the recipe says of a call whose arguments may hold strangers' words; None: nothing.
 
         Args:
@@ -126,7 +166,7 @@ class _OwnRights(Struct, frozen=True):
         """
         for written, condition in self.permissions.policies.items():
             if self._is_about(written, tool, is_own=is_own):
-                if self._holds(condition, arguments, otherwise=False):
+                if self._holds(condition, arguments, otherwise=False, of=tool, words=words):
                     return UntrustedRule.ALLOW
                 if self.is_operators:
                     return self.permissions.untrusted or _ASK
@@ -137,18 +177,30 @@ class _OwnRights(Struct, frozen=True):
         said = self.permissions.policies
         return any(self._is_about(written, tool, is_own=False) for written in said)
 
-    def _holds(self, condition: str, arguments: str, *, otherwise: bool) -> bool:
+    def _holds(
+        self,
+        condition: str,
+        arguments: str,
+        *,
+        otherwise: bool,
+        of: ToolSpec | None = None,
+        words: CallWords | None = None,
+    ) -> bool:
         """Whether a condition over a call is true.
 
         Args:
             otherwise: The answer where it cannot be told: an argument is not there, or is of
                 another type than the condition takes.
+            of: The tool, for a policy.
+            words: Whose words may be in the call, for a policy.
         """
         if self.templates is None:
             return otherwise
         try:
             args = parse_json(arguments or "{}")
-            scope = {"args": args, "inputs": self.inputs}
+            scope: dict[str, JsonValue] = {"args": args, "inputs": self.inputs}
+            if of is not None and words is not None:
+                scope |= words.scope(of, args)
             return self.templates.compile_condition(condition).holds(scope)
         except (MinionsError, ValueError):
             return otherwise
@@ -335,14 +387,15 @@ class Rights(Struct, frozen=True):
         said = [each.permissions.remind_every_s for each in self._said]
         return min((each for each in said if each is not None), default=None)
 
-    def untrusted_call(self, tool: ToolSpec, arguments: str) -> UntrustedRule:
+    def untrusted_call(self, tool: ToolSpec, arguments: str, words: CallWords) -> UntrustedRule:
         """As `untrusted`, for one call: a policy that is true of it allows it.
 
         Args:
             arguments: As JSON text.
+            words: Whose they may be.
         """
         own = self._said[-1]
-        said = [each.untrusted(tool, arguments, is_own=each is own) for each in self._said]
+        said = [each.untrusted(tool, arguments, words, is_own=each is own) for each in self._said]
         return stricter(*(rule for rule in said if rule is not None)) if any(said) else _ASK
 
     def untrusted_model(self, config: ModelConfig) -> UntrustedRule:

@@ -196,7 +196,7 @@ async def test_what_a_plan_writes_that_was_made_of_a_strangers_words_is_asked_ab
     result = await executor.execute(recipe, {"ticket": "Write a shop"})
     assert result.status is RunStatus.COMPLETED
     assert [tool for tool, _ in person.asked] == ["files__write_many", "files__write_many"]
-    assert all("input ticket" in words for _, words in person.asked)
+    assert all("files: input ticket" in words for _, words in person.asked)
     assert work.files() == FILES
 
 

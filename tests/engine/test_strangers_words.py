@@ -70,13 +70,22 @@ class Person(Decider):
 
     verdict: Verdict = Verdict.APPROVED
     asked: list[tuple[str, tuple[str, ...]]] = field(factory=list)
+    """The calls, and whose words were said to be in them, wherever."""
+    told: list[tuple[str, ...]] = field(factory=list)
+    """Whose words were said to be in each call, and in which argument."""
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        self.asked.append((f"{request.tool} {request.arguments}", request.words_of))
+        self.told.append(request.words_of)
+        self.asked.append((f"{request.tool} {request.arguments}", without_arguments(request)))
         return self.verdict
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         return "yes"
+
+
+def without_arguments(request: ApprovalRequest) -> tuple[str, ...]:
+    """Whose words may be in a call, without the arguments that they may be in."""
+    return tuple(dict.fromkeys(each.rpartition(": ")[2] for each in request.words_of))
 
 
 WRITES: Document = {"allow_write": True}
@@ -134,8 +143,8 @@ async def test_a_call_with_words_of_a_stranger_waits_for_a_person_who_is_told_wh
     sends = sender()
     ended, person = await ran([READ, SEND], tools=[reader(), sends], person=later)
     assert ended.result.status is RunStatus.NEEDS_DECISION
-    assert whose(person) == [OF_MAIL]
-    assert "words in it may be of: mail (step read)" in str(ended.result.error)
+    assert person.told == [("text: mail (step read)",)]
+    assert "words in it may be of: text: mail (step read)" in str(ended.result.error)
     assert sends.asked == []
 
 
@@ -148,7 +157,7 @@ async def test_it_is_made_when_a_person_approves_and_not_when_one_rejects() -> N
     ended, _ = await ran([READ, SEND], tools=[reader(), sends], person=Person(Verdict.REJECTED))
     assert ended.result.status is RunStatus.FAILED
     assert sends.asked == []
-    assert "needs approval, as words in it may be of: mail (step read), and" in str(
+    assert "needs approval, as words in it may be of: text: mail (step read), and" in str(
         ended.result.error
     )
 
@@ -373,6 +382,89 @@ async def test_a_policy_lets_calls_through_of_which_it_is_true(policy: str, aske
     assert bool(person.asked) is asked
 
 
+@pytest.mark.parametrize(
+    ("params", "policy", "told"),
+    [
+        ({"to": "bob", "text": "{{ read }}"}, "not words_of.to", []),
+        ({"to": "{{ read }}", "text": "Hi"}, "not words_of.to", ["to: mail (step read)"]),
+        ({"to": "{{ read }}", "text": "Hi"}, "not words_of.text", []),
+        (
+            {"to": "{{ who }}", "text": "{{ read }} {{ inputs.note }}"},
+            "not words_of.text",
+            ["to: mail (step read)", "text: input note", "text: mail (step read)"],
+        ),
+        ({"to": "{{ inputs.task }}", "text": "{{ read }}"}, "not words_of.to", []),
+        ({"text": "{{ read }}"}, "not words_of.to", []),
+        ({"to": "bob", "text": "{{ read }}"}, "words_of.to == ['mail (step read)']", None),
+        ({"to": "bob", "text": "{{ read }}"}, "not words_of.to[0]", None),
+        ({"to": "bob", "text": "{{ read }}"}, "not decided_by and not words_of.to", []),
+    ],
+)
+async def test_a_policy_reads_whose_words_each_argument_may_hold(
+    params: Document, policy: str, told: list[str] | None
+) -> None:
+    """A-168, A-169: told by argument, to a policy and to a person."""
+    allowed: Document = {**WRITES, "policies": {"send": f"{{{{ {policy} }}}}"}}
+    inputs: Document = {"note": {"type": "string", "untrusted": True}, "task": "Tell Bob."}
+    steps: list[Document] = [
+        READ,
+        {"id": "who", "goal": "To whom? {{ read }}"},
+        {"id": "out", "tool": "send", "params": params},
+    ]
+    typed: JsonValue = {"type": "object", "properties": {"to": {}, "text": {}}}
+    tools = [reader(), evolve(sender(), spec=evolve(sender().spec, parameters=typed))]
+    given: Document = {"note": "Hm", "task": "Tell Bob."}
+    answers = ["bob"]
+    ended, person = await ran(
+        steps, tools=tools, given=given, inputs=inputs, permissions=allowed, answers=answers
+    )
+    assert ended.result.status is RunStatus.COMPLETED
+    expected = told if told is not None else ["text: mail (step read)"]
+    assert [each for told in person.told for each in told] == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "policy", "told"),
+    [
+        ({"when": "{{ 'bill' in read }}"}, "not words_of.text", []),
+        (
+            {"when": "{{ 'bill' in read }}"},
+            "not decided_by",
+            ["whether it is called: mail (step read)"],
+        ),
+        ({"loop": "{{ [read | first] }}"}, "not words_of.text", []),
+    ],
+)
+async def test_what_decides_that_a_call_is_made_is_in_none_of_its_arguments(
+    more: Document, policy: str, told: list[str]
+) -> None:
+    """A-168"""
+    allowed: Document = {**WRITES, "policies": {"send": f"{{{{ {policy} }}}}"}}
+    ended, person = await ran([READ, {**sending("Hi"), **more}], permissions=allowed)
+    assert ended.result.status is RunStatus.COMPLETED
+    assert [each for told in person.told for each in told] == told
+
+
+async def test_of_a_call_that_a_model_made_words_may_be_in_every_argument() -> None:
+    """A-168: also in those that it was not told to give, and where it only filled one in."""
+    step: Document = {"id": "out", "goal": "Answer {{ read }}", "tools": ["send"]}
+    policies: Document = {**WRITES, "policies": {"send": "{{ not words_of.to }}"}}
+    answers: list[Answer] = [tool_request("send", {"to": "bob"}), "done"]
+    _, person = await ran([READ, step], permissions=policies, answers=answers)
+    assert person.told == [("mail (step read)",)]
+    filled: Document = {"id": "out", "tool": "send", "params": {"text": "Hi"}, "fill": ["to"]}
+    typed: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}, "text": {}}}
+    tools = [reader(), evolve(sender(), spec=evolve(sender().spec, parameters=typed))]
+    ended, person = await ran(
+        [READ, {**filled, "depends_on": "read"}],
+        tools=tools,
+        permissions=policies,
+        answers=['{"params": {"to": "bob"}}'],
+    )
+    assert ended.result.error is None
+    assert person.told == [("to: mail (step read)",)]
+
+
 async def test_a_policy_of_a_nested_recipe_reads_its_own_inputs_and_the_stricter_counts() -> None:
     inner: Document = {
         "id": "inner",
@@ -487,6 +579,8 @@ def test_the_check_says_what_the_operator_lets_become_of_such_a_call() -> None:
     [
         ({"policies": {"sendd": "true"}}, "unknown tool 'sendd'"),
         ({"policies": {"send": "steps.read == 1"}}, "'steps' cannot be read here"),
+        ({"policies": {"typed": "not words_of.tto"}}, "'typed' has no argument 'tto'"),
+        ({"requires_approval": [{"tool": "send", "when": "words_of.to"}]}, "cannot be read here"),
         ({"policies": {"send": "args.to in inputs.mail"}}, "a stranger would decide"),
         ({"policies": {"send": "args.to in inputs.teem"}}, "unknown input 'teem'"),
         ({"policies": {"send": "args.to in"}}, "expected"),
@@ -820,6 +914,8 @@ def recipes(draw: st.DrawFn) -> list[Document]:
         kinds = ["read", "own", "set", "ask", "send", "get", "work", "loop", "deep"]
         kind = draw(st.sampled_from(kinds))
         step = made(draw, kind, name, text)
+        if step.get("tool") == "send" and isinstance(params := step["params"], dict):
+            params["to"] = f"{{{{ {draw(st.sampled_from(before))} }}}}"
         if kind == "set":
             texts.append(f"{name}.t")
         if kind not in ("set", "send", "loop"):
@@ -860,7 +956,7 @@ GIVEN: Document = {
 
 
 async def _sent(
-    steps: list[Document], word: str, own: str, *, go: bool
+    steps: list[Document], word: str, own: str, *, go: bool, policy: str | None = None
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]], set[str], bool]:
     """The arguments of each call of `send` and `page`, by its key; whose words those hold that were
     asked about; the codes of what the check says of the recipe; and whether the run completed.
@@ -869,7 +965,8 @@ async def _sent(
     tools = [reader(text=f"a mail with {word}"), sender(), fake_tool("note", effect=Effect.PURE)]
     tools[2] = evolve(tools[2], spec=evolve(tools[2].spec, reads=Reads.TRUSTED))
     tools += [reader("own__file", Reads.PRIVATE, f"own {own}"), reader("page", text="plain")]
-    document: Document = {"steps": list(steps), "inputs": GIVEN}
+    permissions: Document = {**WRITES, "policies": {"send": policy}} if policy else WRITES
+    document: Document = {"steps": list(steps), "inputs": GIVEN, "permissions": permissions}
     recipe = read(document, tools, {"deep": DEEP})
     services = evolve(deterministic_services(), decider=keeper)
     given: Document = {"note": f"note {word}", "calm": "plain", "go": go}
@@ -881,7 +978,7 @@ async def _sent(
     }
     names = {tool.spec.name: tool.spec for tool in tools}
     catalog = Catalog(tools=names, find_recipe=among({"deep": DEEP}))
-    whole = {"id": "r", "tools": list(names), "permissions": WRITES, **document}
+    whole = {"id": "r", "tools": list(names), **document}
     checked = check_recipe_text(json.dumps(whole), "r.yaml", catalog)
     has_ended = ended.result.status is RunStatus.COMPLETED
     return sent, keeper.asked, {each.code for each in checked.faults}, has_ended
@@ -894,7 +991,7 @@ class Keeper(Decider):
     asked: dict[str, tuple[str, ...]] = field(factory=dict)
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
-        self.asked[request.key.removesuffix("/approval")] = request.words_of
+        self.asked[request.key.removesuffix("/approval")] = without_arguments(request)
         return Verdict.APPROVED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
@@ -933,6 +1030,36 @@ def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_
         assert all(asked.values())
         if not codes & {"untrusted-flow", "private-flow"}:
             assert not asked
+
+    asyncio.run(both())
+
+
+@settings(max_examples=60)
+@given(recipes(), st.booleans(), st.booleans())
+def test_no_stranger_changes_an_argument_that_a_policy_keeps_for_others(
+    steps: list[Document], go: bool, is_about_calls: bool
+) -> None:
+    """A-168, A-169: over two runs that differ in the words alone. A call that both make unasked has
+    the same receiver; where the policy is about what decides of calls, too, both make the same.
+    """
+    policy = "{{ not words_of.to" + (" and not decided_by }}" if is_about_calls else " }}")
+
+    async def both() -> None:
+        one, asked, _, has_ended = await _sent(steps, "alpha", "alpha", go=go, policy=policy)
+        other, others_asked, _, others_ended = await _sent(
+            steps, "omega", "omega", go=go, policy=policy
+        )
+        few, many = (
+            {
+                _HASH.sub("", key): json.loads(sent[key].partition(" ")[2]).get("to")
+                for key in sent.keys() - known.keys()
+                if sent[key].startswith("send")
+            }
+            for sent, known in ((one, asked), (other, others_asked))
+        )
+        assert all(few[key] == many[key] for key in few.keys() & many.keys())
+        if is_about_calls and has_ended and others_ended:
+            assert few.keys() == many.keys() or any("endorse" in step for step in steps)
 
     asyncio.run(both())
 

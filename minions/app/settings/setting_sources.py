@@ -524,9 +524,10 @@ def _login_faults(place: KeyPath, table: Mapping[object, object]) -> Iterator[Se
 
 
 def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
-    """Faults of conditions over calls, which read the arguments alone."""
+    """Faults of conditions over calls, which read the arguments and whose words are in them."""
     from minions.recipe.expressions.template import compile_condition
     from minions.recipe.expressions.values import TemplateError
+    from minions.recipe.permissions import READ_BY_POLICIES
 
     policies = content.get("policies")
     for tool, condition in policies.items() if isinstance(policies, Mapping) else ():
@@ -538,10 +539,10 @@ def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
             text = f"'{tool}' is {condition!r:.200}, which is no condition: {error.message}"
             yield SettingFault(table=("policies",), order=2, text=text)
             continue
-        for other in sorted({str(each.path[0]) for each in read} - {"args"}):
+        for other in sorted({str(each.path[0]) for each in read}.difference(READ_BY_POLICIES)):
             text = (
                 f"'{tool}' reads '{other:.60}'; a condition of an operator reads the arguments of "
-                "the call, `args.NAME`"
+                "the call, `args.NAME`, and whose words are in them, `words_of.NAME`, `decided_by`"
             )
             yield SettingFault(table=("policies",), order=2, text=text)
 

@@ -57,7 +57,7 @@ from minions.engine.history.recorded_calls import recorded_tool_call
 from minions.engine.services.event_loop import beside
 from minions.engine.services.retry import checked_result, with_retries
 from minions.recipe.model import UntrustedRule
-from minions.recipe.permissions import stricter
+from minions.recipe.permissions import CallWords, stricter
 
 
 @frozen(kw_only=True)
@@ -354,10 +354,15 @@ class ToolBatch:
                     found = words.private_among(found, tool.spec)
                 if not found:
                     continue
-                said = rights.untrusted_call(tool.spec, call.request.arguments)
+                whose = CallWords(
+                    anywhere=found,
+                    by_argument=words.in_arguments(own_id, call.request.name, call.filled),
+                    deciding=words.deciding(own_id),
+                )
+                said = rights.untrusted_call(tool.spec, call.request.arguments, whose)
                 rule = said if outer is UntrustedRule.ALLOW else stricter(said, outer)
                 if rule is not UntrustedRule.ALLOW:
-                    self._words[call.key] = found
+                    self._words[call.key] = whose.told(found)
                 if rule is UntrustedRule.REFUSE:
                     self._refused.add(call.key)
 

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.checks.flows import WordPaths, toolset_of
-from minions.recipe.checks.text_edges import CONTROL, DECISION, WORK, Source
+from minions.recipe.checks.text_edges import ARGUMENT, CONTROL, DECISION, WORK, Source
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import StepSpec, UntrustedRule
 
 WordsOf: TypeAlias = tuple[str, ...]
@@ -131,6 +132,30 @@ class StrangersWords:
         if not is_own:
             found.update(self._read.get(at, {}))
         return tuple(found)
+
+    def in_arguments(
+        self, step_id: str, tool: str, filled: Sequence[str]
+    ) -> Mapping[str, WordsOf] | None:
+        """The words that may be in each argument that a step gives the tool which it calls itself.
+
+        What decides that the call is made is not among them.
+
+        Args:
+            filled: The parameters that a model filled in: it had read whatever reaches the step.
+        Returns:
+            None: a model made the whole call, and whatever reaches the step may be anywhere in it.
+        """
+        at = self._places.get(step_id)
+        step = self._steps[at] if at is not None else None
+        if at is None or not isinstance(step, ToolSpecStep) or tool != step.tool:
+            return None
+        given: dict[str, WordsOf] = dict.fromkeys(filled, self.reaching(step_id, tool))
+        for name in step.given:
+            if name not in given:
+                found = dict(self._everywhere)
+                self._collect(self._paths.into.get((at, ARGUMENT + name), ()), found)
+                given[name] = tuple(found)
+        return given
 
     def making(self, step_id: str) -> tuple[WordsOf, Sequence[str]]:
         """The words that may be in a recipe which a step made or named, and the tools that the step

@@ -37,6 +37,9 @@ DECISION: Final = " decision"
 """The slot of the arguments of a `decision_tool`; no input is called so."""
 CONTROL: Final = " control"
 """The slot of what decides whether and how often a step runs."""
+ARGUMENT: Final = " argument "
+"""Before the name of a parameter: the slot of one argument of the call that a `tool` step makes; all
+of them are in its `WORK`, too."""
 ENDORSED_OUTPUT: Final = "output"
 
 
@@ -295,6 +298,9 @@ class StepReads(Struct, frozen=True):
                 yield from ((source, name) for source in self._list_carried(value))
         else:
             yield from ((source, WORK) for source in self._work())
+        if isinstance(self.step, ToolSpecStep) and self.names.follow is not Follow.WORDS:
+            for name, value in self.step.given.items():
+                yield from ((source, ARGUMENT + name) for source in self._list_carried(value))
         if self.step.decision_tool is not None:
             given = self._list_carried(self.step.decision_tool.params)
             yield from ((source, DECISION) for source in given)

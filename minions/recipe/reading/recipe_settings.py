@@ -33,6 +33,7 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
+from minions.recipe.permissions import DECIDED_BY, READ_BY_POLICIES, WORDS_OF
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import (
     Entry,
@@ -627,20 +628,24 @@ class _Policies(Struct, frozen=True):
     def _check(self, tool: str, use: TemplateUse, reference: Reference, *, is_policy: bool) -> None:
         path, place = reference.path, use.place_of(reference)
         name = str(path[1]) if len(path) > 1 else ""
-        if path[0] not in ("args", "inputs"):
+        readable = READ_BY_POLICIES if is_policy else ("args",)
+        if path[0] not in (*readable, "inputs"):
+            more = ", whose words are in them, `words_of.NAME` and `decided_by`," if is_policy else ""
             self.report(
                 place.fault(
                     "unknown-reference",
                     f"'{path[0]!s:.60}' cannot be read here",
-                    help="a condition over a call reads its arguments, `args.NAME`, and the "
+                    help=f"a condition over a call reads its arguments, `args.NAME`,{more} and the "
                     "recipe's `inputs.NAME`",
                 )
             )
         elif path[0] == "inputs":
             self._check_input(place, name, is_policy=is_policy)
+        elif path[0] == DECIDED_BY:
+            return
         elif tool in self.draft.tools.specs and name:
             shape = Shape.of(self.draft.tools.specs[tool].parameters)
-            dead = find_dead_end(shape, path[1:])
+            dead = find_dead_end(shape, path[1:2] if path[0] == WORDS_OF else path[1:])
             if dead is not None:
                 self.report(
                     place.fault(
