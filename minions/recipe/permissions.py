@@ -6,8 +6,9 @@ every name; within one recipe, two openings of a toolset have separate permissio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
 
 from attrs import evolve
 from msgspec import Struct, structs
@@ -31,9 +32,12 @@ from minions.recipe.model import (
 from minions.recipe.model_config import ModelConfig
 
 ALLOW_WRITE: Final = "allow_write"
+_PART: Final = r"[\w/\\@%&=+#~$|^*-]"
+"""A character that goes on with a name, an address or a number."""
 WORDS_OF: Final = "words_of"
 DECIDED_BY: Final = "decided_by"
-READ_BY_POLICIES: Final = ("args", WORDS_OF, DECIDED_BY)
+STANDS_IN: Final = "stands_in"
+READ_BY_POLICIES: Final = ("args", WORDS_OF, DECIDED_BY, STANDS_IN)
 """What a policy reads of a call; a recipe's reads its inputs, too."""
 
 
@@ -46,19 +50,33 @@ class CallWords(Struct, frozen=True, kw_only=True):
     """Those in each argument; None: all may be in any."""
     deciding: Sequence[str]
     """Those that may have decided that the call is made."""
+    results: Callable[[], Iterable[tuple[str, JsonValue]]]
+    """What tools gave as it is, by step; it is looked for where a policy asks."""
 
-    def scope(self, tool: ToolSpec, args: JsonValue) -> Mapping[str, JsonValue]:
-        """What a policy reads beside the arguments and inputs: `words_of`, with each parameter of
-        the tool, and `decided_by`.
+    def scope(self, tool: ToolSpec, args: JsonValue, condition: str) -> Mapping[str, JsonValue]:
+        """What a policy reads beside the arguments and inputs: `words_of` and `stands_in`, each
+        with the parameters of the tool, and `decided_by`.
         """
-        known = tool.parameters.get("properties")
-        names = [*(known if isinstance(known, Mapping) else ())]
-        names += [each for each in (args if isinstance(args, Mapping) else ()) if each not in names]
+        known, values = tool.parameters.get("properties"), args if isinstance(args, Mapping) else {}
+        names = dict.fromkeys((*(known if isinstance(known, Mapping) else ()), *values))
         given, anywhere = self.by_argument, list(self.anywhere)
         words: dict[str, JsonValue] = {
             name: anywhere if given is None else list(given.get(name, ())) for name in names
         }
-        return {WORDS_OF: words, DECIDED_BY: list(self.deciding)}
+        scope: dict[str, JsonValue] = {WORDS_OF: words, DECIDED_BY: list(self.deciding)}
+        if STANDS_IN in condition:
+            found = {name: [*self._standing(values.get(name))] for name in names}
+            scope[STANDS_IN] = cast("JsonValue", found)
+        return scope
+
+    def _standing(self, value: JsonValue) -> Iterator[str]:
+        """The steps in whose results a text stands as it is, between spaces or punctuation."""
+        if not isinstance(value, str) or not value.strip():
+            return
+        alone = re.compile(f"(?<!{_PART})(?<![.]){re.escape(value)}(?!{_PART}|[.,;:!?]+{_PART})")
+        for step, result in self.results():
+            if any(value in text and alone.search(text) for text in _texts_in(result)):
+                yield step
 
     def told(self, words: Sequence[str]) -> tuple[str, ...]:
         """Some of them as a person reads them: with the argument, where that is known."""
@@ -200,7 +218,7 @@ class _OwnRights(Struct, frozen=True):
             args = parse_json(arguments or "{}")
             scope: dict[str, JsonValue] = {"args": args, "inputs": self.inputs}
             if of is not None and words is not None:
-                scope |= words.scope(of, args)
+                scope |= words.scope(of, args, condition)
             return self.templates.compile_condition(condition).holds(scope)
         except (MinionsError, ValueError):
             return otherwise
@@ -241,6 +259,19 @@ class _OwnRights(Struct, frozen=True):
             return None
         longest = max(prefixes, key=len)
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
+
+
+def _texts_in(value: JsonValue) -> Iterator[str]:
+    """All texts of a value, those of its names not."""
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case str(text):
+                yield text
+            case Mapping() as members:
+                pending.extend(members.values())
+            case list() | tuple() as items:
+                pending.extend(items)
 
 
 def _reaches_out(tool: ToolSpec) -> bool:

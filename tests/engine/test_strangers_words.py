@@ -411,7 +411,7 @@ async def test_a_policy_reads_whose_words_each_argument_may_hold(
         {"id": "who", "goal": "To whom? {{ read }}"},
         {"id": "out", "tool": "send", "params": params},
     ]
-    typed: JsonValue = {"type": "object", "properties": {"to": {}, "text": {}}}
+    typed: Document = {"type": "object", "properties": {"to": {}, "text": {}}}
     tools = [reader(), evolve(sender(), spec=evolve(sender().spec, parameters=typed))]
     given: Document = {"note": "Hm", "task": "Tell Bob."}
     answers = ["bob"]
@@ -445,6 +445,83 @@ async def test_what_decides_that_a_call_is_made_is_in_none_of_its_arguments(
     assert [each for told in person.told for each in told] == told
 
 
+SHELVES = "See www.a.example/x, www.b.example. (www.c.example) and bob@d.example; www.e.example:80."
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [
+        ("www.a.example/x", True),
+        ("www.b.example", True),
+        ("www.c.example", True),
+        ("bob@d.example", True),
+        ("www.a.example", False),
+        ("a.example/x", False),
+        ("d.example", False),
+        ("www.e.example", False),
+        ("www.e.example:80", True),
+        ("www.f.example", False),
+        ("key", False),
+        (" ", False),
+        (5, False),
+    ],
+)
+async def test_a_policy_reads_in_which_results_an_argument_stands_as_it_is(
+    text: JsonValue, stands: bool
+) -> None:
+    """A-168, A-169: what a model made of private data may be an address in it, and nothing put
+    together with one.
+    """
+    page = reader("page", text="Hello")
+    own = fake_tool("own__file", lambda _: {"key": [SHELVES]}, effect=Effect.PURE)
+    tools = [evolve(own, spec=evolve(own.spec, reads=Reads.PRIVATE)), page]
+    steps: list[Document] = [
+        {"id": "own", "tool": "own__file"},
+        {
+            "id": "pick",
+            "goal": "An address of {{ own }}",
+            "output": {"type": "object", "properties": {"q": {}}},
+        },
+        {"id": "get", "tool": "page", "params": {"q": "{{ pick.q }}"}},
+    ]
+    allowed: Document = {**WRITES, "policies": {"page": "{{ stands_in.q }}"}}
+    answers = [json.dumps({"q": text})]
+    ended, person = await ran(steps, tools=tools, permissions=allowed, answers=answers)
+    assert ended.result.error is None
+    assert whose(person) == ([] if stands else [("own__file (step own)",)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"goal": "Say an address"}, {"goal": "Say it again: {{ first }}"}),
+        ({"tool": "own__file"}, {"tool": "join", "params": {"a": "{{ first }}"}}),
+        ({"tool": "own__file"}, {"tool": "own__find", "params": {"a": "{{ first }}"}}),
+        ({"tool": "own__file"}, {"goal": "Say", "depends_on": "first", "tools": ["own__file"]}),
+    ],
+)
+async def test_what_was_made_of_others_words_is_no_result_in_which_an_argument_stands(
+    first: Document, second: Document
+) -> None:
+    """A-168: what a model says, a tool that reads nothing, and one that was told what to say."""
+    told = "www.a.example"
+    own = fake_tool("own__file", lambda _: "a", effect=Effect.PURE)
+    find = fake_tool("own__find", lambda _: told, effect=Effect.PURE)
+    join = fake_tool("join", lambda _: told, effect=Effect.PURE)
+    tools = [evolve(each, spec=evolve(each.spec, reads=Reads.PRIVATE)) for each in (own, find)]
+    tools += [evolve(join, spec=evolve(join.spec, reads=Reads.TRUSTED)), reader("page")]
+    steps: list[Document] = [
+        {"id": "first", **first},
+        {"id": "second", **second},
+        {"id": "get", "tool": "page", "params": {"q": "{{ second }}", "from": "{{ own }}"}},
+    ]
+    steps.insert(0, {"id": "own", "tool": "own__file"})
+    allowed: Document = {**WRITES, "policies": {"page": "{{ stands_in.q }}"}}
+    ended, person = await ran(steps, tools=tools, permissions=allowed, answers=[told, told, told])
+    assert ended.result.error is None
+    assert len(person.asked) == 1
+
+
 async def test_of_a_call_that_a_model_made_words_may_be_in_every_argument() -> None:
     """A-168: also in those that it was not told to give, and where it only filled one in."""
     step: Document = {"id": "out", "goal": "Answer {{ read }}", "tools": ["send"]}
@@ -453,7 +530,7 @@ async def test_of_a_call_that_a_model_made_words_may_be_in_every_argument() -> N
     _, person = await ran([READ, step], permissions=policies, answers=answers)
     assert person.told == [("mail (step read)",)]
     filled: Document = {"id": "out", "tool": "send", "params": {"text": "Hi"}, "fill": ["to"]}
-    typed: JsonValue = {"type": "object", "properties": {"to": {"type": "string"}, "text": {}}}
+    typed: Document = {"type": "object", "properties": {"to": {"type": "string"}, "text": {}}}
     tools = [reader(), evolve(sender(), spec=evolve(sender().spec, parameters=typed))]
     ended, person = await ran(
         [READ, {**filled, "depends_on": "read"}],
@@ -580,6 +657,7 @@ def test_the_check_says_what_the_operator_lets_become_of_such_a_call() -> None:
         ({"policies": {"sendd": "true"}}, "unknown tool 'sendd'"),
         ({"policies": {"send": "steps.read == 1"}}, "'steps' cannot be read here"),
         ({"policies": {"typed": "not words_of.tto"}}, "'typed' has no argument 'tto'"),
+        ({"policies": {"typed": "stands_in.tto"}}, "'typed' has no argument 'tto'"),
         ({"requires_approval": [{"tool": "send", "when": "words_of.to"}]}, "cannot be read here"),
         ({"policies": {"send": "args.to in inputs.mail"}}, "a stranger would decide"),
         ({"policies": {"send": "args.to in inputs.teem"}}, "unknown input 'teem'"),

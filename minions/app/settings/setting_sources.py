@@ -542,7 +542,8 @@ def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
         for other in sorted({str(each.path[0]) for each in read}.difference(READ_BY_POLICIES)):
             text = (
                 f"'{tool}' reads '{other:.60}'; a condition of an operator reads the arguments of "
-                "the call, `args.NAME`, and whose words are in them, `words_of.NAME`, `decided_by`"
+                "the call, `args.NAME`, and whose words are in them: `words_of.NAME`, "
+                "`stands_in.NAME`, `decided_by`"
             )
             yield SettingFault(table=("policies",), order=2, text=text)
 

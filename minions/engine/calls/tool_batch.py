@@ -358,6 +358,7 @@ class ToolBatch:
                     anywhere=found,
                     by_argument=words.in_arguments(own_id, call.request.name, call.filled),
                     deciding=words.deciding(own_id),
+                    results=lambda: words.results(self._output_of),
                 )
                 said = rights.untrusted_call(tool.spec, call.request.arguments, whose)
                 rule = said if outer is UntrustedRule.ALLOW else stricter(said, outer)
@@ -365,6 +366,9 @@ class ToolBatch:
                     self._words[call.key] = whose.told(found)
                 if rule is UntrustedRule.REFUSE:
                     self._refused.add(call.key)
+
+    def _output_of(self, step_id: str) -> JsonValue:
+        return (self.view.context.run_values.ended(step_id) or {}).get("output")
 
     def _allowed(self, call: ToolCall) -> Tool | None:
         tool = self.view.tools.find(call.request.name)

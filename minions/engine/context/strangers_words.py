@@ -6,11 +6,12 @@ over the ways that words can take in the recipe. So a resumed run knows what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.checks.flows import WordPaths, toolset_of
 from minions.recipe.checks.text_edges import ARGUMENT, CONTROL, DECISION, WORK, Source
 from minions.recipe.kinds.tool_kind import ToolSpecStep
@@ -156,6 +157,22 @@ class StrangersWords:
                 self._collect(self._paths.into.get((at, ARGUMENT + name), ()), found)
                 given[name] = tuple(found)
         return given
+
+    def results(self, outputs: Callable[[str], JsonValue]) -> Iterator[tuple[str, JsonValue]]:
+        """What tools gave of strangers' words or private data as they are: results of calls of this
+        run that steps made themselves, with arguments that hold no such words.
+
+        Args:
+            outputs: Of a step that ended, by its id.
+        Returns:
+            The steps, each with its result.
+        """
+        for at, step in enumerate(self._steps):
+            if not isinstance(step, ToolSpecStep) or not self._has_ended(step.id):
+                continue
+            own = f"{step.tool} (step {self._path}{step.id})"
+            if tuple(self._read.get(at, ())) == (own,) and not self.reaching(step.id, step.tool):
+                yield step.id, outputs(step.id)
 
     def making(self, step_id: str) -> tuple[WordsOf, Sequence[str]]:
         """The words that may be in a recipe which a step made or named, and the tools that the step

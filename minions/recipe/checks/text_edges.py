@@ -38,8 +38,8 @@ DECISION: Final = " decision"
 CONTROL: Final = " control"
 """The slot of what decides whether and how often a step runs."""
 ARGUMENT: Final = " argument "
-"""Before the name of a parameter: the slot of one argument of the call that a `tool` step makes; all
-of them are in its `WORK`, too."""
+"""Before the name of a parameter: the slot of one argument of the call that a `tool` step makes.
+What reaches one reaches its `WORK`, too."""
 ENDORSED_OUTPUT: Final = "output"
 
 

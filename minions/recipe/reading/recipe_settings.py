@@ -33,7 +33,7 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.permissions import DECIDED_BY, READ_BY_POLICIES, WORDS_OF
+from minions.recipe.permissions import DECIDED_BY, READ_BY_POLICIES
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import (
     Entry,
@@ -630,7 +630,12 @@ class _Policies(Struct, frozen=True):
         name = str(path[1]) if len(path) > 1 else ""
         readable = READ_BY_POLICIES if is_policy else ("args",)
         if path[0] not in (*readable, "inputs"):
-            more = ", whose words are in them, `words_of.NAME` and `decided_by`," if is_policy else ""
+            more = (
+                ", whose words are in them, `words_of.NAME`, where they stand as they are, "
+                "`stands_in.NAME`, what decided of the call, `decided_by`,"
+                if is_policy
+                else ""
+            )
             self.report(
                 place.fault(
                     "unknown-reference",
@@ -645,7 +650,7 @@ class _Policies(Struct, frozen=True):
             return
         elif tool in self.draft.tools.specs and name:
             shape = Shape.of(self.draft.tools.specs[tool].parameters)
-            dead = find_dead_end(shape, path[1:2] if path[0] == WORDS_OF else path[1:])
+            dead = find_dead_end(shape, path[1:] if path[0] == "args" else path[1:2])
             if dead is not None:
                 self.report(
                     place.fault(
