@@ -258,8 +258,8 @@ class Permissions:
     """Who may approve calls that need approval by `requires_approval` or `approval_when`; all that
     hold for a call have to be fulfilled."""
     policies: Mapping[str, str] = field(factory=dict)
-    """By full name of a tool: a condition over `args` and `inputs`. A call of which it is true is
-    made also where its arguments may hold strangers' words."""
+    """By full name of a tool: a condition over `args`, `inputs` and whose words are in which
+    argument. A call of which it is true is made also where those are of strangers."""
     untrusted: UntrustedRule | None = field(default=None, converter=optional(UntrustedRule))
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: the recipe does not say."""
@@ -290,9 +290,9 @@ class OperatorRules:
     """What becomes of a call that writes, sends or spends, and whose arguments may hold strangers'
     words; None: recipes decide."""
     policies: Mapping[str, str] = field(factory=dict)
-    """By a tool's own name, `toolset__tool`: a condition over `args`. Of a call of which it is not
-    true a person is asked, where `untrusted` says nothing; one of which it is true is made, unless
-    a recipe objects."""
+    """By a tool's own name, `toolset__tool`: as those of a recipe, without inputs. Of a call of
+    which it is not true a person is asked, where `untrusted` says nothing; one of which it is true
+    is made, unless a recipe objects."""
     private_models: frozenset[str] = frozenset()
     """Models, `provider` or `provider/name`, that private data may reach in every recipe."""
     templates: Templates = field(factory=Templates, eq=False, repr=False)

@@ -331,9 +331,10 @@ class Settings:
     policies: Mapping[str, str] = field(
         factory=dict,
         metadata=_describe_key(
-            "By tool, `toolset__tool`: a condition over `args`. A call of which it is true is made "
-            "also where strangers' words may be in its arguments, if the recipe does not object; "
-            "any other one is not made unasked, whatever recipes say. In your own file alone.",
+            "By tool, `toolset__tool`: a condition over `args`, `words_of`, `stands_in` and "
+            "`decided_by`. A call of which it is true is made also where strangers' words may be "
+            "in its arguments, if the recipe does not object; any other one is not made unasked, "
+            "whatever recipes say. In your own file alone.",
             "a table of conditions",
         ),
     )

@@ -395,8 +395,9 @@ PERMISSIONS: Final = Table(
         ),
         mapping_key(
             "policies",
-            "By tool: a condition over `args` and `inputs`. A call of which it is true is made "
-            "also where words of a stranger may be in its arguments.",
+            "By tool: a condition over `args`, `inputs`, and whose words are in which argument: "
+            "`words_of`, `stands_in`, `decided_by`. A call of which it is true is made also where "
+            "words of a stranger may be in its arguments.",
         ),
         Key(
             name="untrusted",
