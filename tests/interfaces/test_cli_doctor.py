@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from command_line import Cli
@@ -33,3 +35,25 @@ def test_colors_are_those_of_where_the_lines_go(cli: Cli, monkeypatch: pytest.Mo
     """Standard error may be a terminal while the lines go into a file."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert "\x1b[" not in cli("doctor").out
+
+
+def test_doctor_names_policies_that_are_about_no_tool(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A-169: a misspelled one keeps nothing back."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "minions").mkdir()
+    policies = "http__post = 'true'\nhttp__pst = 'true'\nhtp__post = 'true'\nsend = 'true'\n"
+    own = tmp_path / "minions" / "minions.toml"
+    own.write_text(f"[policies]\n{policies}", "utf-8")
+    done = cli("doctor")
+    assert done.code == 4
+    lines = [line for line in done.out.splitlines() if "policy of" in line]
+    assert lines[0] == (
+        "bad policy of http__pst: there is no tool of that name. Did you mean 'http__post'?"
+    )
+    assert lines[1].startswith("bad policy of htp__post: there is no tool of that name.")
+    assert "Toolsets are: " in lines[1]
+    assert [line.split(": ")[0] for line in lines[2:]] == ["bad policy of send"]
+    own.write_text("[policies]\nhttp__post = 'true'\n", "utf-8")
+    assert "policy of" not in cli("doctor").out

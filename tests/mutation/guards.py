@@ -207,7 +207,12 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("engine/test_offered_options.py", "server/test_opening_rights.py")
     ),
     "recipe/permissions.py": Guard(
-        tests=("recipe/test_rights.py", "engine/test_private_models.py", *_RIGHTS)
+        tests=(
+            "recipe/test_rights.py",
+            "engine/test_private_models.py",
+            *_RIGHTS,
+            "engine/test_strangers_words.py",
+        )
     ),
     "engine/context/agent_context.py": Guard(tests=_CONTEXT),
     "engine/context/run_progress.py": Guard(tests=_CONTEXT),
@@ -594,6 +599,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
                 *("UntrustedText", "_has_untrusted_input", "_declared", "_endorsement_problems"),
             }
         ),
+    ),
+    "engine/context/strangers_words.py": Guard(
+        tests=("engine/test_strangers_words.py", "engine/test_private_models.py"),
+        places=frozenset({"StrangersWords"}),
     ),
     "recipe/checks/text_edges.py": Guard(
         tests=("recipe/test_untrusted_flows.py", "engine/test_strangers_words.py"),

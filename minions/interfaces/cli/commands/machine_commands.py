@@ -255,6 +255,7 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
         yield Finding(name="configuration", ok=False, detail=unread.words, is_needed=False)
         yield from _rights(unread)
     yield _try_once("extensions", lambda: _extensions(context))
+    yield from _policies(context)
     yield _try_once("database", lambda: _database(context))
     yield from _sandboxes()
     yield from _mcp_servers(context)
@@ -345,6 +346,26 @@ def _extensions(context: CommandContext) -> str:
     return (
         f"toolsets {', '.join(found.toolsets)}; own tools: {', '.join(found.tools.names) or 'none'}"
     )
+
+
+def _policies(context: CommandContext) -> Iterator[Finding]:
+    """The operator's policies that are about no tool: a call that one should let through is asked
+    about, and one that it should keep back a recipe may allow.
+    """
+    if not context.settings.policies:
+        return
+    with contextlib.suppress(MinionsError):  # reported with the extensions already
+        found = context.extensions()
+        for tool in context.settings.policies:
+            toolset = found.toolsets.get(tool.partition("__")[0])
+            named = toolset.specs_under(None) if toolset is not None else ()
+            names = [*(each.name for each in named), *found.tools.names]
+            is_known = tool in names or (toolset is not None and toolset.unverified is not None)
+            if not is_known:
+                text = f"there is no tool of that name.{did_you_mean(tool, names)}"
+                if toolset is None:
+                    text += f" Toolsets are: {', '.join(found.toolsets)}."
+                yield Finding(name=f"policy of {tool}", ok=False, detail=text)
 
 
 def _database(context: CommandContext) -> str:
