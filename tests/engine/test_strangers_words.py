@@ -463,6 +463,7 @@ SHELVES = "See www.a.example/x, www.b.example. (www.c.example) and bob@d.example
         ("www.f.example", False),
         ("key", False),
         (" ", False),
+        ("", False),
         (5, False),
     ],
 )
@@ -473,7 +474,7 @@ async def test_a_policy_reads_in_which_results_an_argument_stands_as_it_is(
     together with one.
     """
     page = reader("page", text="Hello")
-    own = fake_tool("own__file", lambda _: {"key": [SHELVES]}, effect=Effect.PURE)
+    own = fake_tool("own__file", lambda _: {"key": [SHELVES, "More"]}, effect=Effect.PURE)
     tools = [evolve(own, spec=evolve(own.spec, reads=Reads.PRIVATE)), page]
     steps: list[Document] = [
         {"id": "own", "tool": "own__file"},
@@ -522,6 +523,42 @@ async def test_what_was_made_of_others_words_is_no_result_in_which_an_argument_s
     assert len(person.asked) == 1
 
 
+async def test_what_came_out_of_a_cache_is_no_result_in_which_an_argument_stands() -> None:
+    """A-168: nobody knows any more with which arguments it was read."""
+    own = fake_tool("own__file", lambda _: SHELVES, effect=Effect.PURE)
+    tools = [evolve(own, spec=evolve(own.spec, reads=Reads.PRIVATE)), reader("page")]
+    steps: list[Document] = [
+        {"id": "own", "tool": "own__file", "cache": True},
+        {"id": "get", "tool": "page", "params": {"q": "www.b.example", "of": "{{ own }}"}},
+    ]
+    allowed: Document = {**WRITES, "policies": {"page": "{{ stands_in.q }}"}}
+    services = evolve(deterministic_services(), cache=MemoryStepCache())
+    for asked in (0, 1):
+        ended, person = await ran(steps, tools=tools, permissions=allowed, services=services)
+        assert ended.result.error is None
+        assert len(person.asked) == asked
+
+
+async def test_a_tool_that_chooses_the_next_step_has_other_arguments_than_the_one_of_the_step() -> (
+    None
+):
+    """A-168: a policy is not told of the ones what it asks of the others."""
+    note = fake_tool("note", effect=Effect.PURE)
+    tools = [reader(), fake_tool("send", lambda _: "last", effect=Effect.ONCE)]
+    tools.append(evolve(note, spec=evolve(note.spec, reads=Reads.TRUSTED)))
+    deciding: Document = {"tool": "send", "params": {"to": "{{ read }}"}}
+    steps: list[Document] = [
+        READ,
+        {"id": "first", "tool": "note", "params": {"to": "bob"}, "decision_tool": deciding},
+        {"id": "last", "set": {"n": 1}},
+        {"id": "other", "set": {"n": 2}},
+    ]
+    graph: Document = {"read": ["first"], "first": ["last", "other"], "last": [], "other": []}
+    allowed: Document = {**WRITES, "policies": {"send": "{{ not words_of.to }}"}}
+    _, person = await ran(steps, tools=tools, graph=graph, permissions=allowed)
+    assert whose(person) == [OF_MAIL]
+
+
 async def test_of_a_call_that_a_model_made_words_may_be_in_every_argument() -> None:
     """A-168: also in those that it was not told to give, and where it only filled one in."""
     step: Document = {"id": "out", "goal": "Answer {{ read }}", "tools": ["send"]}
@@ -540,6 +577,38 @@ async def test_of_a_call_that_a_model_made_words_may_be_in_every_argument() -> N
     )
     assert ended.result.error is None
     assert person.told == [("to: mail (step read)",)]
+
+
+@pytest.mark.parametrize(
+    ("first", "params", "asked"),
+    [
+        ({"goal": "Sum up {{ read }}"}, {"to": "{{ first }}"}, [OF_MAIL]),
+        ({"goal": "Sum up {{ read }}"}, {"to": "{{ read }}"}, [OF_MAIL]),
+        ({"goal": "Sum up {{ read }}"}, {"to": "bob"}, []),
+        ({"goal": "Say hello"}, {"to": "{{ read }}"}, [OF_MAIL]),
+        ({"goal": "Look", "tools": ["mail"]}, {"to": "bob"}, []),
+        ({"tool": "mail"}, {"to": "bob"}, []),
+        ({"tool": "note", "params": {"text": "{{ read }}"}}, {"to": "bob"}, []),
+    ],
+)
+async def test_a_tool_that_chooses_the_next_step_is_given_its_own_arguments_alone(
+    first: Document, params: Document, asked: list[tuple[str, ...]]
+) -> None:
+    """A-168: not what its step has worked on, or read."""
+    note = fake_tool("note", effect=Effect.PURE)
+    tools = [reader(), fake_tool("send", lambda _: "last", effect=Effect.ONCE)]
+    tools.append(evolve(note, spec=evolve(note.spec, reads=Reads.TRUSTED)))
+    steps: list[Document] = [
+        READ,
+        {"id": "first", **first, "decision_tool": {"tool": "send", "params": params}},
+        {"id": "last", "set": {"n": 1}},
+        {"id": "other", "set": {"n": 2}},
+    ]
+    graph: Document = {"read": ["first"], "first": ["last", "other"], "last": [], "other": []}
+    answers: list[Answer] = [tool_request("mail"), "done"] if "tools" in first else ["done"]
+    ended, person = await ran(steps, tools=tools, answers=answers, graph=graph)
+    assert ended.result.error is None
+    assert whose(person) == asked
 
 
 async def test_a_policy_of_a_nested_recipe_reads_its_own_inputs_and_the_stricter_counts() -> None:

@@ -602,7 +602,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "engine/context/strangers_words.py": Guard(
         tests=("engine/test_strangers_words.py", "engine/test_private_models.py"),
-        places=frozenset({"StrangersWords"}),
+        places=frozenset(
+            {
+                *("StrangersWords.read", "StrangersWords.reaching", "StrangersWords.in_arguments"),
+                *("StrangersWords.results", "StrangersWords.deciding", "StrangersWords._collect"),
+                *("StrangersWords.private_among", "StrangersWords.foreign_among"),
+            }
+        ),
     ),
     "recipe/checks/text_edges.py": Guard(
         tests=("recipe/test_untrusted_flows.py", "engine/test_strangers_words.py"),
@@ -1022,6 +1028,13 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "return lambda _place, value: [yes if not (value) else no]",
         "No child sees it: the function was made when the module was loaded. A test of `no_store` "
         "pins it.",
+    ),
+    Equivalent(
+        "recipe/permissions.py",
+        "CallWords._standing",
+        "if any(value in text and alone.search(text) for text in _texts_in(result)):",
+        "if any((alone.search(text)) for text in _texts_in(result)):",
+        "The quick look before the search of the pattern, which begins with no fixed text.",
     ),
     Equivalent(
         "recipe/permissions.py",
