@@ -6,7 +6,6 @@ every name; within one recipe, two openings of a toolset have separate permissio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
@@ -32,8 +31,12 @@ from minions.recipe.model import (
 from minions.recipe.model_config import ModelConfig
 
 ALLOW_WRITE: Final = "allow_write"
-_PART: Final = r"[\w/\\@%&=+#~$|^*-]"
-"""A character that goes on with a name, an address or a number."""
+_JOINING: Final = frozenset("_/\\@%&=+#~$|^*-")
+"""Signs that continue a name, an address or a number, as letters and digits do."""
+_ENDING: Final = ".,;:!?"
+"""Signs that end a text, unless it continues behind them: `example:80`."""
+_MOST_SIGNS: Final = 32
+"""Signs behind a text that are looked at."""
 WORDS_OF: Final = "words_of"
 DECIDED_BY: Final = "decided_by"
 STANDS_IN: Final = "stands_in"
@@ -73,9 +76,8 @@ class CallWords(Struct, frozen=True, kw_only=True):
         """The steps in whose results a text stands as it is, between spaces or punctuation."""
         if not isinstance(value, str) or not value.strip():
             return
-        alone = re.compile(f"(?<!{_PART})(?<![.]){re.escape(value)}(?!{_PART}|[.,;:!?]+{_PART})")
         for step, result in self.results():
-            if any(value in text and alone.search(text) for text in _texts_in(result)):
+            if any(_stands_alone(value, text) for text in _texts_in(result)):
                 yield step
 
     def told(self, words: Sequence[str]) -> tuple[str, ...]:
@@ -259,6 +261,24 @@ class _OwnRights(Struct, frozen=True):
             return None
         longest = max(prefixes, key=len)
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
+
+
+def _stands_alone(part: str, text: str) -> bool:
+    """Whether a text holds that one between spaces or punctuation."""
+    at = text.find(part)
+    while at >= 0:
+        end = at + len(part)
+        before, after = text[max(at - 1, 0) : at], text[end : end + _MOST_SIGNS]
+        rest = after.lstrip(_ENDING)
+        continues = _joins(rest[:1]) if rest else len(after) == _MOST_SIGNS
+        if not (_joins(before) or before == "." or continues):
+            return True
+        at = text.find(part, at + 1)
+    return False
+
+
+def _joins(sign: str) -> bool:
+    return sign.isalnum() or sign in _JOINING
 
 
 def _texts_in(value: JsonValue) -> Iterator[str]:

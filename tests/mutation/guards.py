@@ -1031,13 +1031,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "recipe/permissions.py",
-        "CallWords._standing",
-        "if any(value in text and alone.search(text) for text in _texts_in(result)):",
-        "if any((alone.search(text)) for text in _texts_in(result)):",
-        "The quick look before the search of the pattern, which begins with no fixed text.",
-    ),
-    Equivalent(
-        "recipe/permissions.py",
         "_OwnRights._is_about",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, origin or written}",
         "called, meant = {tool.name, tool.origin or tool.name}, {written, (origin)}",
