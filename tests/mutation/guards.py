@@ -211,6 +211,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "recipe/test_rights.py",
             "engine/test_private_models.py",
             *_RIGHTS,
+            *_engine("approval_votes", "approval_classes", "approval_reviewers", "decisions"),
             "engine/test_strangers_words.py",
         )
     ),
