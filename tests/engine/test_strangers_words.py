@@ -32,8 +32,8 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, ToolCallStarted
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Reads
-from minions.data.errors import RecipeError
-from minions.data.json_values import JsonValue
+from minions.data.errors import MinionsError, RecipeError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
@@ -1368,3 +1368,63 @@ async def test_what_an_earlier_turn_read_is_in_the_next_one_and_in_a_fork() -> N
     fork = await repository.fork("s", 4)
     for session in ("s", fork.id):
         assert await turn(session, "send") == [("earlier turns of the session",)]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["read", "send", "say", "fork", "fork"]), st.integers(0, 3)),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_no_turn_or_fork_sends_unasked_what_an_earlier_turn_read(
+    talk: list[tuple[str, int]],
+) -> None:
+    """A-168: over two talks that differ in the words alone."""
+
+    def answer(prompt: Prompt) -> Answer:
+        told = " ".join(message.content or "" for message in prompt.messages)
+        heard = " ".join(word for word in ("alpha", "omega") if word in told)
+        last = prompt.messages[-1]
+        if last.role == "tool" or last.content == "say":
+            return f"heard {heard}"
+        if last.content == "read":
+            return tool_request("mail")
+        return tool_request("send", {"text": heard})
+
+    async def sent(word: str) -> tuple[list[str], list[str]]:
+        """The arguments of all calls of `send`, and of those that somebody was asked about."""
+        person, sends = Person(), sender()
+        repository = StepRepository(evolve(deterministic_services(), decider=person))
+        tools = [reader(text=f"a mail with {word}"), sends]
+        agent = ChatAgent(model=ScriptedModel(answer), tools=tools)
+        runner = StepRunner(agent, repository=repository)
+        sessions = ["s"]
+        for kind, number in talk:
+            session = sessions[number % len(sessions)]
+            if kind != "fork":
+                async for _ in runner.run_stream(session, kind):
+                    pass
+            elif count := await count_of(repository, session):
+                sessions.append((await repository.fork(session, 1 + number % count)).id)
+        return [dumps(each) for each in sends.asked], [call for call, _ in person.asked]
+
+    async def both() -> None:
+        (one, asked), (other, others_asked) = await sent("alpha"), await sent("omega")
+        unasked = [
+            [text for text in made if f"send {text}" not in told]
+            for made, told in ((one, asked), (other, others_asked))
+        ]
+        assert unasked[0] == unasked[1]
+        assert "omega" not in "".join(unasked[1])
+
+    asyncio.run(both())
+
+
+async def count_of(repository: StepRepository, session: str) -> int:
+    """The messages of a session that perhaps is not there yet."""
+    try:
+        return await repository.get_step_count(session)
+    except MinionsError:
+        return 0
