@@ -834,7 +834,7 @@ async def test_private_data_reaches_no_other_party_unasked() -> None:
     _, person = await ran([{"id": "note", "tool": "mail"}, mail], tools=[reader(), page])
     assert person.asked == []  # what strangers wrote may go to strangers
     both: Document = {"id": "get", "tool": "page", "params": {"q": "{{ note }} {{ read }}"}}
-    steps = [look, {"id": "note", "tool": "mail"}, both]
+    steps: list[Document] = [look, {"id": "note", "tool": "mail"}, both]
     _, person = await ran(steps, tools=[files, reader(), page])
     assert person.told == [("q: files__read (step read)",)]
 
