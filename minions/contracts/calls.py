@@ -26,7 +26,12 @@ from minions.contracts.messages import (
     ToolCallRequest,
     as_conversation,
 )
-from minions.contracts.model_endpoints import ModelEndpoint, PromptCacheRules, RateLimits
+from minions.contracts.model_endpoints import (
+    CacheRetention,
+    ModelEndpoint,
+    PromptCacheRules,
+    RateLimits,
+)
 from minions.contracts.redaction import Redacted
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
@@ -127,6 +132,8 @@ class ModelCapabilities:
     prompt_cache: PromptCacheRules | None = None
     """Whose rules the server's cache of prompts follows; None: those of its provider, if they are
     known."""
+    prompt_cache_retention: CacheRetention = CacheRetention.SHORT
+    """For how long it is asked to keep beginnings of prompts."""
     defers_tools: bool = False
     """Whether the server loads tools later, at the place of the conversation where they were found,
     so that the start of the prompt stays in its cache. Off where that is not known.

@@ -344,6 +344,8 @@ class TokenUsage:
     cache_write_tokens: int = 0
     """Part of `input_tokens` that the provider stored in its cache, which some charge more for.
     It is not recorded: the cost has it."""
+    long_cache_write_tokens: int = 0
+    """Part of `cache_write_tokens` that the provider keeps for an hour, which costs still more."""
 
     @property
     def total_tokens(self) -> int:
@@ -361,6 +363,7 @@ class TokenUsage:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cost_usd=_add_costs(self, other),
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            long_cache_write_tokens=self.long_cache_write_tokens + other.long_cache_write_tokens,
         )
 
     def to_json(self) -> dict[str, JsonValue]:

@@ -89,6 +89,15 @@ class PromptCacheRules(StrEnum):
     """It has none, or none shall be counted on."""
 
 
+class CacheRetention(StrEnum):
+    """For how long a server is asked to keep beginnings of prompts."""
+
+    SHORT = "short"
+    """As long as it does by itself."""
+    LONG = "long"
+    """As long as it can be asked to."""
+
+
 @frozen(kw_only=True)
 class EndpointLimits:
     """How much a server is asked at most, by all models and runs of a process; None: unlimited."""

@@ -19,6 +19,8 @@ class PromptCache:
     """The price of a token that is read from it, as a share of the price of an input token."""
     writes_at: float = 1.0
     """The price of a token that is stored in it, as a share of the price of an input token."""
+    is_long: bool = False
+    """Whether the server is asked to keep beginnings for as long as it can."""
     asks_one_first: bool = True
     """Whether of several calls that begin alike one is made first, so that the others read what it
     stored."""

@@ -150,12 +150,30 @@ def test_input_that_is_stored_in_the_cache_has_its_own_price_where_there_is_one(
     assert evolve(own, cache_write_per_mtok=None).cost_usd(usage) == pytest.approx(0.5)
 
 
+def test_input_that_is_stored_for_an_hour_has_its_own_price() -> None:
+    """A-176: of an own price twice that of other input, if nothing else is said."""
+    own = OwnPrice(input_per_mtok=1.0, output_per_mtok=2.0, cache_write_per_mtok=1.25)
+    usage = TokenUsage(
+        input_tokens=300_000, cache_write_tokens=200_000, long_cache_write_tokens=100_000
+    )
+    assert own.cost_usd(usage) == pytest.approx(0.1 + 0.125 + 0.2)
+    assert evolve(own, long_cache_write_per_mtok=3.0).cost_usd(usage) == pytest.approx(0.525)
+    more = TokenUsage(input_tokens=1_000, cache_write_tokens=1_000)
+    long = evolve(more, long_cache_write_tokens=1_000)
+    book = GenaiPriceBook()
+    for model, factor in (("anthropic/claude-sonnet-4-5", 2 / 1.25), ("openai/gpt-4.1", 2.0)):
+        usual = book.cost_usd(model, more, at=AT)
+        assert usual is not None
+        assert book.cost_usd(model, long, at=AT) == pytest.approx(usual * factor)
+
+
 @given(
     usage=builds(
         TokenUsage,
         input_tokens=integers(0, 10**6),
         cached_tokens=integers(0, 10**6),
         cache_write_tokens=integers(0, 10**6),
+        long_cache_write_tokens=integers(0, 10**6),
     )
 )
 def test_whatever_a_server_counts_input_is_paid_once(usage: TokenUsage) -> None:
@@ -164,6 +182,7 @@ def test_whatever_a_server_counts_input_is_paid_once(usage: TokenUsage) -> None:
         output_per_mtok=0.0,
         cached_input_per_mtok=1.0,
         cache_write_per_mtok=1.0,
+        long_cache_write_per_mtok=1.0,
     )
     assert own.cost_usd(usage) == pytest.approx(usage.input_tokens / 1_000_000)
 

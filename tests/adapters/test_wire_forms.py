@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result
 
+from minions.adapters.models.anthropic import AnthropicModel
 from minions.adapters.models.cache_rules import prompt_cache_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.http_model import HttpModel
@@ -44,8 +45,9 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
-from minions.contracts.model_endpoints import ModelApi, PromptCacheRules
+from minions.contracts.model_endpoints import CacheRetention, ModelApi, PromptCacheRules
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.testing import endpoint as fake
@@ -632,6 +634,179 @@ def test_openai_is_told_which_requests_begin_alike_and_no_other_server_is() -> N
         rules = ModelCapabilities(prompt_cache=PromptCacheRules.OPENAI)
         told = make("gpt-5", base_url="http://127.0.0.1:1/v1", capabilities=rules)
         assert key(told, one) == key(model, one)
+
+
+LONG = ModelCapabilities(prompt_cache_retention=CacheRetention.LONG)
+
+
+def test_openai_is_asked_to_keep_beginnings_for_a_day_where_that_is_said() -> None:
+    """A-176: `extra` wins."""
+    for make in (OpenAIModel, ResponsesModel):
+        model = make("gpt-5", base_url="https://api.openai.com/v1", api_key="k", capabilities=LONG)
+        usual = make("gpt-5", base_url="https://api.openai.com/v1", api_key="k")
+        own = ModelOptions(extra={"prompt_cache_retention": "in_memory"})
+        prompt = Prompt((user("a"),))
+
+        def retention(asked: HttpModel, prompt: Prompt) -> object:
+            return json.loads(asked.wire.write(prompt, stream=False)).get("prompt_cache_retention")
+
+        assert retention(model, prompt) == "24h"
+        assert retention(model, evolve(prompt, options=own)) == "in_memory"
+        assert retention(usual, prompt) is None
+        assert model.prompt_cache is not None
+        assert model.prompt_cache.lifetime_s == 86_400
+
+
+def test_anthropic_keeps_beginnings_for_an_hour_but_behind_results_of_tools() -> None:
+    """A-176: longer ones stand before shorter ones, as the API wants it."""
+    model = AnthropicModel(
+        "claude-sonnet-4-5", base_url="http://x/v1", api_key=KEY, capabilities=LONG
+    )
+
+    def marked(*messages: Message) -> list[tuple[str, object]]:
+        body = json.loads(model.wire.write(Prompt(messages, tools=(LOOK,)), stream=False))
+        said = [block for each in body["messages"] for block in each["content"]]
+        return [
+            (block["type"], block["cache_control"].get("ttl", "5m"))
+            for block in (*body["system"], *said)
+            if "cache_control" in block
+        ]
+
+    first = (system("s"), user("a"))
+    assert marked(*first) == [("text", "1h"), ("text", "1h")]
+    called = assistant(None, tool_calls=(ToolCallRequest(id="c", name="look", arguments="{}"),))
+    assert marked(*first, called, *results_for(called)) == [("text", "1h"), ("tool_result", "5m")]
+    assert model.prompt_cache is not None
+    assert (model.prompt_cache.lifetime_s, model.prompt_cache.writes_at) == (3_600, 2.0)
+
+
+_BY_TIME = {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "by_time", "kept"),
+    [(LONG, _BY_TIME, 70), (None, _BY_TIME, 70), (LONG, None, 100), (None, None, 0)],
+)
+@pytest.mark.parametrize("streams", [False, True])
+def test_tokens_that_are_stored_for_an_hour_are_counted_apart(
+    capabilities: ModelCapabilities | None,
+    by_time: dict[str, JsonValue] | None,
+    kept: int,
+    streams: bool,
+) -> None:
+    """A-176: where the server does not tell them apart, what was asked for counts."""
+    usage: dict[str, JsonValue] = {
+        "input_tokens": 5,
+        "output_tokens": 3,
+        "cache_read_input_tokens": 4,
+        "cache_creation_input_tokens": 100,
+    }
+    if by_time is not None:
+        usage["cache_creation"] = by_time
+    model = AnthropicModel("claude-sonnet-4-5", base_url="http://x/v1", capabilities=capabilities)
+    prompt = Prompt((user("a"),))
+    message: dict[str, JsonValue] = {"type": "message", "role": "assistant", "usage": usage}
+    if streams:
+        reader = model.wire.stream_reader(model.peer, prompt, lambda: 0.0, 0.0)
+        events: list[JsonValue] = [
+            {"type": "message_start", "message": {**message, "content": []}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "yes"},
+            },
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": 3},
+            },
+            {"type": "message_stop"},
+        ]
+        for event in events:
+            reader.feed(f"data: {json.dumps(event)}\n\n".encode())
+    else:
+        reader = model.wire.plain_reader(model.peer, prompt)
+        content: JsonValue = [{"type": "text", "text": "yes"}]
+        reader.feed(json.dumps({**message, "content": content, "stop_reason": "end_turn"}).encode())
+    found = reader.result().unwrap().usage
+    assert (found.cache_write_tokens, found.long_cache_write_tokens) == (100, kept)
+
+
+@pytest.mark.parametrize("make", [OpenAIModel, ResponsesModel])
+def test_tokens_that_openai_stores_are_counted(
+    make: type[OpenAIModel] | type[ResponsesModel],
+) -> None:
+    """A-176: from GPT 5.6 on they cost more."""
+    model = make("gpt-5.6", base_url="http://x/v1")
+    assert model.prompt_cache is not None
+    details: JsonValue = {"cached_tokens": 40, "cache_write_tokens": 50}
+    usage: JsonValue = {
+        "prompt_tokens": 100,
+        "completion_tokens": 1,
+        "prompt_tokens_details": details,
+        "input_tokens": 100,
+        "output_tokens": 1,
+        "input_tokens_details": details,
+    }
+    said: JsonValue = [
+        {
+            "type": "message",
+            "role": "assistant",
+            "id": "m",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "yes"}],
+        }
+    ]
+    choice: JsonValue = {
+        "message": {"role": "assistant", "content": "yes"},
+        "finish_reason": "stop",
+    }
+    reader = model.wire.plain_reader(model.peer, Prompt((user("a"),)))
+    document = {"usage": usage, "choices": [choice], "output": said, "status": "completed"}
+    reader.feed(json.dumps(document).encode())
+    found = reader.result().unwrap().usage
+    assert (found.cached_tokens, found.cache_write_tokens) == (40, 50)
+
+
+@pytest.mark.parametrize(
+    ("model", "api", "chosen", "lifetime_s"),
+    [
+        ("gpt-5.4", ModelApi.CHAT, PromptCacheRules.OPENAI, 86_400),
+        ("gpt-4.1-2025-04-14", ModelApi.RESPONSES, PromptCacheRules.OPENAI, 86_400),
+        ("gpt-5-mini", ModelApi.CHAT, PromptCacheRules.OPENAI, None),
+        ("gpt-5.6", ModelApi.CHAT, PromptCacheRules.OPENAI, None),
+        ("gpt-4o", ModelApi.CHAT, PromptCacheRules.OPENAI, None),
+        ("claude-opus-4-6", ModelApi.MESSAGES, None, 3_600),
+        ("gemini-2.5-pro", ModelApi.GEMINI, None, None),
+        ("llama", ModelApi.CHAT, None, None),
+        ("llama", ModelApi.CHAT, PromptCacheRules.OFF, None),
+    ],
+)
+def test_a_server_that_cannot_keep_beginnings_for_longer_is_not_asked_to(
+    model: str, api: ModelApi, chosen: PromptCacheRules | None, lifetime_s: int | None
+) -> None:
+    """A-176: it is an error, with the model that cannot."""
+    if lifetime_s is None:
+        with pytest.raises(UsageError, match=f"'{model}'") as raised:
+            prompt_cache_of(model, "http://x/v1", api, chosen, CacheRetention.LONG)
+        assert raised.value.error_code == "no-long-retention"
+    else:
+        cache = prompt_cache_of(model, "http://x/v1", api, chosen, CacheRetention.LONG)
+        assert cache is not None
+        assert cache.lifetime_s == lifetime_s
+
+
+def test_what_openai_keeps_by_itself_goes_by_the_model() -> None:
+    def known(model: str) -> tuple[float, float]:
+        cache = prompt_cache_of(model, "https://api.openai.com/v1", ModelApi.CHAT, None)
+        assert cache is not None
+        return cache.lifetime_s, cache.writes_at
+
+    assert known("gpt-5") == (300, 1.0)
+    assert known("gpt-5.5") == (86_400, 1.0)
+    assert known("gpt-5.6-pro") == (1_800, 1.25)
+    assert known("gpt-6") == (1_800, 1.25)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,24 @@ def test_money_is_foretold_with_and_without_a_cache(told: Cli, rules: str, cache
     assert forecast["cached_cost_usd"] == pytest.approx((written + cached / 10) / 1_000)
 
 
+def test_what_is_kept_for_longer_is_foretold_at_its_price(
+    told: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-176"""
+    retention = 'RULES"\nprompt_cache_retention = "long'
+    monkeypatch.setitem(globals(), "SETTINGS", SETTINGS.replace("RULES", retention))
+    (forecast,) = as_objects(told("anthropic", "--json").json["caches"])
+    total, cached = forecast["input_tokens"], forecast["cached_tokens"]
+    assert isinstance(total, int)
+    assert isinstance(cached, int)
+    cost = ((total - cached) * 2 + cached / 10) / 1_000
+    assert forecast["cached_cost_usd"] == pytest.approx(cost)
+    refused = told("openai", "--json")
+    assert refused.code == 2
+    assert "no-long-retention" in refused.out
+    assert "'m1'" in refused.out
+
+
 def test_examples_that_are_chosen_for_each_question_are_no_beginning(
     cli: Cli, write: Write
 ) -> None:

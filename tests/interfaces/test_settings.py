@@ -29,6 +29,7 @@ from minions.app.settings.settings import (
 from minions.app.settings.user_folders import FolderTrust
 from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode
+from minions.contracts.model_endpoints import CacheRetention
 from minions.data.errors import UsageError
 from minions.recipe.model import AgentRecipe, UntrustedRule
 
@@ -74,6 +75,7 @@ output_mode = "md_json"
 tools_with_schema = true
 strict = false
 deferred_tools = true
+prompt_cache_retention = "long"
 headers = {X-Gate = "env:GATE"}
 max_concurrency = 4
 requests_per_minute = 60
@@ -90,6 +92,7 @@ input_per_mtok = 1
 output_per_mtok = 2.5
 cached_input_per_mtok = 0
 cache_write_per_mtok = 3
+long_cache_write_per_mtok = 6
 
 [budgets]
 session_usd = 1
@@ -158,6 +161,7 @@ READ = Settings(
             tools_with_schema=True,
             strict=False,
             deferred_tools=True,
+            prompt_cache_retention=CacheRetention.LONG,
             headers={"X-Gate": "env:GATE"},
             max_concurrency=4,
             requests_per_minute=60,
@@ -173,6 +177,7 @@ READ = Settings(
             output_per_mtok=2.5,
             cached_input_per_mtok=0.0,
             cache_write_per_mtok=3.0,
+            long_cache_write_per_mtok=6.0,
         )
     },
     mcp={

@@ -404,10 +404,13 @@ def read_usage(usage: Mapping[str, object]) -> TokenUsage:
     asked = _count(usage, "prompt_tokens", "input_tokens")
     cached = _count(nested, "cached_tokens") if nested else 0
     cached = cached or _count(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    cached = min(cached, asked)
+    written = _count(nested, "cache_write_tokens") if nested else 0
     return TokenUsage(
         input_tokens=asked,
         output_tokens=_count(usage, "completion_tokens", "output_tokens"),
-        cached_tokens=min(cached, asked),
+        cached_tokens=cached,
+        cache_write_tokens=min(written, asked - cached),
     )
 
 

@@ -249,6 +249,8 @@ class WireForm(ABC):
     """What `base_url` has to lead to, in messages."""
     sends_cache_key: bool = False
     """Whether requests say which of them begin alike, by `prompt_cache_key`."""
+    keeps_long: bool = False
+    """Whether requests ask the server to keep their beginning for as long as it can."""
 
     @property
     @abstractmethod

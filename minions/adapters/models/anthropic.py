@@ -100,6 +100,7 @@ _VERSION: Final = "2023-06-01"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CACHE_CONTROL: Final = "cache_control"
 _CACHED: Final[Mapping[str, JsonValue]] = {_CACHE_CONTROL: {"type": "ephemeral"}}
+_CACHED_LONG: Final[Mapping[str, JsonValue]] = {_CACHE_CONTROL: {"type": "ephemeral", "ttl": "1h"}}
 _MOST_STRICT_TOOLS: Final = 20
 _KEPT: Final = {
     "thinking": ("type", "thinking", "signature"),
@@ -152,7 +153,7 @@ class AnthropicWire(WireForm):
             **self._tools(constraint, found, is_thinking=self._thinks(prompt.options, thinking)),
         }
         if _CACHE_CONTROL not in prompt.options.extra:
-            _mark_stable(body, prompt)
+            _mark_stable(body, prompt, _CACHED_LONG if self.keeps_long else _CACHED)
         elif body[_CACHE_CONTROL] is None:
             del body[_CACHE_CONTROL]
         if config := _output_config(prompt.options, thinking, constraint):
@@ -173,7 +174,8 @@ class AnthropicWire(WireForm):
         constraint = constraint_of(prompt, self._functions)
         is_called = constraint.schema is not None and _bound_schema(constraint) is None
         answer_tool = constraint.name if is_called else None
-        return AnthropicForm(AnswerBlocks(source=self._source, answer_tool=answer_tool))
+        blocks = AnswerBlocks(source=self._source, answer_tool=answer_tool)
+        return AnthropicForm(blocks, keeps_long=self.keeps_long)
 
     # --- options ---------------------------------------------------------------------------------
 
@@ -392,35 +394,41 @@ def _is_result(part: JsonValue) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "tool_result"
 
 
-def _mark_stable(body: Mapping[str, JsonValue], prompt: Prompt) -> None:
+def _mark_stable(
+    body: Mapping[str, JsonValue], prompt: Prompt, marker: Mapping[str, JsonValue]
+) -> None:
     """Place markers for the provider's cache, four at the most: each stands behind what further
     prompts are expected to begin with.
 
     Behind the first system text, which the steps of a recipe share; behind the others, or behind
     what several steps read and behind the examples, which items and runs share; and behind the last
     message, where the next request of a conversation or a loop of tool calls begins with it.
+
+    Behind results of tools the next request comes at once: there the usual time is enough, also
+    where `marker` asks for more. A longer one may not stand behind a shorter one; that is the last.
     """
     system, messages = body.get("system"), body["messages"]
     for at in sorted({0, len(system) - 1}) if isinstance(system, list) else ():
-        _mark(system, at)
+        _mark(system, at, marker)
     if not system:
-        _mark(body.get("tools"), -1)
+        _mark(body.get("tools"), -1, marker)
     if not isinstance(messages, list):
         return
     said = [each for each in prompt.messages if each.role is not MessageRole.SYSTEM]
     first = messages[0].get("content") if isinstance(messages[0], Mapping) else None
     if shared := sum(each.is_context for each in said):
-        _mark(first, shared - 1)
+        _mark(first, shared - 1, marker)
     examples = sum(each.is_fixed_example for each in said)
     if examples and isinstance(messages[examples - 1], Mapping):
-        _mark(messages[examples - 1].get("content"), -1)
+        _mark(messages[examples - 1].get("content"), -1, marker)
     answers = (each for each in said if each.role is MessageRole.ASSISTANT)
     grows = bool(prompt.tools) or not all(each.is_example for each in answers)
     if grows and isinstance(messages[-1], Mapping):
-        _mark(messages[-1].get("content"), -1)
+        is_result = said[-1].role is MessageRole.TOOL
+        _mark(messages[-1].get("content"), -1, _CACHED if is_result else marker)
 
 
-def _mark(parts: JsonValue, at: int) -> None:
+def _mark(parts: JsonValue, at: int, marker: Mapping[str, JsonValue]) -> None:
     """Mark that part, or the last one before it that may be: tools that are loaded later are no
     part of the start.
     """
@@ -429,7 +437,7 @@ def _mark(parts: JsonValue, at: int) -> None:
     for place in range(at % len(parts), -1, -1):
         part = parts[place]
         if isinstance(part, Mapping) and _DEFERRED not in part:
-            parts[place] = {**part, **_CACHED}
+            parts[place] = {**part, **marker}
             return
 
 
@@ -466,13 +474,23 @@ _COUNTS: Final = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
+_HOUR_TOKENS: Final = "ephemeral_1h_input_tokens"
 
 
 class AnthropicForm(BlockForm):
     """One answer of Anthropic's messages."""
 
-    def __init__(self, blocks: AnswerBlocks) -> None:
+    def __init__(self, blocks: AnswerBlocks, *, keeps_long: bool = False) -> None:
+        """Read one answer.
+
+        Args:
+            keeps_long: Whether what is stored for it is kept for an hour, where the answer does not
+                say how much of it is.
+        """
         super().__init__(blocks)
+        self._keeps_long = keeps_long
+        self._kept_long: int | None = None
+        """Tokens that are stored for an hour; None: the server has not said so."""
         self._open: dict[object, AnswerBlock] = {}
         """Blocks of a stream by their index."""
         self._signatures: list[tuple[AnswerBlock, list[str]]] = []
@@ -574,13 +592,20 @@ class AnthropicForm(BlockForm):
         for name in _COUNTS:
             if name in usage:
                 self._counts[name] = count_in(usage, name)
+        by_time = mapping_in(usage, "cache_creation")
+        if _HOUR_TOKENS in by_time:
+            self._kept_long = count_in(by_time, _HOUR_TOKENS)
         read = self._counts["cache_read_input_tokens"]
         written = self._counts["cache_creation_input_tokens"]
+        kept_long = self._kept_long
+        if kept_long is None:
+            kept_long = written if self._keeps_long else 0
         self.blocks.usage = TokenUsage(
             input_tokens=self._counts["input_tokens"] + read + written,
             output_tokens=self._counts["output_tokens"],
             cached_tokens=read,
             cache_write_tokens=written,
+            long_cache_write_tokens=min(written, kept_long),
         )
 
     def _take_reason(self, document: Mapping[str, object]) -> None:

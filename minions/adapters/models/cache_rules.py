@@ -13,8 +13,9 @@ from attrs import evolve
 
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import MessageRole
-from minions.contracts.model_endpoints import ModelApi, PromptCacheRules
+from minions.contracts.model_endpoints import CacheRetention, ModelApi, PromptCacheRules
 from minions.contracts.prompt_caches import PromptCache
+from minions.data.errors import UsageError
 
 _ANTHROPIC: Final = PromptCache(
     minimum_tokens=1_024,
@@ -70,27 +71,73 @@ _OTHER_MINIMA: Final = (
     (re.compile(r"claude-(3-5-haiku|3-haiku)"), 2_048),
     (re.compile(r"gemini-[23](\.\d+)?-pro"), 4_096),
 )
+LONG_WRITES_AT: Final = 2.0
+"""Of Anthropic's cache of an hour. Source: as `_ANTHROPIC`, "Pricing"."""
+_HOUR_S: Final = 3_600.0
+_DAY_S: Final = 86_400.0
+_TAKES_24H: Final = re.compile(
+    r"gpt-(4\.1|5(\.[1-5])?(-pro|-codex(-max|-mini)?|-chat(-latest)?)?)(-\d{4}-\d\d-\d\d)?"
+)
+"""Models with `prompt_cache_retention: 24h`. Source: as `_OPENAI`, "Prompt cache retention"; later
+models take the field and do not heed it."""
+_ALWAYS_24H: Final = re.compile(r"gpt-5\.5\b")
+_PAYS_FOR_WRITES: Final = re.compile(r"gpt-(5\.[6-9]|[6-9])")
+"""They keep what they read for half an hour at least, and what they store costs a quarter more.
+Source: as `_OPENAI`."""
 
 
 def prompt_cache_of(
-    model: str, base_url: str, api: ModelApi, chosen: PromptCacheRules | None
+    model: str,
+    base_url: str,
+    api: ModelApi,
+    chosen: PromptCacheRules | None,
+    retention: CacheRetention = CacheRetention.SHORT,
 ) -> PromptCache | None:
     """How the server at that address keeps beginnings of prompts of the model; None: it does not.
 
     Args:
         model: The server's name of the model.
         chosen: The operator's word; None: by address, then by the form of requests.
+        retention: For how long it is asked to keep them.
+    Raises:
+        UsageError: `no-long-retention`: it cannot be asked to keep those of the model for longer.
     """
     if chosen is not None:
         known = _CACHES[chosen]
     else:
         known = _HOSTS.get(urlsplit(base_url).hostname or "") or _APIS.get(api, UNKNOWN_CACHE)
+    if retention is CacheRetention.LONG:
+        known = _kept_long(known, model)
     if known is None:
         return None
+    if takes_cache_key(known) and not known.is_long:
+        if _ALWAYS_24H.match(model):
+            return evolve(known, lifetime_s=_DAY_S)
+        if _PAYS_FOR_WRITES.match(model):
+            return evolve(known, lifetime_s=1_800.0, writes_at=1.25)
     for pattern, minimum in _OTHER_MINIMA:
         if pattern.match(model):
             return evolve(known, minimum_tokens=minimum)
     return known
+
+
+def _kept_long(cache: PromptCache | None, model: str) -> PromptCache:
+    """The same, kept for as long as the server can be asked to.
+
+    Raises:
+        UsageError: `no-long-retention`.
+    """
+    if cache is not None and cache.source == _ANTHROPIC.source:
+        return evolve(cache, lifetime_s=_HOUR_S, writes_at=LONG_WRITES_AT, is_long=True)
+    if takes_cache_key(cache) and cache is not None and _TAKES_24H.fullmatch(model):
+        return evolve(cache, lifetime_s=_DAY_S, is_long=True)
+    raise UsageError(
+        f"`prompt_cache_retention = \"long\"` is set for the server of '{model}', which cannot be "
+        "asked to keep beginnings of its prompts for longer. Anthropic's models can, and OpenAI's "
+        "from GPT 4.1 to GPT 5.5 but for mini and nano. Leave it out, or give models that can a "
+        "[providers.NAME] of their own with the same `base_url`.",
+        code="no-long-retention",
+    )
 
 
 def takes_cache_key(cache: PromptCache | None) -> bool:

@@ -63,11 +63,19 @@ class RequestWriter:
         )
         self._kept: dict[int, _WrittenPrompt] = {}
 
-    def write(self, prompt: Prompt, *, stream: bool, cache_key: str | None = None) -> bytes:
+    def write(
+        self,
+        prompt: Prompt,
+        *,
+        stream: bool,
+        cache_key: str | None = None,
+        keeps_long: bool = False,
+    ) -> bytes:
         """The body as UTF-8 JSON.
 
         Args:
             cache_key: What requests that begin alike have in common; None: none is sent.
+            keeps_long: Whether the server is asked to keep the beginning for a day.
         Raises:
             TypeError: A part of the prompt is not representable in JSON.
             ValueError: It holds NaN, an infinity, or a reference cycle.
@@ -81,6 +89,8 @@ class RequestWriter:
         }
         if cache_key is not None:
             body[b'"prompt_cache_key"'] = encode_body(cache_key)
+        if keeps_long:
+            body.setdefault(b'"prompt_cache_retention"', b'"24h"')
         if prompt.tools:
             body.update(self._tools.of(prompt.tools))
         if stream:

@@ -50,6 +50,7 @@ _Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_TOKENS)] | None
 
 class _CountDetails(Struct, gc=False):
     cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
 
 
 class UsageCounts(Struct, gc=False):
@@ -68,16 +69,19 @@ class UsageCounts(Struct, gc=False):
         """The counts under our names."""
         asked = self.input_tokens if self.prompt_tokens is None else self.prompt_tokens
         wrote = self.output_tokens if self.completion_tokens is None else self.completion_tokens
-        hits, cached = self.prompt_cache_hit_tokens, None
+        hits, cached, written = self.prompt_cache_hit_tokens, None, None
         for details in (self.prompt_tokens_details, self.input_tokens_details):
             if details is not None:
                 cached = cached or details.cached_tokens
+                written = written or details.cache_write_tokens
         cached = cached or (self.cache_read_input_tokens if hits is None else hits)
         asked, cached = asked or 0, cached or 0
+        cached = min(asked, cached)
         return TokenUsage(
             input_tokens=asked,
             output_tokens=wrote or 0,
-            cached_tokens=min(asked, cached),
+            cached_tokens=cached,
+            cache_write_tokens=min(asked - cached, written or 0),
         )
 
 

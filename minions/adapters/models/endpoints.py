@@ -25,6 +25,7 @@ from minions.adapters.models.cache_rules import prompt_cache_of
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import (
+    CacheRetention,
     EndpointLimits,
     ModelApi,
     PromptCacheRules,
@@ -65,6 +66,8 @@ class ProviderConfig:
     """The form of its requests; None: the provider's own at its own address, else chat."""
     prompt_cache: PromptCacheRules | None = None
     """Whose rules its cache of prompts follows; None: those of the provider, if they are known."""
+    prompt_cache_retention: CacheRetention = CacheRetention.SHORT
+    """For how long it is asked to keep beginnings of prompts."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -179,14 +182,19 @@ def prompt_cache_for(
     """How the server of `provider/model` keeps beginnings of prompts; None: it is not known.
 
     Raises:
-        UsageError: As for `resolve_endpoint`.
+        UsageError: As for `resolve_endpoint`; `no-long-retention`.
     """
     provider, model = _split_name(model_name)
     base_url = base_url_of(model_name, config, environ, operator)
     own = operator.providers.get(provider)
     chosen = own.prompt_cache if own is not None else None
-    cache = prompt_cache_of(model, base_url, _api(provider, base_url, operator), chosen)
+    api = _api(provider, base_url, operator)
+    cache = prompt_cache_of(model, base_url, api, chosen, _retention(own))
     return cache if cache is not None and cache.is_known else None
+
+
+def _retention(config: ProviderConfig | None) -> CacheRetention:
+    return CacheRetention.SHORT if config is None else config.prompt_cache_retention
 
 
 def usual_server(provider: str) -> tuple[str | None, str | None]:
@@ -368,6 +376,7 @@ def _capabilities(
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
         prompt_cache=config.prompt_cache if config is not None else None,
+        prompt_cache_retention=_retention(config),
         defers_tools=defers_tools(provider, model, base_url, api) if deferred is None else deferred,
         is_mode_declared=config is not None and config.output_mode is not None,
         is_together_declared=config is not None and config.tools_with_schema is not None,

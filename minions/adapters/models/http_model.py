@@ -158,7 +158,8 @@ class HttpModel(PeerModel, Batchable):
             wire: The form of requests and answers.
             peer: The server: its name, address and key.
         Raises:
-            UsageError: `bad-limit`: no request could be in flight.
+            UsageError: `bad-limit`: no request could be in flight. `no-long-retention`: the server
+                cannot keep beginnings of prompts for longer.
             EnvironmentRefusedError: A header is not valid in HTTP.
         """
         check_max_requests(max_requests)
@@ -180,9 +181,11 @@ class HttpModel(PeerModel, Batchable):
             limits=own if limits is None else own.tightened(limits),
         )
         super().__init__(asked, endpoint, capabilities)
-        chosen = self.capabilities.prompt_cache
-        self._prompt_cache = prompt_cache_of(peer.model, peer.base_url, wire.api, chosen)
-        wire.sends_cache_key = takes_cache_key(self._prompt_cache)
+        chosen, retention = self.capabilities.prompt_cache, self.capabilities.prompt_cache_retention
+        cache = prompt_cache_of(peer.model, peer.base_url, wire.api, chosen, retention)
+        self._prompt_cache = cache
+        wire.sends_cache_key = takes_cache_key(cache)
+        wire.keeps_long = cache is not None and cache.is_long
         self._clock = clock
         self._now = now
         self._certificates: ssl.SSLContext | None = None

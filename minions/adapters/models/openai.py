@@ -189,7 +189,9 @@ class ChatWire(WireForm):
     def write(self, prompt: Prompt, *, stream: bool) -> bytes:
         has_key = self.sends_cache_key and "prompt_cache_key" not in prompt.options.extra
         cache_key = cache_key_of(prompt) if has_key else None
-        return self._requests.write(prompt, stream=stream, cache_key=cache_key)
+        return self._requests.write(
+            prompt, stream=stream, cache_key=cache_key, keeps_long=self.keeps_long
+        )
 
     def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
         return PlainAnswer(peer)

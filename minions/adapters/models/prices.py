@@ -8,12 +8,14 @@ import contextlib
 import threading
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import IMPORTING
+from minions.adapters.models.cache_rules import LONG_WRITES_AT
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.runtime import PriceBook
@@ -68,32 +70,37 @@ class OwnPrice:
     """Price of input from the provider's cache; None: as other input."""
     cache_write_per_mtok: float | None = None
     """Price of input that the provider stores in its cache; None: as other input."""
-
+    long_cache_write_per_mtok: float | None = None
+    """Price of input that it stores for an hour; None: `LONG_WRITES_AT` times other input."""
     batch_factor: float | None = None
     """What calls in batches cost, as a factor of these prices; None: the provider's own factor,
     else 1."""
 
     def cost_usd(self, usage: TokenUsage, discount: _BatchDiscount = _NO_DISCOUNT) -> float:
         """The price of these tokens in US dollars."""
-        plain, cached, written = _input_parts(usage)
+        plain, cached, written, kept_long = _input_parts(usage)
         of_cached, of_written = self.cached_input_per_mtok, self.cache_write_per_mtok
+        of_long = self.long_cache_write_per_mtok
         discounted = (
             plain * self.input_per_mtok
             + written * (self.input_per_mtok if of_written is None else of_written)
+            + kept_long * (self.input_per_mtok * LONG_WRITES_AT if of_long is None else of_long)
             + usage.output_tokens * self.output_per_mtok
         )
         of_cache = cached * (self.input_per_mtok if of_cached is None else of_cached)
         return (discounted * discount.factor + of_cache * discount.of_cached) / _MTOK
 
 
-def _input_parts(usage: TokenUsage) -> tuple[int, int, int]:
-    """Input that is neither from the provider's cache nor stored in it; that from it; that stored.
+def _input_parts(usage: TokenUsage) -> tuple[int, int, int, int]:
+    """Input that is neither from the provider's cache nor stored in it; that from it; that stored
+    as usual; that stored for an hour.
 
     Whatever a server counts, they add up to the input.
     """
     cached = min(usage.cached_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-    return usage.input_tokens - cached - written, cached, written
+    kept_long = min(usage.long_cache_write_tokens, written)
+    return usage.input_tokens - cached - written, cached, written - kept_long, kept_long
 
 
 _MTOK: Final = 1_000_000
@@ -222,14 +229,25 @@ def _listed_cost(
     asked = usage.input_tokens
     if price.input_mtok is None or (price.output_mtok is None and usage.output_tokens):
         return None
-    plain, cached, written = _input_parts(usage)
+    plain, cached, written, kept_long = _input_parts(usage)
     of_cached = price.input_mtok if price.cache_read_mtok is None else price.cache_read_mtok
     of_written = price.input_mtok if price.cache_write_mtok is None else price.cache_write_mtok
     discounted = float(
         calc_unit_price(price.input_mtok, plain, asked, _MTOK)
         + calc_unit_price(of_written, written, asked, _MTOK)
+        + _long_writes(price, kept_long, asked)
         + calc_unit_price(price.output_mtok, usage.output_tokens, asked, _MTOK)
         + calc_unit_price(price.requests_kcount, 1, asked, 1000)
     )
     of_cache = float(calc_unit_price(of_cached, cached, asked, _MTOK))
     return discounted * discount.factor + of_cache * discount.of_cached
+
+
+def _long_writes(price: ModelPrice, tokens: int, asked: int) -> Decimal:
+    """The price of input that is stored for an hour."""
+    from genai_prices.types import calc_unit_price
+
+    listed = getattr(price, "cache_write_1h_mtok", None)  # newer data have it
+    if listed is not None:
+        return calc_unit_price(listed, tokens, asked, _MTOK)
+    return calc_unit_price(price.input_mtok, tokens, asked, _MTOK) * Decimal(LONG_WRITES_AT)

@@ -140,6 +140,8 @@ class ResponsesWire(WireForm):
         }
         if self.sends_cache_key and "prompt_cache_key" not in options.extra:
             body["prompt_cache_key"] = cache_key_of(prompt)
+        if self.keeps_long:
+            body.setdefault("prompt_cache_retention", "24h")
         if instructions := system_text(messages):
             body["instructions"] = instructions
         if form := self._text(options.extra.get("text"), constraint):

@@ -107,7 +107,14 @@ def forecast_caches(prompts: Sequence[PlannedStep], know: KnowModel) -> list[Cac
         if model.cache is not None and model.cache.writes_at != 1.0:
             written = total - cached
         plain = TokenUsage(input_tokens=total)
-        reading = TokenUsage(input_tokens=total, cached_tokens=cached, cache_write_tokens=written)
+        reading = TokenUsage(
+            input_tokens=total,
+            cached_tokens=cached,
+            cache_write_tokens=written,
+            long_cache_write_tokens=written
+            if model.cache is not None and model.cache.is_long
+            else 0,
+        )
         found.append(
             CacheForecast(
                 model=name,

@@ -441,6 +441,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "strict": _plain("sends `strict` beside schemas: {value}"),
         "images": _plain("sends images: {value}"),
         "prompt_cache": _plain("uses the server's cache of prompts as {value}"),
+        "prompt_cache_retention": _plain("asks the server to keep beginnings of prompts {value}"),
         "deferred_tools": _plain("sends tools that were found as deferred ones: {value}"),
         "batches": _plain("asks for batches: {value}"),
         "context_tokens": _plain("sends prompts of up to {value} tokens"),
@@ -485,6 +486,9 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "output_per_mtok": _plain("counts {value} US dollars for a million tokens of answers"),
         "cached_input_per_mtok": _plain("counts {value} US dollars for a million cached tokens"),
         "cache_write_per_mtok": _plain("counts {value} US dollars to cache a million tokens"),
+        "long_cache_write_per_mtok": _plain(
+            "counts {value} US dollars to cache a million tokens for an hour"
+        ),
         "batch_factor": _plain("counts calls in batches as {value} of the prices"),
     },
     Budgets: {

@@ -19,7 +19,12 @@ from minions.adapters.stores.memory_stores import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.context import Limits, snake_case
 from minions.contracts.instructions import OutputMode
-from minions.contracts.model_endpoints import ModelApi, PromptCacheRules, is_loopback_url
+from minions.contracts.model_endpoints import (
+    CacheRetention,
+    ModelApi,
+    PromptCacheRules,
+    is_loopback_url,
+)
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
@@ -88,6 +93,8 @@ class ProviderSettings:
     """Whether its models take images."""
     prompt_cache: PromptCacheRules | None = None
     """Whose rules its cache of prompts follows; None: those of the provider, if they are known."""
+    prompt_cache_retention: CacheRetention = CacheRetention.SHORT
+    """For how long it is asked to keep beginnings of prompts."""
     deferred_tools: bool | None = None
     """Whether its server loads tools where `find_tools` found them; None: as the provider itself is
     known to.
@@ -112,6 +119,7 @@ class PriceSettings:
     output_per_mtok: _Price
     cached_input_per_mtok: _Price | None = None
     cache_write_per_mtok: _Price | None = None
+    long_cache_write_per_mtok: _Price | None = None
     batch_factor: _Factor | None = None
     """What calls in batches cost, as a factor of these prices; None: as the provider lists it."""
 

@@ -371,6 +371,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             api=provider.api,
             images=provider.images,
             prompt_cache=provider.prompt_cache,
+            prompt_cache_retention=provider.prompt_cache_retention,
             deferred_tools=provider.deferred_tools,
             batches=provider.batches,
             context_tokens=provider.context_tokens,

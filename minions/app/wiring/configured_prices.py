@@ -28,6 +28,7 @@ def make_prices(settings: Settings) -> PriceBook:
             output_per_mtok=price.output_per_mtok,
             cached_input_per_mtok=price.cached_input_per_mtok,
             cache_write_per_mtok=price.cache_write_per_mtok,
+            long_cache_write_per_mtok=price.long_cache_write_per_mtok,
             batch_factor=price.batch_factor,
         )
         for name, price in settings.prices.items()
@@ -76,12 +77,18 @@ def knowledge_of_models(
 def _cache_of(
     name: str, config: ModelConfig, settings: Settings, environ: Mapping[str, str]
 ) -> PromptCache | None:
-    """How the model's server keeps beginnings of prompts; None: that is not known."""
+    """How the model's server keeps beginnings of prompts; None: that is not known.
+
+    Raises:
+        UsageError: `no-long-retention`.
+    """
     from minions.adapters.models.endpoints import prompt_cache_for
 
     try:
         return prompt_cache_for(name, config, environ, operator_models(settings))
-    except UsageError:
+    except UsageError as error:
+        if error.error_code == "no-long-retention":
+            raise
         return None
 
 
