@@ -85,6 +85,8 @@ class PromptCacheRules(StrEnum):
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
+    LLAMA_CPP = "llama.cpp"
+    """Those of `llama-server`, whose slots each keep one prompt."""
     OFF = "off"
     """It has none, or none shall be counted on."""
 

@@ -46,6 +46,7 @@ async def test_the_engine_starts_at_the_first_call_and_ends_at_the_end(weights: 
     said = await answer_of(model)
     assert (said["weights"], said["name"], said["slots"]) == (str(weights), "small", 2)
     assert model.name == "local/small"
+    assert model.prompt_cache.is_known
     await model.aclose()
     await engines.aclose()
     assert gone(frozenset({pid_of(said["pid"])}))

@@ -29,12 +29,14 @@ from minions.app.settings.user_folders import user_cache_folder
 from minions.app.wiring.local_models import LocalModels, folder_of_package
 from minions.contracts.calls import (
     ModelCallResponse,
+    ModelCapabilities,
     ModelDelta,
     ModelFailure,
     ModelOptions,
     Prompt,
 )
-from minions.contracts.messages import user
+from minions.contracts.messages import system, user
+from minions.contracts.model_endpoints import PromptCacheRules
 from minions.testing.processes import gone
 
 CACHE: Final = user_cache_folder().parent
@@ -331,3 +333,26 @@ def test_no_process_is_left_when_the_parent_is_killed() -> None:
         pid = int(parent.stdout.readline())
         parent.kill()
     assert gone(frozenset({pid}))
+
+
+async def test_a_slot_of_the_engine_reads_only_what_is_new(local: LocalModels) -> None:
+    """A-176: two documents take turns, each in its slot."""
+
+    def slotted(name: str, server: Server, slots: int) -> OpenAIModel:
+        rules = ModelCapabilities(prompt_cache=PromptCacheRules.LLAMA_CPP)
+        return OpenAIModel(name, base_url=server.base_url, api_key=server.key, capabilities=rules)
+
+    model = local.make("local", Path.cwd(), slotted)
+    documents = [f"{each}: " + f"A note about {each}. " * 60 for each in ("tea", "parcels")]
+    options = ModelOptions(max_output_tokens=2)
+    shares = []
+    for question in ("What?", "Who?", "When?"):
+        for document in documents:
+            prompt = Prompt((system(document), user(question)), options=options)
+            outcome = await model.complete(prompt)
+            answer = outcome.unwrap() if is_successful(outcome) else outcome.failure()
+            usage = answer.usage  # also of one that was cut off
+            shares.append(usage.cached_tokens / usage.input_tokens)
+    await model.aclose()
+    assert max(shares[:2]) < 0.5
+    assert min(shares[2:]) > 0.9

@@ -18,6 +18,7 @@ from minions.adapters.models.chat_shapes import (
     ChosenCall,
     Completion,
     Piece,
+    PromptTimings,
     as_reasoning,
 )
 from minions.adapters.models.chat_shapes import joined_texts as _joined
@@ -50,9 +51,10 @@ def usual_response(completion: Completion, peer: ChatPeer) -> ModelCallResponse 
         ToolCallRequest(id=call.id, name=call.function.name, arguments=call.function.arguments)
         for call in calls
     ]
+    usage = completion.usage
     return ModelCallResponse(
         message=assistant(text, tool_calls=tuple(requests), reasoning=as_reasoning(reasoning)),
-        usage=completion.usage.as_usage() if completion.usage is not None else TokenUsage(),
+        usage=TokenUsage() if usage is None else usage.as_usage(completion.timings),
         finish_reason=reason,
         model_name=completion.model or None,
         provider=peer.provider,
@@ -143,7 +145,7 @@ class AnswerAssembly:
         if isinstance(model := document.get("model"), str) and model:
             self._model = model
         if isinstance(usage := document.get("usage"), dict):
-            self.usage = read_usage(usage)
+            self.usage = read_usage(usage, document.get("timings"))
 
     def take_message(self, document: Mapping[str, object]) -> None:
         """Take the choices of the one document of a plain answer."""
@@ -162,7 +164,7 @@ class AnswerAssembly:
         """Take a streamed document without tool calls and refusal; faster than `take_piece`."""
         self._model = piece.model or self._model
         if piece.usage is not None:
-            self.usage = read_usage(piece.usage)
+            self.usage = read_usage(piece.usage, piece.timings)
         if not piece.choices:
             return ()
         choice = piece.choices[0]
@@ -397,13 +399,22 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
 # --- usage -------------------------------------------------------------------------------------
 
 
-def read_usage(usage: Mapping[str, object]) -> TokenUsage:
-    """Token counts under either provider's names; missing or invalid counts are 0."""
+def read_usage(usage: Mapping[str, object], timings: object = None) -> TokenUsage:
+    """Token counts under either provider's names; missing or invalid counts are 0.
+
+    Args:
+        timings: What llama.cpp says beside the usage; None: nothing.
+    """
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     nested = details if isinstance(details, dict) else {}
     asked = _count(usage, "prompt_tokens", "input_tokens")
     cached = _count(nested, "cached_tokens") if nested else 0
     cached = cached or _count(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    if not cached and isinstance(timings, dict):
+        cached = PromptTimings(
+            cache_n=_count(timings, "cache_n") if "cache_n" in timings else None,
+            prompt_n=_count(timings, "prompt_n"),
+        ).cached_of(asked)
     cached = min(cached, asked)
     written = _count(nested, "cache_write_tokens") if nested else 0
     return TokenUsage(

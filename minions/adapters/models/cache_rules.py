@@ -42,6 +42,15 @@ _GEMINI: Final = PromptCache(
     source="https://ai.google.dev/gemini-api/docs/caching",
     read_on="2026-11-28",
 )
+LLAMA_CACHE: Final = PromptCache(
+    minimum_tokens=1,
+    lifetime_s=86_400.0,  # a slot keeps its prompt until it reads another one
+    reads_at=1.0,
+    asks_one_first=False,  # the others are read by other slots
+    includes_form=False,
+    source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+    read_on="2026-11-28",
+)
 UNKNOWN_CACHE: Final = PromptCache(
     minimum_tokens=1,
     lifetime_s=300.0,
@@ -57,6 +66,7 @@ _CACHES: Final[Mapping[PromptCacheRules, PromptCache | None]] = {
     PromptCacheRules.OPENAI: _OPENAI,
     PromptCacheRules.ANTHROPIC: _ANTHROPIC,
     PromptCacheRules.GEMINI: _GEMINI,
+    PromptCacheRules.LLAMA_CPP: LLAMA_CACHE,
     PromptCacheRules.OFF: None,
 }
 _HOSTS: Final = {

@@ -53,6 +53,21 @@ class _CountDetails(Struct, gc=False):
     cache_write_tokens: _Count = None
 
 
+class PromptTimings(Struct, gc=False):
+    """What llama.cpp's server says of how it read a prompt."""
+
+    cache_n: _Count = None
+    """Tokens that its slot had; older servers do not say."""
+    prompt_n: _Count = None
+    """Tokens that it read."""
+
+    def cached_of(self, asked: int) -> int:
+        """The tokens of a prompt of that many that were not read again."""
+        if self.cache_n is not None:
+            return self.cache_n
+        return max(0, asked - self.prompt_n) if self.prompt_n else 0
+
+
 class UsageCounts(Struct, gc=False):
     """The tokens of an answer, under either provider's names."""
 
@@ -65,8 +80,12 @@ class UsageCounts(Struct, gc=False):
     prompt_cache_hit_tokens: _Count = None
     cache_read_input_tokens: _Count = None
 
-    def as_usage(self) -> TokenUsage:
-        """The counts under our names."""
+    def as_usage(self, timings: PromptTimings | None = None) -> TokenUsage:
+        """The counts under our names.
+
+        Args:
+            timings: What llama.cpp says beside the usage.
+        """
         asked = self.input_tokens if self.prompt_tokens is None else self.prompt_tokens
         wrote = self.output_tokens if self.completion_tokens is None else self.completion_tokens
         hits, cached, written = self.prompt_cache_hit_tokens, None, None
@@ -76,6 +95,8 @@ class UsageCounts(Struct, gc=False):
                 written = written or details.cache_write_tokens
         cached = cached or (self.cache_read_input_tokens if hits is None else hits)
         asked, cached = asked or 0, cached or 0
+        if timings is not None and not cached:
+            cached = timings.cached_of(asked)
         cached = min(asked, cached)
         return TokenUsage(
             input_tokens=asked,
@@ -91,6 +112,7 @@ class Completion(Struct, gc=False):
     choices: list[_Choice]
     model: str | None = None
     usage: UsageCounts | None = None
+    timings: PromptTimings | None = None
     error: object = None
 
 
@@ -114,6 +136,7 @@ class Piece(Struct, gc=False):
     choices: list[_PieceChoice] | None = None
     model: str | None = None
     usage: dict[str, object] | None = None
+    timings: dict[str, object] | None = None
     error: object = None
 
 

@@ -34,6 +34,7 @@ from minions.adapters.http.request_rules import check_key, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
 from minions.adapters.models.cache_rules import prompt_cache_of, takes_cache_key
 from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.llama_slots import ID_SLOT, LlamaSlots
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.server_route import (
@@ -55,6 +56,7 @@ from minions.contracts.calls import (
 from minions.contracts.model_endpoints import (
     EndpointLimits,
     ModelEndpoint,
+    PromptCacheRules,
     RateLimits,
     check_base_url,
     is_loopback_url,
@@ -186,6 +188,9 @@ class HttpModel(PeerModel, Batchable):
         self._prompt_cache = cache
         wire.sends_cache_key = takes_cache_key(cache)
         wire.keeps_long = cache is not None and cache.is_long
+        self._slots: LlamaSlots | None = None
+        if chosen is PromptCacheRules.LLAMA_CPP:
+            self._slots = LlamaSlots(peer.base_url, self.open_get, self._warn)
         self._clock = clock
         self._now = now
         self._certificates: ssl.SSLContext | None = None
@@ -216,6 +221,8 @@ class HttpModel(PeerModel, Batchable):
         """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
         `max_requests` is no time of the model's.
         """
+        if self._slots is not None and ID_SLOT not in prompt.options.extra:
+            return await self._slots.complete(self.complete, prompt, on_delta)
         if (refused := refused_attachments(prompt, self.capabilities, self._peer)) is not None:
             return Failure(refused)
         try:

@@ -42,9 +42,7 @@ async def server_facts(base_url: str, model: str, open_pool: OpenPool) -> Server
         base_url: The base URL of the chat completions; the other paths are beside it.
         model: The server's name of the model.
     """
-    parts = urlsplit(base_url)
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    root = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+    root = _root_of(base_url)
     models = await _document(f"{base_url}/models", open_pool)
     context = _context_of_model(models, model)
     version = None
@@ -55,6 +53,22 @@ async def server_facts(base_url: str, model: str, open_pool: OpenPool) -> Server
         version = version or find_version(found)
         context = find_context(found) or context
     return ServerFacts(version=version, context_tokens=context)
+
+
+async def slot_count(base_url: str, open_pool: OpenPool) -> int | None:
+    """How many requests a server of llama.cpp answers at a time; None: it does not say.
+
+    Args:
+        base_url: As for `server_facts`.
+    """
+    found = await _document(f"{_root_of(base_url)}/props", open_pool)
+    return None if found is None else _number(found.get("total_slots"))
+
+
+def _root_of(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
 async def _document(url: str, open_pool: OpenPool) -> Mapping[str, object] | None:

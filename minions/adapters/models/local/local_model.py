@@ -9,6 +9,7 @@ from attrs import evolve
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
+from minions.adapters.models.cache_rules import LLAMA_CACHE
 from minions.adapters.models.local.engines import LocalEngine, Server
 from minions.contracts.calls import (
     ChatModel,
@@ -19,6 +20,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
+from minions.contracts.prompt_caches import PromptCache
 from minions.data.errors import UNREACHABLE
 
 MakeClient = Callable[[Server], ChatModel]
@@ -59,6 +61,10 @@ class LocalModel(ChatModel):
     @property
     def capabilities(self) -> ModelCapabilities:
         return self._capabilities
+
+    @property
+    def prompt_cache(self) -> PromptCache:
+        return LLAMA_CACHE
 
     async def warm_up(self) -> None:
         """Starts the engine; what is wrong with it is told by the first call."""
