@@ -93,6 +93,9 @@ class Prompt:
     """
     output_request: OutputRequest | None = field(default=None, kw_only=True)
     """The constraining part of the request; None: the answer is free text."""
+    stored_prefix: str | None = field(default=None, kw_only=True)
+    """The name under which the server keeps the beginning of the prompt, which is then not sent;
+    None: the whole prompt is sent."""
     folds_system: bool = field(default=False, kw_only=True)
     """Whether the text of system messages begins the first user message: the model's chat template
     takes none.

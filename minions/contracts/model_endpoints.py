@@ -85,6 +85,8 @@ class PromptCacheRules(StrEnum):
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
+    GEMINI_EXPLICIT = "gemini-explicit"
+    """Those of Gemini, where runs also have beginnings kept under a name when that pays."""
     LLAMA_CPP = "llama.cpp"
     """Those of `llama-server`, whose slots each keep one prompt."""
     OFF = "off"

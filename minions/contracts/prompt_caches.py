@@ -19,6 +19,9 @@ class PromptCache:
     """The price of a token that is read from it, as a share of the price of an input token."""
     writes_at: float = 1.0
     """The price of a token that is stored in it, as a share of the price of an input token."""
+    storage_usd_per_mtok_hour: float | None = None
+    """What a million tokens that are kept under a name cost for an hour, in US dollars; None: none
+    are kept so."""
     is_long: bool = False
     """Whether the server is asked to keep beginnings for as long as it can."""
     asks_one_first: bool = True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
     from minions.testing.endpoint import ChatEndpoint
     from minions.testing.fault_plans import FaultPlan, ServerFault
+    from minions.testing.prefix_endpoint import PrefixEndpoint, PrefixFaults
     from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
     from minions.testing.virtual_time import FakeClock, HangError, VirtualTime, counting_ids
 
@@ -34,6 +35,8 @@ __all__ = [
     "FaultPlan",
     "HangError",
     "MakeScriptedModel",
+    "PrefixEndpoint",
+    "PrefixFaults",
     "RecipeRunner",
     "ScriptedModel",
     "Served",
@@ -70,6 +73,10 @@ _HOMES: Final = {
     "minions.testing.fault_plans": (
         "ServerFault",
         "FaultPlan",
+    ),
+    "minions.testing.prefix_endpoint": (
+        "PrefixEndpoint",
+        "PrefixFaults",
     ),
     "minions.testing.recipe_runner": (
         "MakeScriptedModel",

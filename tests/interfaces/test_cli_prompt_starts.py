@@ -86,6 +86,16 @@ def test_money_is_foretold_with_and_without_a_cache(told: Cli, rules: str, cache
     assert forecast["cached_cost_usd"] == pytest.approx((written + cached / 10) / 1_000)
 
 
+def test_what_gemini_keeps_under_a_name_is_foretold_with_its_storage(told: Cli) -> None:
+    """A-176"""
+    (plain,) = as_objects(told("gemini", "--json").json["caches"])
+    (stored,) = as_objects(told("gemini-explicit", "--json").json["caches"])
+    assert stored["cached_tokens"] == plain["cached_tokens"]
+    more = float(str(stored["cached_cost_usd"])) - float(str(plain["cached_cost_usd"]))
+    longest = 2_499  # what the items of the loop begin with
+    assert more == pytest.approx(longest * 100 / 1e6 + longest / 1e6 * 300 / 3_600)
+
+
 def test_what_is_kept_for_longer_is_foretold_at_its_price(
     told: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

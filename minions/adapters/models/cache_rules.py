@@ -42,6 +42,11 @@ _GEMINI: Final = PromptCache(
     source="https://ai.google.dev/gemini-api/docs/caching",
     read_on="2026-11-28",
 )
+_GEMINI_EXPLICIT: Final = evolve(_GEMINI, lifetime_s=300.0, storage_usd_per_mtok_hour=1.0)
+"""For so long a run asks for it. Price: https://ai.google.dev/gemini-api/docs/pricing, "Context
+caching price", read on 2026-11-28."""
+_PRO_STORAGE_USD: Final = 4.5
+"""Of models that are called pro; source as above."""
 LLAMA_CACHE: Final = PromptCache(
     minimum_tokens=1,
     lifetime_s=86_400.0,  # a slot keeps its prompt until it reads another one
@@ -66,6 +71,7 @@ _CACHES: Final[Mapping[PromptCacheRules, PromptCache | None]] = {
     PromptCacheRules.OPENAI: _OPENAI,
     PromptCacheRules.ANTHROPIC: _ANTHROPIC,
     PromptCacheRules.GEMINI: _GEMINI,
+    PromptCacheRules.GEMINI_EXPLICIT: _GEMINI_EXPLICIT,
     PromptCacheRules.LLAMA_CPP: LLAMA_CACHE,
     PromptCacheRules.OFF: None,
 }
@@ -125,6 +131,8 @@ def prompt_cache_of(
             return evolve(known, lifetime_s=_DAY_S)
         if _PAYS_FOR_WRITES.match(model):
             return evolve(known, lifetime_s=1_800.0, writes_at=1.25)
+    if known.storage_usd_per_mtok_hour is not None and "pro" in re.split(r"\W", model):
+        known = evolve(known, storage_usd_per_mtok_hour=_PRO_STORAGE_USD)
     for pattern, minimum in _OTHER_MINIMA:
         if pattern.match(model):
             return evolve(known, minimum_tokens=minimum)
@@ -141,6 +149,8 @@ def _kept_long(cache: PromptCache | None, model: str) -> PromptCache:
         return evolve(cache, lifetime_s=_HOUR_S, writes_at=LONG_WRITES_AT, is_long=True)
     if takes_cache_key(cache) and cache is not None and _TAKES_24H.fullmatch(model):
         return evolve(cache, lifetime_s=_DAY_S, is_long=True)
+    if cache is not None and cache.storage_usd_per_mtok_hour is not None:
+        return evolve(cache, lifetime_s=_HOUR_S, is_long=True)
     raise UsageError(
         f"`prompt_cache_retention = \"long\"` is set for the server of '{model}', which cannot be "
         "asked to keep beginnings of its prompts for longer. Anthropic's models can, and OpenAI's "

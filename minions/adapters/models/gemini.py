@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import ClassVar, Final, Unpack
 from urllib.parse import quote
 
@@ -47,10 +48,11 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.stored_prefixes import PrefixStorage, PrefixStoring
 from minions.data.json_values import JsonValue
 
 
-class GeminiModel(HttpModel):
+class GeminiModel(HttpModel, PrefixStoring):
     """One model behind Gemini's generateContent.
 
     Example:
@@ -80,6 +82,16 @@ class GeminiModel(HttpModel):
             base_url, api_key = provider_itself("gemini", model, api_key)
         wire = GeminiWire(provider=provider, model=model)
         super().__init__(wire, peer_of(provider, model, base_url, api_key), **options)
+        self._prefix_storage: PrefixStorage | None = None
+        cache = self.prompt_cache
+        if cache is not None and cache.storage_usd_per_mtok_hour is not None:
+            from minions.adapters.models.gemini_prefixes import GeminiPrefixes
+
+            self._prefix_storage = GeminiPrefixes(self, cache, wire.write_beginning)
+
+    @property
+    def prefix_storage(self) -> PrefixStorage | None:
+        return self._prefix_storage
 
 
 # --- `GeminiWire` --------------------------------------------------------------------------------
@@ -119,18 +131,43 @@ class GeminiWire(WireForm):
         messages, options = conversation_of(prompt), prompt.options
         constraint = constraint_of(prompt, self._functions)
         system = system_text(messages)
+        if prompt.stored_prefix is not None:
+            messages = messages[len(_stored_messages(messages)) :]
         contents = merged(self._parts_by_role(messages))
         if not contents:  # the API wants a message of the user; there is only what the system says
             contents, system = [("user", [{"text": system or _NOTHING}])], ""
         body: dict[str, JsonValue] = {
             **options.extra,
             "contents": [{"role": role, "parts": parts} for role, parts in contents],
-            **_tools(constraint),
         }
-        if system:
-            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if prompt.stored_prefix is not None:
+            body["cachedContent"] = prompt.stored_prefix
+        else:
+            body.update(_tools(constraint))
+            if system:
+                body["systemInstruction"] = {"parts": [{"text": system}]}
         if config := self._config(options, constraint):
             body["generationConfig"] = config
+        return encode_body(body)
+
+    def write_beginning(self, prompt: Prompt) -> bytes | None:
+        """The part of a request that an explicit cache can hold, as that of a cache: tools, the
+        system's texts, and what several steps read; None: there is nothing behind it, or `extra`
+        names a cache.
+        """
+        messages = conversation_of(prompt)
+        stored = _stored_messages(messages)
+        said = sum(each.role is not MessageRole.SYSTEM for each in messages[len(stored) :])
+        if not said or "cachedContent" in prompt.options.extra:
+            return None
+        body: dict[str, JsonValue] = {
+            "model": self._path.removeprefix("/"),
+            **_tools(constraint_of(prompt, self._functions)),
+        }
+        if system := system_text(messages):
+            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if contents := merged(self._parts_by_role(stored)):
+            body["contents"] = [{"role": role, "parts": parts} for role, parts in contents]
         return encode_body(body)
 
     def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
@@ -231,6 +268,11 @@ _KEPT: Final = {"": ("thoughtSignature",)}
 _UNSIGNED: Final = "skip_thought_signature_validator"
 """What Google documents for calls that another model made."""
 _BUDGETS: Final = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}
+
+
+def _stored_messages(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages at the beginning that a cache can hold."""
+    return [*takewhile(lambda each: each.role is MessageRole.SYSTEM or each.is_context, messages)]
 
 
 def _last_question(messages: Sequence[Message]) -> int:

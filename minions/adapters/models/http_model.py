@@ -34,7 +34,6 @@ from minions.adapters.http.request_rules import check_key, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer, WireForm
 from minions.adapters.models.cache_rules import prompt_cache_of, takes_cache_key
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.llama_slots import ID_SLOT, LlamaSlots
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.server_route import (
@@ -66,6 +65,7 @@ from minions.data.errors import UsageError
 if TYPE_CHECKING:
     import ssl
 
+    from minions.adapters.models.llama_slots import LlamaSlots
     from minions.contracts.prompt_caches import PromptCache
 
 
@@ -190,6 +190,8 @@ class HttpModel(PeerModel, Batchable):
         wire.keeps_long = cache is not None and cache.is_long
         self._slots: LlamaSlots | None = None
         if chosen is PromptCacheRules.LLAMA_CPP:
+            from minions.adapters.models.llama_slots import LlamaSlots
+
             self._slots = LlamaSlots(peer.base_url, self.open_get, self._warn)
         self._clock = clock
         self._now = now
@@ -221,7 +223,7 @@ class HttpModel(PeerModel, Batchable):
         """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
         `max_requests` is no time of the model's.
         """
-        if self._slots is not None and ID_SLOT not in prompt.options.extra:
+        if self._slots is not None and self._slots.chooses_for(prompt):
             return await self._slots.complete(self.complete, prompt, on_delta)
         if (refused := refused_attachments(prompt, self.capabilities, self._peer)) is not None:
             return Failure(refused)

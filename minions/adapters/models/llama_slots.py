@@ -23,7 +23,7 @@ from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelFailure, 
 if TYPE_CHECKING:
     from returns.result import Result
 
-ID_SLOT: Final = "id_slot"
+_ID_SLOT: Final = "id_slot"
 """The field of a request that names its slot; -1: the server chooses."""
 _LEAST_SHARE: Final = 0.1
 """A prompt that shares less with what a slot holds is no reason to take that slot, as with the
@@ -67,6 +67,10 @@ class LlamaSlots:
         self._taken = 0
         self._waiting: deque[asyncio.Future[_Slot]] = deque()
 
+    def chooses_for(self, prompt: Prompt) -> bool:
+        """Whether nobody has named a slot for the prompt so far."""
+        return _ID_SLOT not in prompt.options.extra
+
     async def complete(
         self, ask: Ask, prompt: Prompt, on_delta: DeltaSink | None
     ) -> Result[ModelCallResponse, ModelFailure]:
@@ -82,7 +86,7 @@ class LlamaSlots:
         slot = await self._take(prompt) if self._slots else None
         options = prompt.options
         place = -1 if slot is None else slot.id
-        extra = {"cache_prompt": True, **options.extra, ID_SLOT: place}
+        extra = {"cache_prompt": True, **options.extra, _ID_SLOT: place}
         asked = evolve(prompt, options=evolve(options, extra=extra))
         try:
             return await ask(asked, on_delta)

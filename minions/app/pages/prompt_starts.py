@@ -7,7 +7,7 @@ from itertools import groupby, takewhile
 
 from attrs import frozen
 
-from minions.analysis.bounds import KnowModel
+from minions.analysis.bounds import KnowModel, KnownModel
 from minions.contracts.messages import TokenUsage
 from minions.contracts.prompt_caches import PromptCache
 from minions.engine.compile.planned_step import PlannedStep
@@ -102,7 +102,7 @@ def forecast_caches(prompts: Sequence[PlannedStep], know: KnowModel) -> list[Cac
     for name, group in groupby(by_name, key=lambda each: each[0].name):
         own = list(group)
         model = own[0][0]
-        total, cached = _count([step for _, step in own], model.cache)
+        total, cached, longest = _count([step for _, step in own], model.cache)
         written = 0
         if model.cache is not None and model.cache.writes_at != 1.0:
             written = total - cached
@@ -122,15 +122,29 @@ def forecast_caches(prompts: Sequence[PlannedStep], know: KnowModel) -> list[Cac
                 input_tokens=total,
                 cached_tokens=cached,
                 cost_usd=model.cost_usd(plain),
-                cached_cost_usd=model.cost_usd(reading),
+                cached_cost_usd=_with_storage(model.cost_usd(reading), longest, model),
             )
         )
     return found
 
 
-def _count(steps: Sequence[PlannedStep], cache: PromptCache | None) -> tuple[int, int]:
-    """The input tokens of the first prompts, and those of them that are read from the cache."""
-    total = cached = 0
+def _with_storage(cost_usd: float | None, tokens: int, model: KnownModel) -> float | None:
+    """The cost with that of keeping so many tokens under a name for its time, and of the first
+    call, which reads them there as all others do.
+    """
+    cache = model.cache
+    if cache is None or cache.storage_usd_per_mtok_hour is None or cost_usd is None:
+        return cost_usd
+    storage = tokens / 1_000_000 * cache.storage_usd_per_mtok_hour * cache.lifetime_s / 3_600
+    read = model.cost_usd(TokenUsage(input_tokens=tokens, cached_tokens=tokens))
+    return cost_usd + storage + (read or 0.0)
+
+
+def _count(steps: Sequence[PlannedStep], cache: PromptCache | None) -> tuple[int, int, int]:
+    """The input tokens of the first prompts, those of them that are read from the cache, and those
+    of the longest beginning that is.
+    """
+    total = cached = longest = 0
     seen: dict[str, list[tuple[PromptPart, ...]]] = {}
     for step in steps:
         parts, times = _parts_of(step), step.items if step.items is not None else 1
@@ -139,11 +153,13 @@ def _count(steps: Sequence[PlannedStep], cache: PromptCache | None) -> tuple[int
             continue
         alike = seen.setdefault(step.prompt.form if cache.includes_form else "", [])
         shared = max((_equal_until([parts, each], 0) for each in alike), default=0)
-        cached += cache.kept_of(_tokens(parts[:shared]))
+        kept = cache.kept_of(_tokens(parts[:shared]))
         fixed = [*takewhile(lambda e: e.section not in _VARYING and not _is_open(e), parts)]
-        cached += (times - 1) * cache.kept_of(_tokens(fixed))
+        again = cache.kept_of(_tokens(fixed)) if times > 1 else 0
+        cached += kept + (times - 1) * again
+        longest = max(longest, kept, again)
         alike.append(parts)
-    return total, cached
+    return total, cached, longest
 
 
 def _tokens(parts: Sequence[PromptPart]) -> int:

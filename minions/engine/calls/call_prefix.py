@@ -5,7 +5,7 @@ share, what it can expect to be read for less, and where a prompt departs from a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ from minions.engine.services.prompt_prefixes import (
     PromptSegment,
 )
 
+if TYPE_CHECKING:
+    from minions.engine.context.run_progress import RunPrefix
+
 _FORM: Final = "form of the answer"
 
 
@@ -45,6 +48,8 @@ class CallPrefix(Struct, kw_only=True):
     waited_s: float = 0.0
     """Seconds that it waited for another call to write what both begin with."""
     is_answered: bool = False
+    stored: RunPrefix | None = None
+    """The beginning that its provider keeps under a name; None: the whole prompt is sent."""
 
     @classmethod
     async def of(

@@ -83,6 +83,7 @@ from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
     from minions.engine.calls.call_prefix import CallPrefix
+    from minions.engine.context.run_progress import RunPrefix
     from minions.engine.context.strangers_words import StrangersWords
     from minions.engine.services.run_pause import RunPause
 
@@ -324,6 +325,10 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
         prefix = await CallPrefix.of(call, model, cache, self.view, self.trace.model_calls)
         try:
+            if cache.storage_usd_per_mtok_hour is not None:
+                from minions.engine.calls.stored_prefix_use import with_stored_prefix
+
+                call, prefix.stored = await with_stored_prefix(call, model, self.view)
             return await self._attempt_call(call, model, reservation, prefix, remember=remember)
         finally:
             prefix.end()
@@ -378,7 +383,11 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
                     return Failure(_raised(error, view.retry))
                 if attempts.again_s is None:
-                    return outcome
+                    return (
+                        outcome
+                        if is_answer or prefix is None or prefix.stored is None
+                        else await self._without_stored(running, prefix.stored, outcome, attempts)
+                    )
                 memory.restore_snapshot(mark)
                 await attempts.wait(attempts.again_s)
 
@@ -425,6 +434,24 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if remember:
             self._remember(done)
         return done
+
+    async def _without_stored(
+        self,
+        running: ModelCall,
+        stored: RunPrefix,
+        outcome: Result[ModelCallResponse, ModelFailure],
+        attempts: CallAttempts,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The outcome of the attempt; where the provider does not have the stored beginning of the
+        prompt any more, that of one with the whole prompt.
+        """
+        from minions.engine.calls.stored_prefix_use import without_stored_prefix
+
+        whole = await without_stored_prefix(running, stored, outcome.failure(), self.view)
+        if whole is None:
+            return outcome
+        executor = self.factory(whole, self.view)
+        return await attempts.attempt(partial(executor.execute, whole))
 
     def _attempts(
         self, model: ChatModel | None, call: ModelCall, pause: RunPause | None

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import field, frozen
 from msgspec import Struct
+from msgspec import field as struct_field
 
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
 from minions.contracts.journal.child_run_links import ChildWait
+from minions.contracts.journal.facts import (
+    StoredPrefixFact,
+    StoredPrefixLost,
+    StoredPrefixMade,
+    StoredPrefixRenewed,
+)
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepGraph
 from minions.data.json_values import JsonValue
@@ -24,6 +32,7 @@ from minions.engine.services.budget import RunBudget
 from minions.engine.services.spending import EarlierUsage
 
 if TYPE_CHECKING:
+    from minions.contracts.stored_prefixes import PrefixStorage, StoredPrefix
     from minions.engine.history.open_calls import OpenCall
 
 
@@ -88,6 +97,43 @@ class Feedback(Struct, frozen=True, kw_only=True):
         }
 
 
+class RunPrefix(Struct, eq=False, kw_only=True):
+    """One beginning in one run."""
+
+    key: str
+    """Names its rows: `prompt_cache/DIGEST`."""
+    model: str
+    facts: int = 0
+    """How many rows it has."""
+    stored: StoredPrefix | None = None
+    """None: the provider does not keep it."""
+    until: datetime | None = None
+    uses: int = 0
+    """Calls of this execution that used it since it was made."""
+    is_given_up: bool = False
+    """Whether it is not made again in this run: the provider refused it, or lost it."""
+    storage: PrefixStorage | None = None
+    """None: no call of this execution was about it."""
+    turn: asyncio.Lock = struct_field(default_factory=asyncio.Lock)
+
+    def take(self, fact: StoredPrefixFact, at: datetime) -> None:
+        """Take a recorded fact."""
+        self.facts += 1
+        match fact:
+            case StoredPrefixMade():
+                from minions.contracts.stored_prefixes import StoredPrefix
+
+                self.stored = StoredPrefix(name=fact.name, tokens=fact.tokens)
+                self.until = at + timedelta(seconds=fact.ttl_s)
+            case StoredPrefixRenewed():
+                self.until = at + timedelta(seconds=fact.ttl_s)
+            case StoredPrefixLost():
+                self.stored = None
+                self.is_given_up = fact.reason != "expired"
+            case _:
+                self.stored = None
+
+
 class RunProgress:
     """Of one recipe in a run. A recipe that is a step shares time, doubt and warnings with it."""
 
@@ -131,6 +177,10 @@ class RunProgress:
         self._conversation: tuple[Message, ...] = ()
         self._live_conversation: LiveConversation | None = None
         self._summary: ConversationSummary | None = None
+        self.loop_sizes: dict[str, int] = {}
+        """How many items the loops have that have begun, by id of the step."""
+        self.prefixes: dict[str, RunPrefix] = parent.prefixes if parent is not None else {}
+        """Beginnings of prompts that a provider keeps for the run, by the keys of their rows."""
         self.child_waits: list[ChildWait] = []
         """The steps of the run that wait for child runs."""
 

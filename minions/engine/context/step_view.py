@@ -266,6 +266,11 @@ class StepView(RunContext):
         return self._subject
 
     @property
+    def item(self) -> Iteration | None:
+        """Which item or attempt of the step it is; None: the step is done once."""
+        return self._item
+
+    @property
     def address(self) -> str:
         """The execution's: the step with the item that it is about, `outer[1]/step[2]`."""
         return item_address(self.step_id, self._item.index if self._item is not None else None)

@@ -40,6 +40,7 @@ from minions.contracts.journal.facts import (
     StepSkipped,
     StepStarted,
     StepWithdrawn,
+    StoredPrefixFact,
     ToolCallInDoubt,
     ToolCallOutcome,
     ToolCallStarted,
@@ -150,7 +151,7 @@ class EventMaker:
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
                 | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
-                | BatchCallFact() | UnreadableFact()
+                | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -35,6 +35,7 @@ from minions.contracts.journal.facts import (
     SessionOpened,
     StepEnd,
     StepStarted,
+    StoredPrefixFact,
     ToolCallFailed,
     ToolCallFinished,
     ToolCallInDoubt,
@@ -248,7 +249,7 @@ def apply_entry(
             | DecisionFact() | BackEdge() | PlanLookup() | PlanReplaced() | RouteFinished()
             | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
             | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | BatchCallFact()
-            | UnreadableFact()
+            | UnreadableFact() | StoredPrefixFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -50,6 +50,7 @@ from minions.contracts.journal.facts import (
     StepOutcome,
     StepSkipped,
     StepStarted,
+    StoredPrefixFact,
     ToolCallFact,
     ToolCallStarted,
     UnreadableFact,
@@ -121,6 +122,8 @@ class Replay:
         """Back edges that were recorded before this position do not count: a retry followed."""
         self.examples: dict[tuple[str, str], ExamplesPinned] = {}
         """The examples from recorded runs that were pinned, by recipe and step."""
+        self.prefixes: list[JournalEntry] = []
+        """What became of beginnings of prompts that providers keep, oldest first."""
         self.position = 0
         """The position of the newest row."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
@@ -166,6 +169,8 @@ class Replay:
             case WarningRecorded(code=code, message=message):
                 self._latest[fact.kind, entry.key] = entry
                 self.warnings.append(RunWarning(code=code, message=message))
+            case StoredPrefixFact():
+                self.prefixes.append(entry)
             case RunResumed():
                 self._add_resume(fact)
                 self.add_votes(fact.decided, fact.maker, entry.at)
@@ -175,10 +180,8 @@ class Replay:
                 pass  # a rollback reads them; a change that is made again is recorded again
             case ExamplesPinned(recipe=recipe, step=step):
                 self.examples[recipe, step] = fact
-            case MarkFact():
-                pass  # what somebody thinks of recorded work changes none of it
-            case SessionOpened() | SessionForked() | SessionCut():
-                pass  # of the session, and no run's work
+            case MarkFact() | SessionOpened() | SessionForked() | SessionCut():
+                pass  # of the session, or what somebody thinks of a run's work, changes none of it
             case UnreadableFact(problem=problem):
                 raise unreadable_entry(entry, problem)
             case _:

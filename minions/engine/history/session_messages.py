@@ -36,6 +36,7 @@ from minions.contracts.journal.facts import (
     SessionForked,
     SessionOpened,
     StepFact,
+    StoredPrefixFact,
     ToolCallFact,
     ToolCallFailed,
     ToolCallFinished,
@@ -182,7 +183,7 @@ class SessionConversation:
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
                 | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-                | ExamplesPinned() | BatchCallFact() | UnreadableFact()
+                | ExamplesPinned() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

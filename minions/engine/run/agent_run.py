@@ -265,6 +265,10 @@ class AgentRun(Generic[T_co]):
             if self._live_conversation is not None:
                 await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
+            if self._start.replay is not None and self._start.replay.prefixes:
+                from minions.engine.calls.stored_prefix_use import restore_prefixes
+
+                restore_prefixes(self._start.replay.prefixes, self.context)
             if shares is not None and self._start.replay is not None:
                 await self._decide_on_budgets(self._start.replay)
             if self._built.has_pinned_examples and not self._start.is_over:
@@ -420,6 +424,8 @@ class AgentRun(Generic[T_co]):
     async def _finish(self, end: WalkEnd) -> AgentResult[T_co]:
         """Record the end and make the result, also when the journal fails now."""
         context = self.context
+        if context.progress.prefixes and not self._is_handed_over:
+            await self._delete_prefixes()
         context.step_manager.set_workflow_complete()
         end, output = await self._with_output(end)
         try:
@@ -450,6 +456,15 @@ class AgentRun(Generic[T_co]):
             warnings=tuple(context.progress.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
+
+    async def _delete_prefixes(self) -> None:
+        """Have providers keep no beginnings of the run's prompts any more."""
+        from minions.engine.calls.stored_prefix_use import delete_stored_prefixes
+
+        try:
+            await delete_stored_prefixes(self.context)
+        except JournalError as error:
+            self._lost = self._lost or error
 
     async def _recorded_end(self, end: WalkEnd, output: object) -> WalkEnd:
         pending: Sequence[PendingDecision] = ()

@@ -198,6 +198,19 @@ class RunBudget:
         for level in self._replay_levels:
             level.replay(key, usage)
 
+    def spend_beside_calls(self, usage: TokenUsage, *, is_replayed: bool = False) -> None:
+        """Add what was used and is no call: beginnings of prompts that a provider stores.
+
+        Args:
+            is_replayed: Whether an earlier execution of the run recorded it.
+        """
+        for level in self._replay_levels if is_replayed else self._levels:
+            level.add_children(usage)
+
+    def has_room_beside_calls(self, usage: TokenUsage) -> bool:
+        """Whether that may be spent beside the calls in flight."""
+        return all(level.has_room_for(usage) for level in self._levels)
+
     @property
     def max_cost_usd(self) -> float | None:
         """The lowest cost limit of this budget and the enclosing ones; None: unlimited."""

@@ -221,6 +221,12 @@ class Spending:
             if self.reached is None:
                 self.reached = self.used_up()
 
+    def has_room_for(self, usage: TokenUsage) -> bool:
+        """Whether so much is left beside what calls in flight may use."""
+        with self.guard:
+            held = self._held.plus(self.held_elsewhere)
+            return self._fits(held.plus(Held(usage.total_tokens, usage.cost_usd or 0.0)))
+
     def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
         self._longest_output = max(self._longest_output, usage.output_tokens)

@@ -18,6 +18,7 @@ from minions.contracts.journal.facts import (
     PlanReplaced,
     RouteFailed,
     RunResumed,
+    StoredPrefixFact,
     ToolCallStarted,
     WarningRecorded,
     body_of,
@@ -37,7 +38,8 @@ class RunNote:
     next step could be chosen; `file_rollback`: files that the run changed were restored;
     `plan`: a plan took the place of one that failed (`replaced`), or a plan of an earlier run was
     looked for (`looked_up`); `mark`: a person said that an output is good
-    or bad; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
+    or bad; `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or
+    lost; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
     that stopped nothing."""
     step_id: str
     """Of a mark the address that is meant; empty: the run as a whole."""
@@ -70,13 +72,15 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decision_note(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
-            case WarningRecorded() | ExamplesPinned() | MarkFact():
+            case WarningRecorded() | ExamplesPinned() | MarkFact() | StoredPrefixFact():
                 yield _said_note(entry, fact)
             case _:
                 pass  # it belongs to a step
 
 
-def _said_note(entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact) -> RunNote:
+def _said_note(
+    entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact | StoredPrefixFact
+) -> RunNote:
     if isinstance(fact, MarkFact):
         facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
         return _note(entry, fact.address or "", entry.state, facts)

@@ -41,6 +41,10 @@ from minions.contracts.journal.facts.run_facts import (
     SessionCut,
     SessionForked,
     SessionOpened,
+    StoredPrefixDeleted,
+    StoredPrefixLost,
+    StoredPrefixMade,
+    StoredPrefixRenewed,
     WarningRecorded,
 )
 from minions.contracts.journal.facts.step_facts import (
@@ -115,6 +119,10 @@ Fact: TypeAlias = (
     | RouteFinished
     | RouteFailed
     | WarningRecorded
+    | StoredPrefixMade
+    | StoredPrefixRenewed
+    | StoredPrefixDeleted
+    | StoredPrefixLost
     | ExamplesPinned
     | MarkRecorded
     | MarkImported

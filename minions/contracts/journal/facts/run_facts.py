@@ -458,6 +458,63 @@ class WarningRecorded(FactShape, frozen=True, kw_only=True):
     message: str
 
 
+class StoredPrefixFact(FactShape, frozen=True, kw_only=True):
+    """A beginning of prompts that a provider keeps under a name, paid by the hour."""
+
+    kind: ClassVar[str] = "prompt_cache"
+
+    model: str
+    """`provider/model`, whose prompts begin so."""
+    name: str = ""
+    """Its name at the provider; empty: it was not made."""
+
+
+class StoredPrefixMade(StoredPrefixFact, frozen=True, kw_only=True):
+    """The provider keeps it from now on."""
+
+    kind: ClassVar[str] = "prompt_cache"
+    state: ClassVar[str] = "made"
+
+    tokens: int
+    ttl_s: float
+    """Seconds until it ends by itself."""
+    usd_per_mtok_hour: float
+    """The price of storage."""
+    cost_usd: float | None = None
+    """What reading it and keeping it for `ttl_s` costs; None: the model's price is not known."""
+
+
+class StoredPrefixRenewed(StoredPrefixFact, frozen=True, kw_only=True):
+    """The provider keeps it for `ttl_s` from now on."""
+
+    kind: ClassVar[str] = "prompt_cache"
+    state: ClassVar[str] = "renewed"
+
+    ttl_s: float
+    cost_usd: float
+    """What keeping it for so much longer costs."""
+
+
+class StoredPrefixDeleted(StoredPrefixFact, frozen=True, kw_only=True):
+    """The provider does not keep it any more."""
+
+    kind: ClassVar[str] = "prompt_cache"
+    state: ClassVar[str] = "deleted"
+
+
+class StoredPrefixLost(StoredPrefixFact, frozen=True, kw_only=True):
+    """It is not used any more: calls are made without it."""
+
+    kind: ClassVar[str] = "prompt_cache"
+    state: ClassVar[str] = "lost"
+
+    reason: str
+    """`refused`: it was not made; `missing`: the provider did not have it; `expired`: its time was
+    over; `not-deleted`: it ends by itself."""
+    message: str | None = None
+    """What the provider said."""
+
+
 class PinnedExample(Struct, frozen=True, kw_only=True, gc=False):
     """A question with its answer, taken from a recorded run."""
 

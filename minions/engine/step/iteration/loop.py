@@ -77,6 +77,7 @@ class StepLoop(IteratedStep):
             items = await self._items()
         except MinionsError as problem:
             return await self._end((), problem.info(), None)
+        self._context.progress.loop_sizes[self._step.id] = len(items)
         await self._record_start(total=len(items))
         done: list[StepExecution[object] | None] = [None] * len(items)
         outputs: list[JsonValue] = [None] * len(items)

@@ -451,9 +451,22 @@ def _note_line(note: RunNote) -> str:
         return _mark_words(note)
     if note.kind == "warning":
         return f"warning[{facts['code']}]: {facts['message']}"
+    if note.kind == "prompt_cache":
+        return _stored_prefix_words(note)
     if note.kind == "examples":
         return _example_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _stored_prefix_words(note: RunNote) -> str:
+    facts = note.facts
+    words = f"{facts['model']}: a beginning of prompts was {note.state}"
+    if note.state == "made":
+        words += f" as {facts['name']}: {facts['tokens']:,} tokens for {facts['ttl_s']:g} s"
+    elif note.state == "lost":
+        words += f" ({facts['reason']})"
+    cost = facts.get("cost_usd")
+    return words if cost is None else f"{words}, ${cost:.4g}"
 
 
 def _example_words(note: RunNote) -> str:
