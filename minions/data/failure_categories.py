@@ -93,8 +93,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         engine-failed bad-weights missing-weights
         sandbox-cancelled no-event-loop no-model no-key bad-key unknown-provider unknown-model
         model-not-found
-        bad-base-url no-header-value no-long-retention unknown-price unknown-client bad-request
-        redirected images-not-taken mcp-needs-handshake
+        bad-base-url no-header-value no-long-retention no-such-cache unknown-price unknown-client
+        bad-request redirected images-not-taken mcp-needs-handshake
         template-refused
         bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone

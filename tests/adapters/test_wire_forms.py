@@ -781,6 +781,9 @@ def test_tokens_that_openai_stores_are_counted(
         ("gemini-2.5-pro", ModelApi.GEMINI, None, None),
         ("llama", ModelApi.CHAT, None, None),
         ("llama", ModelApi.CHAT, PromptCacheRules.OFF, None),
+        ("claude-opus-4-6", ModelApi.CHAT, PromptCacheRules.ANTHROPIC, None),
+        ("gpt-5", ModelApi.MESSAGES, PromptCacheRules.OPENAI, None),
+        ("gemini-2.5-pro", ModelApi.GEMINI, PromptCacheRules.GEMINI_EXPLICIT, 3_600),
     ],
 )
 def test_a_server_that_cannot_keep_beginnings_for_longer_is_not_asked_to(
@@ -795,6 +798,22 @@ def test_a_server_that_cannot_keep_beginnings_for_longer_is_not_asked_to(
         cache = prompt_cache_of(model, "http://x/v1", api, chosen, CacheRetention.LONG)
         assert cache is not None
         assert cache.lifetime_s == lifetime_s
+
+
+@pytest.mark.parametrize(
+    ("chosen", "api"),
+    [
+        (PromptCacheRules.GEMINI_EXPLICIT, ModelApi.CHAT),
+        (PromptCacheRules.LLAMA_CPP, ModelApi.MESSAGES),
+    ],
+)
+def test_a_cache_that_the_form_of_requests_does_not_have_is_an_error(
+    chosen: PromptCacheRules, api: ModelApi
+) -> None:
+    """A-176"""
+    with pytest.raises(UsageError, match=f"`{api}`") as raised:
+        prompt_cache_of("m", "http://x/v1", api, chosen)
+    assert raised.value.error_code == "no-such-cache"
 
 
 def test_what_openai_keeps_by_itself_goes_by_the_model() -> None:

@@ -89,7 +89,8 @@ def test_money_is_foretold_with_and_without_a_cache(told: Cli, rules: str, cache
 def test_what_gemini_keeps_under_a_name_is_foretold_with_its_storage(told: Cli) -> None:
     """A-176"""
     (plain,) = as_objects(told("gemini", "--json").json["caches"])
-    (stored,) = as_objects(told("gemini-explicit", "--json").json["caches"])
+    form = 'gemini-explicit"\napi = "gemini'
+    (stored,) = as_objects(told(form, "--json").json["caches"])
     assert stored["cached_tokens"] == plain["cached_tokens"]
     more = float(str(stored["cached_cost_usd"])) - float(str(plain["cached_cost_usd"]))
     longest = 2_499  # what the items of the loop begin with
@@ -102,7 +103,8 @@ def test_what_is_kept_for_longer_is_foretold_at_its_price(
     """A-176"""
     retention = 'RULES"\nprompt_cache_retention = "long'
     monkeypatch.setitem(globals(), "SETTINGS", SETTINGS.replace("RULES", retention))
-    (forecast,) = as_objects(told("anthropic", "--json").json["caches"])
+    form = 'anthropic"\napi = "messages'
+    (forecast,) = as_objects(told(form, "--json").json["caches"])
     total, cached = forecast["input_tokens"], forecast["cached_tokens"]
     assert isinstance(total, int)
     assert isinstance(cached, int)

@@ -75,6 +75,11 @@ _CACHES: Final[Mapping[PromptCacheRules, PromptCache | None]] = {
     PromptCacheRules.LLAMA_CPP: LLAMA_CACHE,
     PromptCacheRules.OFF: None,
 }
+_FORMS: Final = {
+    PromptCacheRules.GEMINI_EXPLICIT: ModelApi.GEMINI,
+    PromptCacheRules.LLAMA_CPP: ModelApi.CHAT,
+}
+"""What can be said in no other form."""
 _HOSTS: Final = {
     "api.openai.com": _OPENAI,
     "api.anthropic.com": _ANTHROPIC,
@@ -117,13 +122,22 @@ def prompt_cache_of(
         retention: For how long it is asked to keep them.
     Raises:
         UsageError: `no-long-retention`: it cannot be asked to keep those of the model for longer.
+            `no-such-cache`: the form of requests has no cache of the chosen kind.
     """
     if chosen is not None:
         known = _CACHES[chosen]
+        form = _FORMS.get(chosen, api)
+        if api is not form:
+            raise UsageError(
+                f"`prompt_cache = \"{chosen}\"` is set for the server of '{model}', which is asked "
+                f'in the form `{api}`: that has no such cache. Add `api = "{form}"`, or leave it '
+                "out.",
+                code="no-such-cache",
+            )
     else:
         known = _HOSTS.get(urlsplit(base_url).hostname or "") or _APIS.get(api, UNKNOWN_CACHE)
     if retention is CacheRetention.LONG:
-        known = _kept_long(known, model)
+        known = _kept_long(known, model, api)
     if known is None:
         return None
     if takes_cache_key(known) and not known.is_long:
@@ -139,22 +153,25 @@ def prompt_cache_of(
     return known
 
 
-def _kept_long(cache: PromptCache | None, model: str) -> PromptCache:
+def _kept_long(cache: PromptCache | None, model: str, api: ModelApi) -> PromptCache:
     """The same, kept for as long as the server can be asked to.
 
     Raises:
         UsageError: `no-long-retention`.
     """
-    if cache is not None and cache.source == _ANTHROPIC.source:
+    is_of_anthropic = cache is not None and cache.source == _ANTHROPIC.source
+    if cache is not None and is_of_anthropic and api is ModelApi.MESSAGES:
         return evolve(cache, lifetime_s=_HOUR_S, writes_at=LONG_WRITES_AT, is_long=True)
-    if takes_cache_key(cache) and cache is not None and _TAKES_24H.fullmatch(model):
+    has_field = takes_cache_key(cache) and api in (ModelApi.CHAT, ModelApi.RESPONSES)
+    if cache is not None and has_field and _TAKES_24H.fullmatch(model):
         return evolve(cache, lifetime_s=_DAY_S, is_long=True)
     if cache is not None and cache.storage_usd_per_mtok_hour is not None:
         return evolve(cache, lifetime_s=_HOUR_S, is_long=True)
     raise UsageError(
         f"`prompt_cache_retention = \"long\"` is set for the server of '{model}', which cannot be "
-        "asked to keep beginnings of its prompts for longer. Anthropic's models can, and OpenAI's "
-        "from GPT 4.1 to GPT 5.5 but for mini and nano. Leave it out, or give models that can a "
+        "asked to keep beginnings of its prompts for longer. Anthropic's models can in the form "
+        "of messages, OpenAI's from GPT 4.1 to GPT 5.5 but for mini and nano, and Gemini with "
+        '`prompt_cache = "gemini-explicit"`. Leave it out, or give models that can a '
         "[providers.NAME] of their own with the same `base_url`.",
         code="no-long-retention",
     )

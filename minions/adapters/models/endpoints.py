@@ -182,7 +182,7 @@ def prompt_cache_for(
     """How the server of `provider/model` keeps beginnings of prompts; None: it is not known.
 
     Raises:
-        UsageError: As for `resolve_endpoint`; `no-long-retention`.
+        UsageError: As for `resolve_endpoint`; `no-long-retention`, `no-such-cache`.
     """
     provider, model = _split_name(model_name)
     base_url = base_url_of(model_name, config, environ, operator)

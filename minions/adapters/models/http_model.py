@@ -161,7 +161,7 @@ class HttpModel(PeerModel, Batchable):
             peer: The server: its name, address and key.
         Raises:
             UsageError: `bad-limit`: no request could be in flight. `no-long-retention`: the server
-                cannot keep beginnings of prompts for longer.
+                cannot keep beginnings of prompts for longer. `no-such-cache`: nor in that way.
             EnvironmentRefusedError: A header is not valid in HTTP.
         """
         check_max_requests(max_requests)

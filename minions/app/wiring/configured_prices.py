@@ -80,14 +80,14 @@ def _cache_of(
     """How the model's server keeps beginnings of prompts; None: that is not known.
 
     Raises:
-        UsageError: `no-long-retention`.
+        UsageError: `no-long-retention`, `no-such-cache`.
     """
     from minions.adapters.models.endpoints import prompt_cache_for
 
     try:
         return prompt_cache_for(name, config, environ, operator_models(settings))
     except UsageError as error:
-        if error.error_code == "no-long-retention":
+        if error.error_code in ("no-long-retention", "no-such-cache"):
             raise
         return None
 
