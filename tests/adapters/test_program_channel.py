@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -37,13 +38,14 @@ def each(act):
 """
 
 
-async def result_of(code: str, made: list[str]) -> SandboxResult:
+async def result_of(code: str, made: list[str], *, call_s: float = 0.0) -> SandboxResult:
     sandbox = ProcessSandbox()
     if not all(probe.ok for probe in sandbox.probe()):
         pytest.skip(f"process does not hold here: {probe_words(sandbox.probe())}")
 
     async def call(name: str, _: Mapping[str, JsonValue]) -> ProgramAnswer:
         made.append(name)
+        await asyncio.sleep(call_s)
         return ProgramAnswer(value=1)
 
     tools = ProgramTools(names=("look",), call=call, now=datetime(2026, 1, 1, tzinfo=UTC), seed="")
@@ -78,7 +80,7 @@ async def test_a_request_before_the_answer_to_the_last_one_ends_the_code() -> No
     made: list[str] = []
     request = 'b\'{"tool": "look", "arguments": {}}\\n\''
     code = f"for _ in range(2):\n    each(lambda n: os.write(n, {request}))\n1"
-    result = await result_of(code, made)
+    result = await result_of(code, made, call_s=1.0)  # longer than two writes take
     assert result.failure is not None
     assert result.failure.code in (SandboxCode.CALLS, SandboxCode.FAILED)
     assert len(made) <= 1
@@ -165,6 +167,8 @@ def test_what_the_starter_says_without_a_request_is_for_nobody(ends: Ends) -> No
         b'{"tool": "look", "arguments": {}, "more": 1}\n',
         b'{"tool": "look", "arguments": []}\n',
         b'{"tool": "look"}\n',
+        b'{"tool": "look", "arguments": {"n": NaN}}\n',
+        b'{"tool": "look", "arguments": {"n": [-1e999]}}\n',
         b"no\n",
     ],
 )

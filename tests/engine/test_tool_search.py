@@ -129,6 +129,12 @@ async def test_words_that_no_tool_has_are_answered_with_where_to_look() -> None:
     assert done.offered[1] == [FIND_TOOLS]
 
 
+async def test_a_whole_number_with_a_point_says_how_many_are_found() -> None:
+    """Schemas call 2.0 an integer, and some servers write every number so."""
+    done = await ran(find("file", most=2.0))
+    assert len(found_names(done.prompts[1][-1])) == 2
+
+
 async def test_the_description_lists_what_there_is_within_a_bound() -> None:
     (offered,) = (await ran()).model.prompts[0].tools  # type: ignore[attr-defined]  # it is scripted
     assert "60 tools are not listed here: filesystem (11), git (10), github (14)" in (

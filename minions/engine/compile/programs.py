@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -113,6 +115,9 @@ _TYPES: Final = {
     "object": "dict",
 }
 _MOST_DEPTH: Final = 3
+_MOST_PARTS: Final = 100
+"""Of the schema of one parameter, how many of the schemas within it are written as types."""
+_MOST_VALUES: Final = 50
 
 
 def signatures(tools: Iterable[ToolSpec]) -> str:
@@ -126,50 +131,78 @@ def _signature(tool: ToolSpec) -> Iterator[str]:
     needed = set(map(str, required)) if isinstance(required, list | tuple) else set[str]()
     # Required ones first: that is how a call is read.
     names = sorted(members, key=lambda name: name not in needed)
-    parts = [f"{name}: {_type(members[name])}{'' if name in needed else ' = …'}" for name in names]
-    star = "*, " if parts else ""
-    returns = _type(tool.returns) if tool.returns is not None else "object"
-    yield f"def {function_name(tool.name)}({star}{', '.join(parts)}) -> {returns}: ..."
-    said = " ".join(tool.description.split())
-    notes = [f"{name}: {_description(members[name])}" for name in names]
-    told = [each for each in notes if not each.endswith(": ")]
-    for line in (said, *told):
+    named = [name for name in names if name.isidentifier() and not keyword.iskeyword(name)]
+    others = [name for name in names if name not in named]
+    parts = {
+        name: f"{_Type().write(members[name])}{'' if name in needed else ' = …'}" for name in names
+    }
+    listed = [f"{name}: {parts[name]}" for name in named]
+    if listed:
+        listed.insert(0, "*")
+    if others:  # which no call can name but in this way
+        listed.append(f"**{{{', '.join(f'{_quoted(name)}: {parts[name]}' for name in others)}}}")
+    returns = _Type().write(tool.returns) if tool.returns is not None else "object"
+    yield f"def {function_name(tool.name)}({', '.join(listed)}) -> {returns}: ..."
+    described = {name: text for name in names if (text := _description(members[name]))}
+    told = (f"{name if name in named else _quoted(name)}: {described[name]}" for name in described)
+    for line in (_in_line(tool.description), *told):
         if line:
             yield f"    # {line[:_MOST_WORDS]}"
 
 
 def _description(schema: JsonValue) -> str:
     text = schema.get("description") if isinstance(schema, Mapping) else None
-    return " ".join(str(text).split()) if text else ""
+    return _in_line(str(text)) if text else ""
 
 
-def _type(schema: JsonValue, depth: int = 0) -> str:
-    if not isinstance(schema, Mapping):
-        return "object"
-    for key in ("anyOf", "oneOf"):
-        options = schema.get(key)
-        if isinstance(options, list | tuple):
-            return " | ".join(dict.fromkeys(_type(each, depth) for each in options)) or "object"
-    listed = schema.get("enum")
-    if isinstance(listed, list | tuple):
-        return f"Literal[{', '.join(map(repr, listed))}]"
-    kinds = schema.get("type")
-    names = kinds if isinstance(kinds, list | tuple) else (kinds,)
-    return " | ".join(_of_type(str(kind), schema, depth) for kind in names)
+def _in_line(text: str) -> str:
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())
+
+
+def _quoted(name: str) -> str:
+    """A name of a stranger's schema as Python writes a text: in one line, with nothing unseen."""
+    return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def _type_of(value: JsonValue) -> str:
     return "int" if type(value) is int else _TYPES[json_type(value)]
 
 
-def _of_type(kind: str, schema: JsonSchema, depth: int) -> str:
-    if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return f"list[{_type(schema['items'], depth + 1)}]"
-    members = schema.get("properties")
-    if kind == "object" and isinstance(members, Mapping) and members and depth < _MOST_DEPTH:
-        fields = ", ".join(f'"{name}": {_type(each, depth + 1)}' for name, each in members.items())
-        return f"{{{fields}}}"
-    return _TYPES.get(kind, "object")
+class _Type:
+    """Writes the type of one parameter; of a large schema no more than its beginning."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def write(self, schema: JsonValue, depth: int = 0) -> str:
+        self._left -= 1
+        if self._left < 0 or not isinstance(schema, Mapping):
+            return "object"
+        for key in ("anyOf", "oneOf"):
+            options = schema.get(key)
+            if isinstance(options, list | tuple):
+                return self._any_of(self.write(each, depth) for each in options)
+        listed = schema.get("enum")
+        if isinstance(listed, list | tuple):
+            values = [repr(each)[:_MOST_WORDS] for each in listed[:_MOST_VALUES]]
+            return f"Literal[{', '.join([*values, *(['…'] if len(listed) > len(values) else [])])}]"
+        kinds = schema.get("type")
+        names = kinds if isinstance(kinds, list | tuple) else (kinds,)
+        return self._any_of(self._of_kind(str(kind), schema, depth) for kind in names)
+
+    def _any_of(self, types: Iterable[str]) -> str:
+        return " | ".join(dict.fromkeys(types)) or "object"
+
+    def _of_kind(self, kind: str, schema: JsonSchema, depth: int) -> str:
+        if kind == "array" and isinstance(schema.get("items"), Mapping):
+            return f"list[{self.write(schema['items'], depth + 1)}]"
+        members = schema.get("properties")
+        if kind == "object" and isinstance(members, Mapping) and members and depth < _MOST_DEPTH:
+            fields = (
+                f"{_quoted(name)}: {self.write(each, depth + 1)}" for name, each in members.items()
+            )
+            return f"{{{', '.join(fields)}}}"
+        return _TYPES.get(kind, "object")
 
 
 _SANDBOX_WORDS: Final = {

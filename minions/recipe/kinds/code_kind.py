@@ -150,9 +150,18 @@ class _Code(StepKind):
 CODE = _Code()
 
 
+TOOL_ERROR: Final = "ToolError"
+"""What else the module `tools` has: the class of the errors of calls."""
+
+
 def function_name(tool: str) -> str:
-    """The name of a tool as a function of the module `tools`: `_` stands for what no name has."""
-    return re.sub(r"\W", "_", tool, flags=re.ASCII)
+    """The name of a tool as a function of the module `tools`: `_` stands for what no name has, and
+    follows one that Python, or the module, has for something else.
+    """
+    name = re.sub(r"\W", "_", tool, flags=re.ASCII)
+    if name[:1].isdigit():
+        return f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or name == TOOL_ERROR else name
 
 
 def ignore_fault(_: object) -> None:

@@ -7,7 +7,9 @@ what it likes, and is stopped where that is no request.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib
 import json
 import os
 import random
@@ -102,6 +104,7 @@ def make_repeatable(tools: CodeTools, caller: ToolCaller) -> None:
     sys.modules[MODULE] = module
     _fix_random(tools["seed"])
     _stop_clock(tools["now"])
+    _forget_process(tools["now"])
 
 
 def _fix_random(seed: str) -> None:
@@ -113,6 +116,7 @@ def _fix_random(seed: str) -> None:
         seeded(self, source.random() if a is None else a, version)  # type: ignore[arg-type]  # as it is given
 
     os.urandom = source.randbytes
+    setattr(os, "getrandom", lambda size, _=0: source.randbytes(size))  # noqa: B010  # not everywhere
     vars(random)["_urandom"] = source.randbytes
     random.Random.seed = seed_fixed  # type: ignore[method-assign]  # of generators without a seed
     random.seed(seed)
@@ -120,18 +124,24 @@ def _fix_random(seed: str) -> None:
 
 def _stop_clock(now: float) -> None:
     """Let all that tells the time tell this one."""
-    gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
+    gmtime, localtime, strftime, asctime = time.gmtime, time.localtime, time.strftime, time.asctime
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         setattr(time, name, lambda: now)
         setattr(time, f"{name}_ns", lambda: int(now * 1e9))
+    time.clock_gettime = lambda _: now
+    time.clock_gettime_ns = lambda _: int(now * 1e9)
     time.gmtime = lambda seconds=None: gmtime(now if seconds is None else seconds)
     time.localtime = lambda seconds=None: localtime(now if seconds is None else seconds)
-    time.ctime = lambda seconds=None: time.asctime(time.localtime(seconds))
+    time.ctime = lambda seconds=None: asctime(time.localtime(seconds))
 
     def strftime_then(form: str, at: time.struct_time | None = None) -> str:
         return strftime(form, time.localtime() if at is None else at)
 
-    setattr(time, "strftime", strftime_then)  # noqa: B010  # with types of its own
+    def asctime_then(at: time.struct_time | None = None) -> str:
+        return asctime(time.localtime() if at is None else at)
+
+    for name, then in (("strftime", strftime_then), ("asctime", asctime_then)):
+        setattr(time, name, then)
 
     class _InstancesOfReal(type):
         real: type
@@ -163,7 +173,18 @@ def _stop_clock(now: float) -> None:
 
     for stopped, name in ((StoppedDatetime, "datetime"), (StoppedDate, "date")):
         stopped.__name__ = stopped.__qualname__ = name
+        stopped.__module__ = datetime.__name__  # by which a value is pickled
         setattr(datetime, name, stopped)
+
+
+def _forget_process(now: float) -> None:
+    """What the operating system tells of one process and not of the next: ids of messages and of
+    time-based UUIDs are made of it.
+    """
+    os.getpid = lambda: 1
+    os.times = lambda: os.times_result((0.0, 0.0, 0.0, 0.0, now))
+    with contextlib.suppress(ImportError):  # else `uuid` asks a service of the machine
+        vars(importlib.import_module("_uuid")).pop("generate_time_safe", None)
 
 
 class BadRequestError(Exception):
@@ -217,6 +238,7 @@ class ToolChannel:
         self._incoming.clear()
         try:
             found: object = json.loads(line)
+            json.dumps(found, allow_nan=False)  # `NaN` and 1e999 are read, and are no JSON
         except (ValueError, RecursionError):
             raise BadRequestError from None
         match found:
