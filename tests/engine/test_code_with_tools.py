@@ -651,6 +651,24 @@ def test_the_bounds_of_a_program_are_those_of_its_step() -> None:
     assert [each.name for each in told.tools] == ["pay"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "calls"),
+    [
+        ({}, 2),
+        ({"max_repairs": 0}, 1),
+        ({"max_repairs": 4}, 5),
+        ({"max_repairs": 4, "limits": {"max_model_calls_per_step": 3}}, 3),
+        ({"loop": [1, 2, 3]}, 6),
+    ],
+)
+def test_a_model_is_asked_for_a_program_once_and_for_each_repair(
+    keys: Document, calls: int
+) -> None:
+    pay, _ = counting("pay", Effect.ONCE)
+    told = explain(Place(tools=[pay]).recipe(goal("pay", **keys)), {"pay": pay.spec})
+    assert told.model_calls.known == calls
+
+
 def test_a_program_of_a_goal_takes_no_keys_of_a_conversation() -> None:
     step: Document = {"id": "g", "goal": "Pay.", "code": True, "memory": "conversation"}
     assert faults_of(step) == [
