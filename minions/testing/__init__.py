@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from minions.testing.endpoint import ChatEndpoint
     from minions.testing.fault_plans import FaultPlan, ServerFault
     from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
+    from minions.testing.unconfined_sandbox import UnconfinedSandbox
     from minions.testing.virtual_time import FakeClock, HangError, VirtualTime, counting_ids
 
 
@@ -38,6 +39,7 @@ __all__ = [
     "ScriptedModel",
     "Served",
     "ServerFault",
+    "UnconfinedSandbox",
     "VirtualTime",
     "counting_ids",
     "tool_request",
@@ -67,6 +69,7 @@ _HOMES: Final = {
         "counting_ids",
     ),
     "minions.testing.endpoint": ("ChatEndpoint",),
+    "minions.testing.unconfined_sandbox": ("UnconfinedSandbox",),
     "minions.testing.fault_plans": (
         "ServerFault",
         "FaultPlan",

@@ -140,11 +140,11 @@ def _signature(tool: ToolSpec) -> Iterator[str]:
     if listed:
         listed.insert(0, "*")
     if others:  # which no call can name but in this way
-        listed.append(f"**{{{', '.join(f'{_quoted(name)}: {parts[name]}' for name in others)}}}")
+        listed.append(f"**{{{', '.join(f'{_quote(name)}: {parts[name]}' for name in others)}}}")
     returns = _Type().write(tool.returns) if tool.returns is not None else "object"
     yield f"def {function_name(tool.name)}({', '.join(listed)}) -> {returns}: ..."
     described = {name: text for name in names if (text := _description(members[name]))}
-    told = (f"{name if name in named else _quoted(name)}: {described[name]}" for name in described)
+    told = (f"{name if name in named else _quote(name)}: {described[name]}" for name in described)
     for line in (_in_line(tool.description), *told):
         if line:
             yield f"    # {line[:_MOST_WORDS]}"
@@ -159,7 +159,7 @@ def _in_line(text: str) -> str:
     return "".join(each for each in " ".join(text.split()) if each.isprintable())
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """A name of a stranger's schema as Python writes a text: in one line, with nothing unseen."""
     return json.dumps(name, ensure_ascii=not name.isprintable())
 
@@ -199,7 +199,7 @@ class _Type:
         members = schema.get("properties")
         if kind == "object" and isinstance(members, Mapping) and members and depth < _MOST_DEPTH:
             fields = (
-                f"{_quoted(name)}: {self.write(each, depth + 1)}" for name, each in members.items()
+                f"{_quote(name)}: {self.write(each, depth + 1)}" for name, each in members.items()
             )
             return f"{{{', '.join(fields)}}}"
         return _TYPES.get(kind, "object")

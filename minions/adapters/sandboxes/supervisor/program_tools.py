@@ -45,12 +45,15 @@ class ToolError(RuntimeError):
 
 
 class ToolCaller:
-    """In the job's own process: asks the supervisor for calls, and waits for what they give."""
+    """Where code runs: asks for calls, and waits for what they give."""
 
-    def __init__(self, requests: int, answers: int) -> None:
-        """Take the descriptors that requests are written to and answers are read from."""
-        self._requests = requests
-        self._answers = answers
+    def __init__(self, ask: Callable[[bytes], bytes]) -> None:
+        """Nothing is called yet.
+
+        Args:
+            ask: Hands a `ToolRequest` on, as a line of JSON; returns the line of its `ToolAnswer`.
+        """
+        self._ask = ask
 
     def functions(self, names: list[str]) -> dict[str, Callable[..., object]]:
         """A function for each tool, by its name."""
@@ -74,37 +77,44 @@ class ToolCaller:
         if len(request) >= REQUEST_BYTES:
             what = f"The arguments have {len(request):,} bytes of JSON; {REQUEST_BYTES:,} are taken"
             raise ToolError("bad-arguments", what)
-        _write(self._requests, request + b"\n")
-        answer: ToolAnswer = json.loads(self._line())
+        answer: ToolAnswer = json.loads(self._ask(request + b"\n"))
         if answer["code"] is not None:
             raise ToolError(answer["code"], answer["message"])
         return answer["value"]
 
-    def _line(self) -> bytes:
+
+def ask_over(requests: int, answers: int) -> Callable[[bytes], bytes]:
+    """In the job's own process: asks the supervisor, over these descriptors."""
+
+    def ask(data: bytes) -> bytes:
+        while data:
+            data = data[os.write(requests, data) :]
         line = bytearray()
         while not line.endswith(b"\n"):
-            data = os.read(self._answers, _MOST_AT_ONCE)
+            data = os.read(answers, _MOST_AT_ONCE)
             if not data:
                 os._exit(1)  # the supervisor is gone
             line += data
         return bytes(line)
 
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    return ask
 
 
 def make_repeatable(tools: CodeTools, caller: ToolCaller) -> None:
     """Give Python code in this process its module `tools`, a clock that stands still, and random
     numbers of that seed.
     """
-    module = types.ModuleType(MODULE, "The tools that this code may call.")
-    vars(module).update(caller.functions(tools["names"]), ToolError=ToolError)
-    sys.modules[MODULE] = module
+    sys.modules[MODULE] = tools_module(tools["names"], caller)
     _fix_random(tools["seed"])
     _stop_clock(tools["now"])
     _forget_process(tools["now"])
+
+
+def tools_module(names: list[str], caller: ToolCaller) -> types.ModuleType:
+    """The module `tools`."""
+    module = types.ModuleType(MODULE, "The tools that this code may call.")
+    vars(module).update(caller.functions(names), ToolError=ToolError)
+    return module
 
 
 def _fix_random(seed: str) -> None:
