@@ -272,7 +272,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             {"ToolChannel", "ToolCaller", "ToolError", "tools_module", "fitting_answer"}
         ),
     ),
-    "engine/compile/programs.py": Guard(tests=_engine("code_with_tools")),
+    "engine/compile/programs.py": Guard(tests=_engine("code_with_tools", "program_words")),
     "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
@@ -291,7 +291,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"searches", "first_specs", "SearchedTools", "FindTools"}),
     ),
     "engine/compile/tool_index.py": Guard(tests=_engine("tool_ranking", "tool_search")),
-    "engine/compile/text_index.py": Guard(tests=_engine("tool_ranking", "nearest_examples")),
     "engine/compile/nearest_examples.py": Guard(tests=_engine("nearest_examples")),
     "contracts/tool_search.py": Guard(
         tests=_engine("tool_search"), places=frozenset({"found_names"})
