@@ -61,7 +61,7 @@ class UnconfinedSandbox(CodeSandbox):
         inputs: Mapping[str, JsonValue] | None = None,
         limits: SandboxLimits = CODE_LIMITS,
     ) -> SandboxResult:
-        return await self._run(code, inputs or {}, limits, None)
+        return await self._execute_text(code, inputs or {}, limits, None)
 
     async def execute_with_tools(
         self,
@@ -89,14 +89,14 @@ class UnconfinedSandbox(CodeSandbox):
             return answer
 
         module = tools_module(list(tools.names), ToolCaller(ask))
-        result = await self._run(code, inputs, limits, module)
+        result = await self._execute_text(code, inputs, limits, module)
         if died:
             raise died[0]
         return result
 
-    async def _run(
+    async def _execute_text(
         self,
-        code: str,
+        text: str,
         inputs: Mapping[str, JsonValue],
         limits: SandboxLimits,
         tools: ModuleType | None,
@@ -108,7 +108,7 @@ class UnconfinedSandbox(CodeSandbox):
 
         job = CodeJob(
             engine="python",
-            text=code,
+            text=text,
             inputs={**inputs, "__builtins__": {**vars(builtins), "__import__": import_}},
             path=[],
             program="",

@@ -41,7 +41,7 @@ from minions.data.errors import EnvironmentRefusedError, FailureInfo, RecipeErro
 from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import ProgramCalls
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.programs import check_end, program_in, sandbox_refusal
+from minions.engine.compile.programs import check_end, sandbox_refusal
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.step.code_scope import _recorded_calls
@@ -789,20 +789,6 @@ async def test_a_program_has_variables_of_which_the_model_is_told_the_types_only
     assert "41" not in said
 
 
-@pytest.mark.parametrize(
-    ("answer", "program"),
-    [
-        ("```python\na = 1\n```", "a = 1"),
-        ("So:\n```\na = 1\nb\n```\nand\n```python\nc\n```", "a = 1\nb"),
-        ("a = 1", "a = 1"),
-        ("```py\r\na\r\n```", "a"),
-        ("  \n", None),
-    ],
-)
-def test_the_program_of_an_answer_is_its_first_block(answer: str, program: str | None) -> None:
-    assert program_in(answer) == program
-
-
 # --- ends and refusals ----------------------------------------------------------------------------
 
 
@@ -914,3 +900,21 @@ async def test_a_model_is_shown_the_functions_of_its_step_alone() -> None:
     said = "\n".join(each.content or "" for each in model.prompts[0].messages)
     assert "def look(" in said
     assert "def pay(" not in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("```python\nimport tools\ncall('pay', n=1)\n", "not closed"),
+        (block("import tools\ncall('pay', n=1)\ntools.pya(n=2)"), "Did you mean 'pay'?"),
+    ],
+)
+async def test_a_program_that_cannot_be_whole_calls_nothing(answer: str, words: str) -> None:
+    """Half a program may be one that pays, and does not write it down."""
+    pay, paid = counting("pay", Effect.ONCE)
+    model = ScriptedModel([answer, block("result = 5")])
+    assert (await Place(tools=[pay], model=model).run(goal("pay"))).unwrap() == 5
+    told = model.prompts[1].messages[-1].content or ""
+    assert words in told
+    assert "calls that were made" not in told
+    assert paid.total() == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
-from minions.engine.compile.programs import program_words, signatures
+from minions.engine.compile.programs import program_in, program_words, signatures
 
 
 def test_functions_are_shown_with_the_types_of_their_schemas() -> None:
@@ -143,3 +144,50 @@ def test_a_model_is_told_where_its_program_runs_and_what_it_has() -> None:
     assert "is the answer.\n" in bare
     assert "variables" not in bare
     assert "import tools" not in bare
+
+
+# --- the program in an answer ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        ("```python\na = 1\n```", "a = 1"),
+        ("So:\n```\na = 1\nb\n```\nand\n```text\nc\n```", "a = 1\nb"),
+        ("First\n```sh\npip install a\n```\nthen\n``` Python \nc\n```", "c"),
+        ("```py\na\n```\n```python\nb\n```", "a"),
+        ("```python\na\n```\nand more:\n```python\nb", "a"),
+        ("a = 1", "a = 1"),
+        ("```py\r\na\r\n```", "a"),
+        ("```python\na```", "a"),
+        ("```python\nsaid = '```'\nb\n```", "said = '```'\nb"),
+        ("```python\nif a:\n    b\n  ```", "if a:\n    b"),
+    ],
+)
+def test_the_program_of_an_answer_is_its_first_block_of_python(answer: str, program: str) -> None:
+    assert program_in(answer, ()) == program
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ("  \n", "invalid-output", "no program"),
+        ("```python\n\n```", "invalid-output", "no program"),
+        ("```python\na = 1\n", "invalid-output", "not closed"),
+        ("```\na\n```\n```python\nb", "invalid-output", "not closed"),
+        ("from tools import look, ToolError", "unknown-tool", "'tools.look'"),
+        ("import tools as t\nt.lock()", "unknown-tool", "There are: load."),
+        ("import tools\ntools.laod()", "unknown-tool", "Did you mean 'load'?"),
+    ],
+)
+def test_what_is_no_whole_program_is_a_failure(answer: str, code: str, words: str) -> None:
+    found = program_in(answer, ("load",))
+    assert isinstance(found, FailureInfo)
+    assert found.code == code
+    assert words in found.message
+
+
+def test_functions_that_there_are_may_be_read_in_any_way() -> None:
+    program = "import tools\nfrom tools import load\ntools.own = tools.load(), tools.ToolError"
+    assert program_in(program, ("load",)) == program
+    assert program_in("tools.anything of another module", ()) == "tools.anything of another module"

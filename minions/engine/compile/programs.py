@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -31,7 +33,7 @@ from minions.contracts.sandbox import (
 )
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Toolbox, ToolSpec
-from minions.data.errors import EnvironmentRefusedError, FailureInfo
+from minions.data.errors import EnvironmentRefusedError, FailureInfo, did_you_mean
 from minions.data.json_values import JsonValue, json_type
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
@@ -40,7 +42,7 @@ from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.engine_scope import EngineScope, ProgramCalls
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import Template
-from minions.recipe.kinds.code_kind import CodeSpec, function_name
+from minions.recipe.kinds.code_kind import CodeSpec, function_name, functions_read
 from minions.recipe.kinds.goal_kind import ProgramSpec
 
 _ENDED_BY_ITSELF: Final = (SandboxCode.CODE, SandboxCode.RESULT)
@@ -244,14 +246,49 @@ def program_words(
     return "\n\n".join(said)
 
 
-_OPENING: Final = re.compile(r"```[^`\n]*\n")
+_LONG_ANSWER: Final = 20_000
+"""Characters; to parse more than these takes longer than the event loop may stand still."""
+_OPENING: Final = re.compile(r"```([^`\n]*)\n")
+_CLOSING: Final = re.compile(r"^[ ]*```", re.MULTILINE)
 
 
-def program_in(text: str) -> str | None:
-    """The program in an answer: its first fenced block, or all of it; None: there is none."""
-    opening = _OPENING.search(text)
-    program = text if opening is None else text[opening.end() :].partition("```")[0]
-    return program.strip("\r\n") if program.strip() else None
+def program_in(text: str, functions: Sequence[str]) -> str | FailureInfo:
+    """The program in an answer: its first block of Python, else its first block, or all of it.
+
+    A failure where there is none, where its block has no end, because the rest may be missing, and
+    where it reads functions of the module `tools` that are none: nothing was called then.
+
+    Args:
+        functions: Those of the module `tools`.
+    """
+    blocks: list[tuple[str, str]] = []
+    at = 0
+    while (opening := _OPENING.search(text, at)) is not None:
+        closing = _CLOSING.search(text, opening.end())
+        end = closing.start() if closing is not None else text.find("```", opening.end())
+        if end < 0:
+            break
+        blocks.append((opening[1].strip().lower(), text[opening.end() : end]))
+        at = text.index("```", end) + 3
+    own = [program for language, program in blocks if language in ("python", "py", "python3")]
+    if opening is not None and not own:
+        return FailureInfo(code="invalid-output", message=_NO_END)
+    program = own[0] if own else blocks[0][1] if blocks else text
+    if not program.strip():
+        return FailureInfo(code="invalid-output", message=_NO_PROGRAM)
+    program = program.strip("\r\n")
+    for name in functions_read(program):
+        if name not in functions:
+            near = did_you_mean(name, functions) or f" There are: {', '.join(functions) or 'none'}."
+            message = f"The program reads 'tools.{name:.60}', which is no function.{near}"
+            return FailureInfo(code="unknown-tool", message=f"{message} It was not run.")
+    return program
+
+
+_NO_PROGRAM: Final = "The answer holds no program in a block of ```python."
+_NO_END: Final = (
+    "The block of the program is not closed by ```, so that its end may be missing. It was not run."
+)
 
 
 # --- a goal for which a model writes a program ---------------------------------------------------
@@ -297,9 +334,11 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
         calls = scope.program_calls(self._find_named(scope.context.tools), by_model=True)
         for attempt in range(self.spec.max_repairs + 1):
             answer = await scope.call_model(messages)
-            program = program_in(answer)
-            result = SandboxResult(failure=_NO_PROGRAM)
-            if program is not None:
+            read = partial(program_in, answer, calls.names)
+            program = await asyncio.to_thread(read) if len(answer) > _LONG_ANSWER else read()
+            if isinstance(program, FailureInfo):
+                result = SandboxResult(failure=program)
+            else:
                 limits = self.spec.sandbox_limits
                 result = await run_program(calls, self.sandbox, program, given, limits)
                 result = await self._check_value(result)
@@ -367,8 +406,3 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
             "output": self.spec.output,
         }
         return Fingerprint(asked=asked, tools=sorted(self.available_tools))
-
-
-_NO_PROGRAM: Final = FailureInfo(
-    code="invalid-output", message="The answer holds no program in a block of ```python."
-)

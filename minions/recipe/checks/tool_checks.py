@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,7 +21,7 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import nearest, path_text
-from minions.recipe.kinds.code_kind import TOOL_ERROR, function_name
+from minions.recipe.kinds.code_kind import TOOL_ERROR, function_name, functions_read
 from minions.recipe.kinds.goal_kind import STEP_TOOLS, writes_program
 from minions.recipe.kinds.tool_kind import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
@@ -145,15 +144,11 @@ def _check_functions(step: StepDraft, report: Report) -> None:
 
 def _check_program(draft: RecipeDraft, step: StepDraft, report: Report) -> None:
     """Report functions of the module `tools` that code reads and the step names no tool of."""
-    try:
-        tree = ast.parse(step.section.text("code") or "")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported before
-        return
     if "tools" in step.section.refused:
         return
     known = (*map(function_name, step.tools), TOOL_ERROR)
     others = {function_name(each): each for each in draft.tools.specs}
-    for name in dict.fromkeys(_tools_in(tree)):
+    for name in functions_read(step.section.text("code") or ""):
         if name in known:
             continue
         near = suggestion(name, known) if name not in others else None
@@ -165,23 +160,6 @@ def _check_program(draft: RecipeDraft, step: StepDraft, report: Report) -> None:
         what = f"the code reads 'tools.{name:.60}', and the step does not name that tool"
         place = step.section.place_of("code")
         report(place.fault("unknown-tool", what, label=near, help=help_))
-
-
-def _tools_in(tree: ast.Module) -> Iterator[str]:
-    """The names of the module `tools` that code reads, as far as they stand in it."""
-    modules = {
-        each.asname or each.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for each in node.names
-        if each.name == "tools"
-    }
-    for node in ast.walk(tree):
-        match node:
-            case ast.ImportFrom(module="tools", level=0):
-                yield from (each.name for each in node.names if each.name != "*")
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
-                yield attribute
 
 
 def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:
