@@ -827,6 +827,7 @@ def test_a_program_that_a_limit_stopped_may_have_made_fewer_calls(
 
 
 async def test_a_program_of_a_model_that_makes_fewer_calls_than_before_is_stopped() -> None:
+    """A-179."""
     pay, paid = counting("pay", Effect.ONCE)
     code = block("for n in range(count):\n    call('pay', n=n)")
     place = Place(tools=[pay], model=ScriptedModel([code]))
@@ -910,7 +911,7 @@ async def test_a_model_is_shown_the_functions_of_its_step_alone() -> None:
     ],
 )
 async def test_a_program_that_cannot_be_whole_calls_nothing(answer: str, words: str) -> None:
-    """Half a program may be one that pays, and does not write it down."""
+    """A-179: half a program may be one that pays, and does not write it down."""
     pay, paid = counting("pay", Effect.ONCE)
     model = ScriptedModel([answer, block("result = 5")])
     assert (await Place(tools=[pay], model=model).run(goal("pay"))).unwrap() == 5

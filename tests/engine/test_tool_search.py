@@ -130,7 +130,7 @@ async def test_words_that_no_tool_has_are_answered_with_where_to_look() -> None:
 
 
 async def test_a_whole_number_with_a_point_says_how_many_are_found() -> None:
-    """Schemas call 2.0 an integer, and some servers write every number so."""
+    """A-178: schemas call 2.0 an integer, and some servers write every number so."""
     done = await ran(find("file", most=2.0))
     assert len(found_names(done.prompts[1][-1])) == 2
 
