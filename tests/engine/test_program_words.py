@@ -157,6 +157,8 @@ def test_a_model_is_told_where_its_program_runs_and_what_it_has() -> None:
         ("First\n```sh\npip install a\n```\nthen\n``` Python \nc\n```", "c"),
         ("```py\na\n```\n```python\nb\n```", "a"),
         ("```python\na\n```\nand more:\n```python\nb", "a"),
+        ("```\na\n```\nThat is all.\n", "a"),
+        ("```sh\na\n``````python3\nb\n```", "b"),
         ("a = 1", "a = 1"),
         ("```py\r\na\r\n```", "a"),
         ("```python\na```", "a"),
