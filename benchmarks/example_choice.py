@@ -220,6 +220,7 @@ class Measurement:
     """Of a prompt, four characters each, on average."""
     equal: float
     """Those with which it begins as the prompt before it."""
+    prompts: Sequence[Prompt]
 
 
 def _recipe(choice: Choice) -> AgentRecipe:
@@ -291,6 +292,7 @@ async def measured(choice: Choice) -> Measurement:
         right=right,
         tokens=sum(map(len, texts)) / len(texts) / 4,
         equal=sum(begins) / len(begins) / 4,
+        prompts=prompts,
     )
 
 

@@ -24,7 +24,7 @@ from minions.planning.plan_json import Sharing
 from minions.testing import tool_request
 from minions.testing.virtual_time import counting_ids
 
-__all__ = ["Form", "requests_of"]
+__all__ = ["Form", "offered_requests", "requests_of"]
 
 
 class Form(StrEnum):
@@ -42,6 +42,7 @@ class Form(StrEnum):
 Call: TypeAlias = str | ToolCallRequest
 """A text, or one tool call."""
 Action: TypeAlias = Call | list[ToolCallRequest]
+_Run: TypeAlias = Callable[[Workload, Path, ScriptedModel], Awaitable[None]]
 TOOLS: Final = ("files__list", "files__read", "files__write", "files__edit", "shell__run")
 SYSTEM: Final = (
     "You are a careful software engineer. You work with tools on a folder of files. Keep to the "
@@ -57,15 +58,40 @@ async def requests_of(work: Workload, form: Form) -> list[Request]:
     Raises:
         NotDoneError: It did not.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(os.path.realpath(name), "work")  # noqa: ASYNC240  # nothing else runs
+    return await _done(work, form.value, _ANSWERS[form](work), _RUNS[form])
+
+
+async def offered_requests(work: Workload, *, all_of_toolsets: bool) -> list[Request]:
+    """The requests of agents step by step: each is offered all tools of the toolsets that the
+    recipe has, or those that it calls.
+
+    Raises:
+        NotDoneError: The work was not done.
+    """
+
+    def offered(step: PlannedWork) -> Sequence[str]:
+        if all_of_toolsets:
+            return ("files", "shell")
+        called = {call.name for call in _taken_in(work, step) if not isinstance(call, str)}
+        return [name for name in TOOLS if name in called]
+
+    async def run(work: Workload, folder: Path, model: ScriptedModel) -> None:
+        await _run_agents(_steps_of(work, offered), folder, model)
+
+    return await _done(work, "tools", _of_agents(work), run)
+
+
+async def _done(
+    work: Workload, name: str, answer: Callable[[Prompt], Action], run: _Run
+) -> list[Request]:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(os.path.realpath(place), "work")  # noqa: ASYNC240  # nothing else runs
         work.put(folder)
-        script = _Script(_ANSWERS[form](work), str(folder))
-        model = ScriptedModel(script.answer)
+        script = _Script(answer, str(folder))
         try:
-            await _RUNS[form](work, folder, model)
+            await run(work, folder, ScriptedModel(script.answer))
         except Exception as error:
-            raise NotDoneError(f"{work.title}, {form.value}: {error}") from error
+            raise NotDoneError(f"{work.title}, {name}: {error}") from error
         work.check(folder)
         return script.requests
 
@@ -272,16 +298,19 @@ async def _run_shared(work: Workload, folder: Path, model: ScriptedModel) -> Non
 
 
 async def _run_steps(work: Workload, folder: Path, model: ScriptedModel) -> None:
-    steps: list[JsonValue] = [
+    await _run_agents(_steps_of(work, lambda _: TOOLS), folder, model)
+
+
+def _steps_of(work: Workload, offered: Callable[[PlannedWork], Sequence[str]]) -> list[JsonValue]:
+    return [
         {
             "id": step.id,
             "goal": step.goal,
             "depends_on": list(step.dependencies),
-            "tools": list(TOOLS),
+            "tools": list(offered(step)),
         }
         for step in work.steps
     ]
-    await _run_agents(steps, folder, model)
 
 
 async def _run_agents(
@@ -339,7 +368,7 @@ def _blocks(edits: Sequence[Edit]) -> str:
     )
 
 
-def _planned(share: Sharing) -> Callable[[Workload, Path, ScriptedModel], Awaitable[None]]:
+def _planned(share: Sharing) -> _Run:
     """Plans the work and carries the plan out; steps see what earlier ones made in that form."""
 
     async def run(work: Workload, folder: Path, model: ScriptedModel) -> None:
@@ -369,7 +398,7 @@ _ANSWERS: Final[Mapping[Form, Callable[[Workload], Callable[[Prompt], Action]]]]
     Form.PLANNED_OUTLINE: _of_plan,
     Form.PLANNED_WHOLE: _of_plan,
 }
-_RUNS: Final[Mapping[Form, Callable[[Workload, Path, ScriptedModel], Awaitable[None]]]] = {
+_RUNS: Final[Mapping[Form, _Run]] = {
     Form.HISTORY: _run_history,
     Form.BATCHED: _run_history,
     Form.ALONE: _run_steps,

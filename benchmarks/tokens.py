@@ -25,6 +25,7 @@ from benchmarks.token_counting import (
     estimate,
 )
 from benchmarks.token_forms import Form, requests_of
+from benchmarks.token_parts import Part, parts, rows
 from benchmarks.token_workloads import NotDoneError, Workload
 from minions.adapters.models.prices import GenaiPriceBook
 from minions.contracts.messages import TokenUsage
@@ -117,7 +118,7 @@ def _share(words: str, share: float, least: float) -> Goal:
     )
 
 
-def page(tables: Sequence[Table], *, estimated: bool) -> str:
+def page(tables: Sequence[Table], found: Sequence[Part], *, estimated: bool) -> str:
     """The page with all figures."""
     return "\n".join(
         [
@@ -125,6 +126,8 @@ def page(tables: Sequence[Table], *, estimated: bool) -> str:
             *_rows(tables),
             *(line for table in tables for line in _goal_rows(table)),
             *_losses(tables),
+            *_PARTS.splitlines(),
+            *rows(found),
             *_money(tables),
         ]
     )
@@ -225,6 +228,13 @@ Where steps lose, or save less than it seems (figures: user management, pipeline
 """
 
 
+_PARTS: Final = """
+What is left out of prompts, one thing at a time: the same work without it and with it. What a goal
+does not read of earlier steps (`share`, templates) shows in the rows of the planned recipe above.
+A prefix cache counts as there. Where all of a long result is needed, reading it in pieces costs
+more than reading it at once: raise `max_tool_result_characters` for such a step.
+
+"""
 _LISTS: Final = ("openai/gpt-5", "anthropic/claude-haiku-4-5", "google/gemini-2.5-flash")
 _PRICED: Final = (Form.HISTORY, Form.AGENTS, Form.PLANNED, Form.PLANNED_WHOLE)
 
@@ -282,9 +292,11 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     try:
         tables = [asyncio.run(measured(name, estimated=options.estimate)) for name in WORKLOADS]
+        tokenizer = estimate if options.estimate else cl100k()
+        found = asyncio.run(parts(tokenizer, [table.work for table in tables]))
     except (TokenizerMissingError, NotDoneError) as error:
         sys.exit(f"error: {error}")
-    text = page(tables, estimated=options.estimate)
+    text = page(tables, found, estimated=options.estimate)
     print(text)
     if not options.estimate:
         (_HERE / "tokens.md").write_text(f"{text}\n", "utf-8")

@@ -24,6 +24,7 @@ from minions.contracts.retry_config import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.drafts import GraphPaths
+from minions.recipe.kinds.goal_kind import ProgramSpec
 from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, Reviewer, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
@@ -282,6 +283,8 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
         model_calls = tool_calls = Bound(unbounded=(f"the code of '{path}' decides",))
     else:
         most = limits.max_model_calls_per_step + _answers_at_limit(step)
+        if isinstance(step, ProgramSpec):  # each answer is a program
+            most = min(most, 1 + step.max_repairs)
         model_calls = Bound(known=most if place.asks(step) else 0)
         tool_calls = _tool_calls(step, limits)
     routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)

@@ -31,6 +31,10 @@ MOST_CANDIDATES: Final = 1_000
 """Examples among which those nearest to a question are chosen."""
 MOST_CANDIDATE_SIZE: Final = 1_048_576
 """Their characters, or the bytes of their file: they are stored with each run."""
+MOST_RECORDED: Final = 100
+"""Of recorded runs, the examples among which those nearest to a question are chosen."""
+MOST_RECORDED_TOKENS: Final = 8_000
+"""Their tokens, estimated: they are stored with each run, which has no file to name."""
 CHARACTERS_PER_TOKEN: Final = 4
 """The estimate of tokens, which no server has counted yet."""
 
@@ -63,8 +67,7 @@ EXAMPLES_FROM: Final = Table(
         choice_key(
             "choose",
             "`nearest`: for each question those that share most words with it, and first one for "
-            "each value that the output lists; not of `journal`. Default: `fixed`, the same for "
-            "all questions.",
+            "each value that the output lists. Default: `fixed`, the same for all questions.",
             ExampleChoice,
         ),
         Key(
@@ -266,10 +269,6 @@ def read_example_section(node: MappingNode, report: Report) -> Section:
         message = "of written examples all are shown, so that there is nothing to choose"
         help_ = "add choose: nearest, or write the list under 'examples' itself"
         report(section.place_of("items").fault("bad-value", message, help=help_))
-    if section.text("from") == ExampleOrigin.JOURNAL and chooses_nearest(section):
-        message = "examples from recorded runs are chosen when a run starts, for all its questions"
-        help_ = "leave out choose, or write them into a file or the recipe with `minions learn`"
-        report(section.place_of("choose").fault("bad-value", message, help=help_))
     return section
 
 
@@ -456,6 +455,36 @@ def choose_examples(
         answers.add(dumps(found.example.answer))
         room -= found.size
         chosen.append(best)
+    return tuple(candidates[at] for at in sorted(chosen))
+
+
+def newest_examples(
+    candidates: Sequence[ExampleCandidate], schema: JsonSchema | None
+) -> tuple[ExampleCandidate, ...]:
+    """Those among which the nearest to a question are chosen, in the order of the candidates: for
+    each value that the output lists the newest one that has it, then the newest others, as far as
+    there is room. Of several candidates with one question the last counts.
+
+    Args:
+        candidates: Oldest first.
+        schema: The declared output of the step; None: a text.
+    """
+    last = {each.example.question: at for at, each in enumerate(candidates)}
+    newest = sorted(last.values(), reverse=True)
+    room = MOST_RECORDED_TOKENS * CHARACTERS_PER_TOKEN
+    covered: set[ListedValue] = set()
+    chosen: set[int] = set()
+    for covers_first in (True, False):
+        for at in newest:
+            each = candidates[at]
+            if at in chosen or each.size > room or len(chosen) == MOST_RECORDED:
+                continue
+            values = set(listed_values(each.example.answer, schema)) if covers_first else set()
+            if covers_first and values <= covered:
+                continue
+            chosen.add(at)
+            covered |= values
+            room -= each.size
     return tuple(candidates[at] for at in sorted(chosen))
 
 

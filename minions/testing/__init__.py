@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from minions.testing.fault_plans import FaultPlan, ServerFault
     from minions.testing.prefix_endpoint import PrefixEndpoint, PrefixFaults
     from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
+    from minions.testing.unconfined_sandbox import UnconfinedSandbox
     from minions.testing.virtual_time import FakeClock, HangError, VirtualTime, counting_ids
 
 
@@ -41,6 +42,7 @@ __all__ = [
     "ScriptedModel",
     "Served",
     "ServerFault",
+    "UnconfinedSandbox",
     "VirtualTime",
     "counting_ids",
     "tool_request",
@@ -70,6 +72,7 @@ _HOMES: Final = {
         "counting_ids",
     ),
     "minions.testing.endpoint": ("ChatEndpoint",),
+    "minions.testing.unconfined_sandbox": ("UnconfinedSandbox",),
     "minions.testing.fault_plans": (
         "ServerFault",
         "FaultPlan",

@@ -315,6 +315,28 @@ async def test_code_with_tools_reads_the_same_clock_and_numbers_each_time(
     assert (first[2], first[3], first[-1]) == ("2026-05-04 03:02:01", "2026-05-04", True)
 
 
+WHAT_TELLS_TIME_AND_CHANCE = """
+import email.utils, os, pickle, secrets, time, uuid
+now = __import__("datetime").datetime.now()
+[time.clock_gettime(0), time.clock_gettime_ns(1), time.asctime(), time.ctime(), time.time_ns(),
+ str(uuid.uuid1()), str(uuid.uuid4()), secrets.token_hex(4), os.getpid(), list(os.times()),
+ os.getrandom(4).hex(), email.utils.make_msgid(domain="a"), str(pickle.loads(pickle.dumps(now)))]
+"""
+
+
+async def test_whatever_the_standard_library_makes_of_time_and_chance_is_the_same(
+    sandbox: CodeSandbox,
+) -> None:
+    if (await with_tools(sandbox, "import email, uuid\nNone")).failure is not None:
+        pytest.skip(f"{sandbox.name} has no such modules")
+    first, again = [
+        (await with_tools(sandbox, WHAT_TELLS_TIME_AND_CHANCE)).unwrap() for _ in range(2)
+    ]
+    assert first == again
+    assert isinstance(first, list)
+    assert (first[2], first[-1]) == ("Mon May  4 03:02:01 2026", "2026-05-04 03:02:01")
+
+
 async def test_code_without_tools_has_no_module_of_that_name(sandbox: CodeSandbox) -> None:
     assert code_of(await sandbox.execute("import tools", limits=LIMITS)) == SandboxCode.CODE
 

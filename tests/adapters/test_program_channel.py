@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -14,8 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
-from minions.adapters.sandboxes.supervisor.jobs import REQUEST_BYTES, ToolRequest
-from minions.adapters.sandboxes.supervisor.program_tools import BadRequestError, ToolChannel
+from minions.adapters.sandboxes.supervisor.jobs import (
+    ANSWER_BYTES,
+    REQUEST_BYTES,
+    ToolAnswer,
+    ToolRequest,
+)
+from minions.adapters.sandboxes.supervisor.program_tools import (
+    BadRequestError,
+    ToolCaller,
+    ToolChannel,
+    ToolError,
+    fitting_answer,
+)
 from minions.contracts.sandbox import (
     CODE_LIMITS,
     ProgramAnswer,
@@ -37,13 +49,14 @@ def each(act):
 """
 
 
-async def result_of(code: str, made: list[str]) -> SandboxResult:
+async def result_of(code: str, made: list[str], *, call_s: float = 0.0) -> SandboxResult:
     sandbox = ProcessSandbox()
     if not all(probe.ok for probe in sandbox.probe()):
         pytest.skip(f"process does not hold here: {probe_words(sandbox.probe())}")
 
     async def call(name: str, _: Mapping[str, JsonValue]) -> ProgramAnswer:
         made.append(name)
+        await asyncio.sleep(call_s)
         return ProgramAnswer(value=1)
 
     tools = ProgramTools(names=("look",), call=call, now=datetime(2026, 1, 1, tzinfo=UTC), seed="")
@@ -78,7 +91,7 @@ async def test_a_request_before_the_answer_to_the_last_one_ends_the_code() -> No
     made: list[str] = []
     request = 'b\'{"tool": "look", "arguments": {}}\\n\''
     code = f"for _ in range(2):\n    each(lambda n: os.write(n, {request}))\n1"
-    result = await result_of(code, made)
+    result = await result_of(code, made, call_s=1.0)  # longer than two writes take
     assert result.failure is not None
     assert result.failure.code in (SandboxCode.CALLS, SandboxCode.FAILED)
     assert len(made) <= 1
@@ -165,6 +178,8 @@ def test_what_the_starter_says_without_a_request_is_for_nobody(ends: Ends) -> No
         b'{"tool": "look", "arguments": {}, "more": 1}\n',
         b'{"tool": "look", "arguments": []}\n',
         b'{"tool": "look"}\n',
+        b'{"tool": "look", "arguments": {"n": NaN}}\n',
+        b'{"tool": "look", "arguments": {"n": [-1e999]}}\n',
         b"no\n",
     ],
 )
@@ -242,3 +257,48 @@ def test_any_bytes_are_a_request_or_refused(parts: list[bytes]) -> None:
                 break
     finally:
         made.close()
+
+
+# --- where code runs ------------------------------------------------------------------------------
+
+
+def nested(depth: int) -> object:
+    value: object = None
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def refuses_to_ask(_: bytes) -> bytes:
+    raise AssertionError("it is asked for nothing")
+
+
+@pytest.mark.parametrize("value", [{1}, float("nan"), nested(100_000)], ids=["set", "nan", "deep"])
+def test_arguments_that_are_no_json_are_an_error_of_the_call(value: object) -> None:
+    look = ToolCaller(refuses_to_ask).functions(["look"])["look"]
+    with pytest.raises(ToolError, match=r"^bad-arguments: The arguments are not JSON") as caught:
+        look(n=value)
+    assert caught.value.code == "bad-arguments"
+
+
+def test_a_request_may_have_all_its_bytes_but_the_end_of_its_line() -> None:
+    asked: list[int] = []
+
+    def ask(line: bytes) -> bytes:
+        asked.append(len(line))
+        return b'{"value": 1, "code": null, "message": ""}\n'
+
+    look = ToolCaller(ask).functions(["look"])["look"]
+    room = REQUEST_BYTES - len(b'{"tool": "look", "arguments": {"n": ""}}\n')
+    assert look(n="x" * room) == 1
+    assert asked == [REQUEST_BYTES]
+    with pytest.raises(ToolError, match="bad-arguments"):
+        look(n="x" * (room + 1))
+
+
+def test_an_answer_may_have_all_its_bytes() -> None:
+    room = ANSWER_BYTES - len(fitting_answer(ToolAnswer(value="", code=None, message="")))
+    for more in (0, 1):
+        line = fitting_answer(ToolAnswer(value="x" * (room + more), code=None, message=""))
+        assert (b"tool-result-too-large" in line) is bool(more)
+        assert line.endswith(b"\n")

@@ -10,6 +10,7 @@ from attrs import evolve
 
 from benchmarks.token_counting import Request, TokenizerMissingError, cl100k, counted, estimate
 from benchmarks.token_forms import Form, requests_of
+from benchmarks.token_parts import parts, rows
 from benchmarks.token_workloads import Edit, Mistake, NotDoneError, Workload, edits_between
 from benchmarks.tokens import WORKLOADS, goals, measured, page
 from minions.adapters.sandboxes.workspaces import command_sandbox
@@ -29,7 +30,7 @@ def sandbox() -> None:
 async def test_plans_send_far_fewer_tokens_for_the_same_work() -> None:
     """A-97, A-141."""
     table = await measured("users", estimated=True)
-    text = page([table], estimated=True)
+    text = page([table], [], estimated=True)
     print(text)  # noqa: T201  # the numbers are part of the statement
     assert set(table.counts) == set(Form)
     assert all(form.value in text for form in Form if form is not Form.ALONE)
@@ -44,6 +45,23 @@ async def test_plans_send_far_fewer_tokens_for_the_same_work() -> None:
 
 
 @pytest.mark.usefixtures("sandbox")
+@pytest.mark.usefixtures("sandbox")
+async def test_whatever_is_left_out_of_prompts_is_measured_by_itself() -> None:
+    """A-178."""
+    found = await parts(estimate, [Workload.read("users")])
+    print("\n".join(rows(found)))  # noqa: T201  # the numbers are part of the statement
+    saved = {
+        each.name.partition(" (")[0]: 1 - each.used.input / each.without.input for each in found
+    }
+    assert saved["tools that a step does not call"] >= 0.2
+    assert saved["tools that are not found"] >= 0.85
+    assert saved["examples that are far from the question"] >= 0.5
+    assert saved["what JSON Schema writes around fields"] >= 0.4
+    enough, all_of_it = [each for each in found if "result__read" in each.name]
+    assert enough.used.input <= 0.4 * enough.without.input
+    assert all_of_it.used.input > all_of_it.without.input, "where it loses, the page says so"
+
+
 async def test_a_form_that_does_not_do_the_work_gives_no_figure() -> None:
     work = Workload.read("users")
     more = evolve(work, after={**work.after, "docs.md": "Nobody writes it."})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -35,15 +36,17 @@ from minions.contracts.sandbox import (
     SandboxResult,
 )
 from minions.contracts.secrets import SecretRef
-from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolSpec
+from minions.contracts.tools import Effect, Reads, Tool, Toolbox
 from minions.data.errors import EnvironmentRefusedError, FailureInfo, RecipeError
 from minions.data.json_values import JsonValue
+from minions.engine.compile.engine_scope import ProgramCalls
 from minions.engine.compile.extensions import Extensions
-from minions.engine.compile.programs import program_in, signatures
+from minions.engine.compile.programs import check_end, sandbox_refusal
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.step.code_scope import _recorded_calls
 from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.code_kind import CodeSpec, function_name
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.testing.virtual_time import FakeClock
@@ -248,6 +251,34 @@ async def test_a_tool_whose_name_no_code_can_read_has_a_function_all_the_same() 
     place.sandbox.world["__builtins__"] = {**vars(builtins), "__import__": lambda *_: None}
     assert (await place.run(program(code, "shop__get-item"))).unwrap() == {"n": 1}
     assert done == {"1": 1}
+
+
+@pytest.mark.parametrize(
+    ("tool", "function"),
+    [
+        ("get-item", "get_item"),
+        ("import", "import_"),
+        ("1st", "_1st"),
+        ("ToolError", "ToolError_"),
+        ("größe", "gr__e"),
+        ("match", "match"),
+    ],
+)
+def test_a_function_has_a_name_that_code_can_write(tool: str, function: str) -> None:
+    assert function_name(tool) == function
+
+
+@pytest.mark.parametrize(
+    "keys", [{"code": "1"}, {"goal": "Do it.", "code": True}], ids=["code", "goal"]
+)
+def test_tools_that_would_be_one_function_are_a_fault(keys: Document) -> None:
+    catalog = Catalog(tools={name: counting(name)[0].spec for name in ("get-item", "get_item")})
+    step: Document = {"id": "c", "tools": ["get-item", "get_item"], **keys}
+    with pytest.raises(RecipeError) as caught:
+        recipe_from_document({"id": "r", "steps": [step]}, catalog)
+    assert [each.message for each in caught.value.faults] == [
+        "'get-item' and 'get_item' would both be the function 'get_item'"
+    ]
 
 
 async def test_arguments_are_checked_against_the_schema_of_the_tool() -> None:
@@ -577,6 +608,24 @@ def test_tools_that_no_step_names_are_faults_of_a_recipe() -> None:
     assert faults_of(program("1", "post")) == ["unknown-tool: unknown tool 'post'"]
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "help_"),
+    [
+        ("pay", None, "name it under tools: [pay]"),
+        ("mial", "did you mean 'mail'?", None),
+        ("nothing_like_it", None, "functions are: mail"),
+    ],
+)
+def test_a_function_that_is_none_has_one_help(
+    name: str, label: str | None, help_: str | None
+) -> None:
+    pay, _ = counting("pay", Effect.ONCE)
+    with pytest.raises(RecipeError) as caught:
+        Place(tools=[mail(), pay]).recipe(program(f"import tools\ntools.{name}()", "mail"))
+    (fault,) = caught.value.faults
+    assert (fault.label, fault.help) == (label, help_)
+
+
 def test_untrusted_text_that_a_program_may_pass_on_is_a_fault_of_a_strict_recipe() -> None:
     pay, _ = counting("pay", Effect.ONCE)
     document: Document = {
@@ -602,6 +651,24 @@ def test_the_bounds_of_a_program_are_those_of_its_step() -> None:
     told = explain(recipe, {"pay": pay.spec})
     assert (told.tool_calls.known, told.code) == (7 * 3, ("c",))
     assert [each.name for each in told.tools] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "calls"),
+    [
+        ({}, 2),
+        ({"max_repairs": 0}, 1),
+        ({"max_repairs": 4}, 5),
+        ({"max_repairs": 4, "limits": {"max_model_calls_per_step": 3}}, 3),
+        ({"loop": [1, 2, 3]}, 6),
+    ],
+)
+def test_a_model_is_asked_for_a_program_once_and_for_each_repair(
+    keys: Document, calls: int
+) -> None:
+    pay, _ = counting("pay", Effect.ONCE)
+    told = explain(Place(tools=[pay]).recipe(goal("pay", **keys)), {"pay": pay.spec})
+    assert told.model_calls.known == calls
 
 
 def test_a_program_of_a_goal_takes_no_keys_of_a_conversation() -> None:
@@ -722,38 +789,133 @@ async def test_a_program_has_variables_of_which_the_model_is_told_the_types_only
     assert "41" not in said
 
 
+# --- ends and refusals ----------------------------------------------------------------------------
+
+
+class EndingCalls(ProgramCalls):
+    """Notes that somebody asked whether all recorded calls came."""
+
+    made: Sequence[tuple[str, str]] = ()
+
+    def __init__(self) -> None:
+        self.is_checked = False
+
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ProgramAnswer:
+        raise AssertionError("it calls nothing")
+
+    def check_end(self) -> None:
+        self.is_checked = True
+
+
 @pytest.mark.parametrize(
-    ("answer", "program"),
+    ("code", "is_checked"),
     [
-        ("```python\na = 1\n```", "a = 1"),
-        ("So:\n```\na = 1\nb\n```\nand\n```python\nc\n```", "a = 1\nb"),
-        ("a = 1", "a = 1"),
-        ("```py\r\na\r\n```", "a"),
-        ("  \n", None),
+        (None, True),
+        (SandboxCode.CODE, True),
+        (SandboxCode.RESULT, True),
+        (SandboxCode.TIMEOUT, False),
+        (SandboxCode.CPU, False),
     ],
 )
-def test_the_program_of_an_answer_is_its_first_block(answer: str, program: str | None) -> None:
-    assert program_in(answer) == program
+def test_a_program_that_a_limit_stopped_may_have_made_fewer_calls(
+    code: SandboxCode | None, *, is_checked: bool
+) -> None:
+    calls = EndingCalls()
+    failure = None if code is None else FailureInfo(code=code, message="It ended.")
+    check_end(calls, SandboxResult(failure=failure))
+    assert calls.is_checked is is_checked
 
 
-def test_functions_are_shown_with_the_types_of_their_schemas() -> None:
-    tool = ToolSpec(
-        name="files__read",
-        description="Reads a file.",
-        parameters={
-            "properties": {
-                "limit": {"type": ["integer", "null"]},
-                "path": {"type": "string", "description": "Below the root."},
-                "how": {"enum": ["text", "lines"]},
-                "tags": {"type": "array", "items": {"type": "string"}},
-            },
-            "required": ["path"],
-        },
-        returns={"type": "object", "properties": {"text": {"type": "string"}}},
+async def test_a_program_of_a_model_that_makes_fewer_calls_than_before_is_stopped() -> None:
+    """A-179."""
+    pay, paid = counting("pay", Effect.ONCE)
+    code = block("for n in range(count):\n    call('pay', n=n)")
+    place = Place(tools=[pay], model=ScriptedModel([code]))
+    place.sandbox.world["count"] = 1
+    await place.run(goal("pay"), permissions=APPROVED)
+    place.sandbox.world["count"] = 0
+    assert error_of(await place.resume(pay="approve"))[0] == "code-diverged"
+    assert paid.total() == 0
+
+
+def code_spec(**keys: JsonValue) -> CodeSpec:
+    pay, _ = counting("pay", Effect.ONCE)
+    (spec,) = (
+        Place(tools=[pay]).recipe({"id": "c", "code": "1", "sandbox": "process", **keys}).steps
     )
-    assert signatures([tool]) == (
-        "def files__read(*, path: str, limit: int | None = …, how: Literal['text', 'lines'] = …, "
-        'tags: list[str] = …) -> {"text": str}: ...\n'
-        "    # Reads a file.\n"
-        "    # path: Below the root."
-    )
+    assert isinstance(spec, CodeSpec)
+    return spec
+
+
+class HalfSandbox(PlayedSandbox):
+    """One that hands no calls on, or does not hold."""
+
+    has_tools: ClassVar[bool] = False
+    is_held: ClassVar[bool] = True
+
+    def probe(self) -> Sequence[SandboxProbe]:
+        return (SandboxProbe(name="a", ok=True), SandboxProbe(name="b", ok=self.is_held))
+
+
+class LeakySandbox(HalfSandbox):
+    is_held: ClassVar[bool] = False
+
+
+def test_code_is_refused_where_its_sandbox_is_missing_leaks_or_lacks_what_it_needs() -> None:
+    plain, calling = code_spec(), code_spec(tools=["pay"])
+    assert sandbox_refusal(calling, PlayedSandbox()) is None
+    assert sandbox_refusal(plain, HalfSandbox()) is None
+    for spec, sandbox, words in (
+        (plain, None, "not registered"),
+        (calling, HalfSandbox(), "hands no calls on"),
+        (plain, LeakySandbox(), "no sandbox holds"),
+    ):
+        refusal = sandbox_refusal(spec, sandbox)
+        assert refusal is not None
+        assert words in refusal.message
+
+
+async def test_each_failure_is_told_within_one_border_and_calls_only_where_there_are_some() -> None:
+    pay, _ = counting("pay", Effect.ONCE)
+    answers = [block("1 / 0"), block("call('pay', n=2)\n1 / 0"), block("result = 5")]
+    model = ScriptedModel(answers)
+    place = Place(tools=[pay], model=model)
+    assert (await place.run(goal("pay", max_repairs=2, output={"n": "integer"}))).error is not None
+    first, second = [prompt.messages for prompt in model.prompts[1:]]
+    assert "calls that were made" not in (first[-1].content or "")
+    assert "calls that were made" in (second[-1].content or "")
+    assert "ZeroDivisionError" in (second[-1].content or "")
+    borders = {
+        found for each in second for found in re.findall(r"<data-(\w+)>", each.content or "")
+    }
+    assert len(borders) == 1
+    (border,) = borders
+    told = [each for each in second if border in (each.content or "")]
+    assert len(told) == 3, "the rule is said once, and both failures stand within it"
+
+
+async def test_a_model_is_shown_the_functions_of_its_step_alone() -> None:
+    (look, _), (pay, _) = counting("look"), counting("pay", Effect.ONCE)
+    model = ScriptedModel([block("result = 5")])
+    (await Place(tools=[look, pay], model=model).run(goal("look"))).unwrap()
+    said = "\n".join(each.content or "" for each in model.prompts[0].messages)
+    assert "def look(" in said
+    assert "def pay(" not in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("```python\nimport tools\ncall('pay', n=1)\n", "not closed"),
+        (block("import tools\ncall('pay', n=1)\ntools.pya(n=2)"), "Did you mean 'pay'?"),
+    ],
+)
+async def test_a_program_that_cannot_be_whole_calls_nothing(answer: str, words: str) -> None:
+    """A-179: half a program may be one that pays, and does not write it down."""
+    pay, paid = counting("pay", Effect.ONCE)
+    model = ScriptedModel([answer, block("result = 5")])
+    assert (await Place(tools=[pay], model=model).run(goal("pay"))).unwrap() == 5
+    told = model.prompts[1].messages[-1].content or ""
+    assert words in told
+    assert "calls that were made" not in told
+    assert paid.total() == 0

@@ -56,6 +56,11 @@ async def test_it_reads_the_rest_in_pieces_which_are_not_cut_again() -> None:
     assert pieces[1].endswith(": the end.]")
 
 
+async def test_a_whole_number_with_a_point_says_where_to_read_on() -> None:
+    done = await ran(tool_request(READ_RESULT, {"call": "c1", "start": 300.0}))
+    assert (done.prompts[2][-1].content or "").startswith(LONG[300:600])
+
+
 async def test_a_wrong_reference_is_told_to_the_model() -> None:
     done = await ran(reading("c9", 0), reading("c1", 5_000))
     said = [prompt[-1].content for prompt in done.prompts[2:]]

@@ -293,7 +293,6 @@ async def test_a_question_that_inputs_do_not_say_is_not_answered_in_an_evaluatio
 @pytest.mark.parametrize(
     ("examples", "words"),
     [
-        ({"from": "journal", "choose": "nearest"}, "are chosen when a run starts"),
         ({"choose": "nearest"}, "needs the key 'from', or 'items'"),
         ({"from": "tests", "items": ITEMS, "choose": "nearest"}, "here are 'from' and 'items'"),
         ({"items": ITEMS}, "nothing to choose"),

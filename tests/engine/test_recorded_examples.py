@@ -19,6 +19,7 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.tools import Effect, Tool
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
@@ -26,6 +27,7 @@ from minions.engine.sessions.marking import mark_run
 from minions.engine.views.judgements import ExampleReason
 from minions.engine.views.recorded_examples import RecordedExamples, examples_of_runs
 from minions.recipe.catalog import Catalog
+from minions.recipe.examples import Example, ExampleCandidate, newest_examples
 from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
@@ -225,12 +227,14 @@ async def test_a_cached_output_is_not_taken_where_the_examples_differ() -> None:
     assert len(seen) == 2
 
 
-async def test_a_case_under_evaluation_is_no_example() -> None:
+@pytest.mark.parametrize("choose", ["fixed", "nearest"])
+async def test_a_case_under_evaluation_is_no_example(choose: str) -> None:
     """A-147: never taken from data under evaluation."""
     services, seen = deterministic_services(), Seen()
     await ran(services, "Pay!", mark="good")
     await ran(services, "Win!", category="spam", mark="good")
-    held = without_cases(loaded(), [{"text": "Pay!"}])
+    recipe = loaded(document({"from": "journal", "choose": choose}))
+    held = without_cases(recipe, [{"text": "Pay!"}])
     await ran(services, "Pay!", recipe=held, seen=seen)
     assert seen == [["Win!", said("spam")]]
 
@@ -385,8 +389,10 @@ def test_text_of_strangers_in_examples_is_named_before_the_run(*, strict: bool) 
     assert check_recipe_text(json.dumps(given), "r.yaml", Catalog()).faults == ()
 
 
-def test_a_plan_counts_the_most_tokens_that_they_may_have() -> None:
-    (planned,) = executor_of(model()).plan(loaded(), {"text": "x"})
+@pytest.mark.parametrize("choose", ["fixed", "nearest"])
+def test_a_plan_counts_the_most_tokens_that_they_may_have(choose: str) -> None:
+    recipe = loaded(document({"from": "journal", "choose": choose}))
+    (planned,) = executor_of(model()).plan(recipe, {"text": "x"})
     assert planned.prompt is not None
     assert planned.prompt.sections["examples"] == 400
 
@@ -415,3 +421,85 @@ async def test_a_batch_looks_at_recorded_runs_once_until_somebody_judges_another
     await mark_run(services, first.run_id, "bad")
     await ran(services, "What?", seen=seen, recipe=recipe)
     assert (journal.looked, seen[-1]) == (2, [])
+
+
+# --- chosen for each question ---------------------------------------------------------------------
+
+NEAREST: JsonValue = {"from": "journal", "choose": "nearest", "max": 2}
+
+
+async def test_of_marked_runs_those_nearest_to_each_question_are_shown() -> None:
+    services, seen = deterministic_services(), Seen()
+    said = {"Pay the invoice": "bill", "Win a prize": "spam", "An invoice is wrong": "bill"}
+    for text, category in said.items():
+        await ran(services, text, category=category, mark="good")
+    recipe = loaded(document(NEAREST))
+    await ran(services, "my invoice", seen=seen, recipe=recipe)
+    await ran(services, "the prize", seen=seen, recipe=recipe)
+    assert [each[::2] for each in seen] == [
+        ["Win a prize", "Pay the invoice"],
+        ["Pay the invoice", "Win a prize"],
+    ]
+
+
+async def test_what_may_be_chosen_is_pinned_when_the_run_starts() -> None:
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay the invoice", mark="good")
+    recipe = loaded(document(NEAREST))
+    first = await ran(services, "invoice", seen=seen, recipe=recipe)
+    await ran(services, "invoice", mark="good")
+    executor = executor_of(model(seen), services=services)
+    again = await executor.retry(first.run_id, from_step="sort")
+    assert again.status is RunStatus.COMPLETED
+    assert [each[::2] for each in seen] == [["Pay the invoice"], ["Pay the invoice"]]
+    await ran(services, "invoice", seen=seen, recipe=recipe)
+    assert seen[-1][::2] == ["Pay the invoice", "invoice"]
+
+
+async def test_runs_with_other_examples_do_not_disturb_each_other() -> None:
+    """One recipe that is loaded once, for two users."""
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay the invoice of Ann", mark="good", user="ann")
+    await ran(services, "Pay the invoice of Bob", mark="good", user="bob")
+    recipe = loaded(document(NEAREST))
+    for user in ("ann", "bob", "ann"):
+        await ran(services, "invoice", seen=seen, recipe=recipe, user=user)
+    assert [each[::2] for each in seen] == [
+        ["Pay the invoice of Ann"],
+        ["Pay the invoice of Bob"],
+        ["Pay the invoice of Ann"],
+    ]
+
+
+async def test_without_a_mark_nothing_is_near() -> None:
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay", seen=seen, recipe=loaded(document(NEAREST)))
+    assert seen == [[]]
+
+
+def test_a_hundred_of_the_newest_are_pinned_and_each_listed_value_has_one() -> None:
+    schema: JsonSchema = {"type": "object", "properties": {"category": {"enum": ["bill", "spam"]}}}
+    spam = candidate("Win a prize", "spam")
+    many = [candidate(f"Pay number {at}", "bill") for at in range(150)]
+    found = newest_examples([spam, *many, candidate("Pay number 149", "bill")], schema)
+    assert [each.example.question for each in found] == [
+        "Win a prize",
+        *(f"Pay number {at}" for at in range(51, 150)),
+    ]
+
+
+def test_what_is_pinned_has_a_bound_of_its_own() -> None:
+    long = candidate("x" * 33_000, "bill")
+    half = [candidate(f"{at}{'x' * 15_950}", "bill") for at in range(3)]
+    found = newest_examples([half[0], long, *half[1:]], None)
+    assert found == tuple(half[1:])
+
+
+def candidate(question: str, category: str) -> ExampleCandidate:
+    return ExampleCandidate(
+        example=Example(question, {"category": category}),
+        input={"text": question},
+        origin="run_1 sort",
+        because="marked",
+        inputs={"text": question},
+    )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.tool_servers import tasks, tool_specs
 from minions.contracts.tools import ToolSpec
 from minions.engine.compile.text_index import words_of
-from minions.engine.compile.tool_index import ToolIndex
+from minions.engine.compile.tool_index import _ALIKE_WORDS, ToolIndex, _alike_words
 
 SPECS = tool_specs()
 TASKS = {half: list(each) for half, each in tasks().items()}
@@ -105,6 +105,29 @@ def test_a_text_without_end_is_read_to_its_bound() -> None:
     assert ToolIndex([long, ToolSpec(name="u")]).find("word", 5) == ("t",)
 
 
+def test_of_a_query_sixty_four_words_count() -> None:
+    index = ToolIndex([ToolSpec(name="send"), ToolSpec(name="other")])
+    junk = " ".join(f"q{'abcdefghij'[at // 10]}{'abcdefghij'[at % 10]}x" for at in range(64))
+    assert index.find(f"{junk} send", 5) == ()
+    assert index.find(f"{junk.rpartition(' ')[0]} send", 5) == ("send",)
+
+
+def test_what_fits_less_than_half_as_well_is_left_out() -> None:
+    said = ToolSpec(name="helper", description=f"Can send {'much and more ' * 8}by an hour.")
+    tools = [ToolSpec(name="send_invoice"), said, *(ToolSpec(name=f"t{at}") for at in "abcdefg")]
+    assert ToolIndex(tools).find("send the invoice", 5) == ("send_invoice",)
+    assert ToolIndex(tools).find("send", 5)[0] == "send_invoice"
+
+
+def test_words_of_one_meaning_find_each_other_and_not_themselves() -> None:
+    alike = _alike_words()
+    assert alike == _ALIKE_WORDS
+    assert "remov" in alike["delet"]
+    assert all(word not in others for word, others in alike.items())
+    index = ToolIndex([ToolSpec(name="delete_file"), ToolSpec(name="count_lines")])
+    assert index.find("remove it", 5) == ("delete_file",)
+
+
 @given(
     query=st.text(max_size=200),
     texts=st.lists(st.text(max_size=80), min_size=1, max_size=8),
@@ -124,7 +147,7 @@ def test_every_process_finds_the_same() -> None:
     """Sums of the same parts in another order, and hashes of texts, decide nothing."""
     program = (
         "from benchmarks.tool_servers import tasks, tool_specs\n"
-        "from minions.engine.compile.tool_index import ToolIndex\n"
+        "from minions.engine.compile.tool_index import _ALIKE_WORDS, ToolIndex, _alike_words\n"
         "index = ToolIndex(tool_specs())\n"
         "for half in tasks().values():\n"
         "    for each in half:\n"

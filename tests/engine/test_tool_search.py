@@ -34,7 +34,7 @@ from minions.contracts.steps import DefaultStep, ToolSearch
 from minions.contracts.tool_search import FIND_TOOLS, found_names
 from minions.contracts.tools import Effect, Reads, Toolbox, ToolSpec
 from minions.data.json_values import JsonValue
-from minions.engine.compile.offered_tools import FindTools, SearchedTools, searches
+from minions.engine.compile.offered_tools import FindTools, SearchedTools, first_specs, searches
 from minions.engine.compile.prompt_sections import tool_characters
 from minions.engine.run.recipe_changes import changed_steps, work_of_item
 from minions.engine.sessions.runner import ChatAgent, StepRunner
@@ -127,6 +127,23 @@ async def test_words_that_no_tool_has_are_answered_with_where_to_look() -> None:
     assert "github (14)" in said
     assert "slack (9)" in said
     assert done.offered[1] == [FIND_TOOLS]
+
+
+async def test_a_whole_number_with_a_point_says_how_many_are_found() -> None:
+    """A-178: schemas call 2.0 an integer, and some servers write every number so."""
+    done = await ran(find("file", most=2.0))
+    assert len(found_names(done.prompts[1][-1])) == 2
+
+
+async def test_a_search_with_what_it_does_not_take_is_told_so() -> None:
+    done = await ran(find("file", toolset="github"))
+    assert "'toolset' was unexpected" in (done.prompts[1][-1].content or "")
+
+
+def test_a_plan_shows_what_the_first_request_offers() -> None:
+    found = first_specs(ToolSearch(is_on=True, always=(ISSUE,)), SPECS)
+    assert [each.name for each in found] == [ISSUE, FIND_TOOLS]
+    assert "59 tools" in found[-1].description
 
 
 async def test_the_description_lists_what_there_is_within_a_bound() -> None:

@@ -266,8 +266,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset({"_JournalledCalls", "_recorded_calls", "_sorted"}),
     ),
     "adapters/sandboxes/supervisor/program_tools.py": Guard(
-        tests=("adapters/test_program_channel.py",), places=frozenset({"ToolChannel"})
+        tests=("adapters/test_program_channel.py", "testing/test_unconfined_sandbox.py"),
+        # What else is there changes the whole process, and is tested in processes of its own.
+        places=frozenset(
+            {"ToolChannel", "ToolCaller", "ToolError", "tools_module", "fitting_answer"}
+        ),
     ),
+    "engine/compile/programs.py": Guard(tests=_engine("code_with_tools", "program_words")),
     "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
@@ -283,8 +288,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "engine/compile/offered_tools.py": Guard(
         tests=_engine("tool_search"),
-        places=frozenset({"searches", "SearchedTools"}),
+        places=frozenset({"searches", "first_specs", "SearchedTools", "FindTools"}),
     ),
+    "engine/compile/tool_index.py": Guard(tests=_engine("tool_ranking", "tool_search")),
     "engine/compile/nearest_examples.py": Guard(tests=_engine("nearest_examples")),
     "contracts/tool_search.py": Guard(
         tests=_engine("tool_search"), places=frozenset({"found_names"})

@@ -95,7 +95,7 @@ async def supervise(job: Job, tools: ProgramTools | None = None) -> Report:
     try:
         line = await dialogue.ask(_encode(job))
         while tools is not None and line.startswith(_REQUEST):
-            line = await dialogue.ask(fitting_answer(await _answer_of(tools, line)))
+            line = await dialogue.ask(await answer_of(tools, line))
         return _decoded(line, await dialogue.end())
     except BaseException:  # cancelled, or a call raised: the supervisor ends the job, then itself
         _close_stdin(process)
@@ -107,7 +107,12 @@ _REQUEST: Final = b'{"tool": '
 """How the line of a request begins; no report begins so."""
 
 
-async def _answer_of(tools: ProgramTools, line: bytes) -> ToolAnswer:
+async def answer_of(tools: ProgramTools, line: bytes) -> bytes:
+    """Carry out what a line asks for; the line of its answer."""
+    return fitting_answer(await _carry_out(tools, line))
+
+
+async def _carry_out(tools: ProgramTools, line: bytes) -> ToolAnswer:
     try:
         request: ToolRequest = json.loads(line)
     except RecursionError:  # the supervisor has read it, with more room

@@ -40,20 +40,27 @@ class NearestExamples:
         self._bounds = bounds
         self._question = compiled.compile(spec.example_question)
         self._schema = spec.output
-        # Of several with one question the last counts.
-        self._examples = tuple({each.question: each for each in spec.examples}.values())
+        self._given: Sequence[Example] = spec.examples
+        self._examples: Sequence[Example] = ()
         self._values: Sequence[frozenset[tuple[str, str]]] = ()
         """For each example the listed values that it has."""
         self._all_values: frozenset[tuple[str, str]] = frozenset()
         self._index: TextIndex | None = None
 
-    def choose(self, values: Mapping[str, JsonValue]) -> tuple[Example, ...]:
+    def choose(
+        self, values: Mapping[str, JsonValue], recorded: Sequence[Example] | None = None
+    ) -> tuple[Example, ...]:
         """The examples for the question with these values, the farthest first.
 
+        Args:
+            recorded: Those of recorded runs that are pinned for this run; they are read again where
+                they are others than those of the last question. None: those of the step.
         Raises:
             MissingValueError, EvaluationError: The question reads a value that does not exist, or
                 is of the wrong type.
         """
+        if recorded is not None and recorded != self._given:
+            self._given, self._index = recorded, None
         if self._index is None:
             self._index = self._read_examples()
         words = dict.fromkeys(words_of(_values_of(self._question, values)), 1.0)
@@ -78,6 +85,8 @@ class NearestExamples:
         return tuple(self._examples[at] for at in nearest_last)
 
     def _read_examples(self) -> TextIndex:
+        # Of several with one question the last counts.
+        self._examples = tuple({each.question: each for each in self._given}.values())
         self._values = [
             frozenset(listed_values(each.answer, self._schema)) for each in self._examples
         ]

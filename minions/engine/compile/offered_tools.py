@@ -93,10 +93,10 @@ class FindTools(Tool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """The tools that fit, best first, each with the beginning of what it says of itself."""
         most = arguments.get("most", _USUAL_AT_ONCE)
-        assert isinstance(most, int)  # noqa: S101  # the schema says so
+        assert isinstance(most, int | float)  # noqa: S101  # 5.0 is an integer to the schema
         if self._index is None:
             self._index = ToolIndex(tuple(self._specs.values()))
-        found = self._index.find(str(arguments["query"]), most)
+        found = self._index.find(str(arguments["query"]), int(most))
         if not found:
             hint = f"No tool has these words. Try others, in English. There are: {self._groups}."
             return {"tools": [], "hint": hint}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -29,7 +33,7 @@ from minions.contracts.sandbox import (
 )
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Toolbox, ToolSpec
-from minions.data.errors import EnvironmentRefusedError, FailureInfo
+from minions.data.errors import EnvironmentRefusedError, FailureInfo, did_you_mean
 from minions.data.json_values import JsonValue, json_type
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
@@ -38,7 +42,7 @@ from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.engine_scope import EngineScope, ProgramCalls
 from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
 from minions.recipe.expressions.template import Template
-from minions.recipe.kinds.code_kind import CodeSpec, function_name
+from minions.recipe.kinds.code_kind import CodeSpec, function_name, functions_read
 from minions.recipe.kinds.goal_kind import ProgramSpec
 
 _ENDED_BY_ITSELF: Final = (SandboxCode.CODE, SandboxCode.RESULT)
@@ -113,6 +117,9 @@ _TYPES: Final = {
     "object": "dict",
 }
 _MOST_DEPTH: Final = 3
+_MOST_PARTS: Final = 100
+"""Of the schema of one parameter, how many of the schemas within it are written as types."""
+_MOST_VALUES: Final = 50
 
 
 def signatures(tools: Iterable[ToolSpec]) -> str:
@@ -126,50 +133,78 @@ def _signature(tool: ToolSpec) -> Iterator[str]:
     needed = set(map(str, required)) if isinstance(required, list | tuple) else set[str]()
     # Required ones first: that is how a call is read.
     names = sorted(members, key=lambda name: name not in needed)
-    parts = [f"{name}: {_type(members[name])}{'' if name in needed else ' = …'}" for name in names]
-    star = "*, " if parts else ""
-    returns = _type(tool.returns) if tool.returns is not None else "object"
-    yield f"def {function_name(tool.name)}({star}{', '.join(parts)}) -> {returns}: ..."
-    said = " ".join(tool.description.split())
-    notes = [f"{name}: {_description(members[name])}" for name in names]
-    told = [each for each in notes if not each.endswith(": ")]
-    for line in (said, *told):
+    named = [name for name in names if name.isidentifier() and not keyword.iskeyword(name)]
+    others = [name for name in names if name not in named]
+    parts = {
+        name: f"{_Type().write(members[name])}{'' if name in needed else ' = …'}" for name in names
+    }
+    listed = [f"{name}: {parts[name]}" for name in named]
+    if listed:
+        listed.insert(0, "*")
+    if others:  # which no call can name but in this way
+        listed.append(f"**{{{', '.join(f'{_quote(name)}: {parts[name]}' for name in others)}}}")
+    returns = _Type().write(tool.returns) if tool.returns is not None else "object"
+    yield f"def {function_name(tool.name)}({', '.join(listed)}) -> {returns}: ..."
+    described = {name: text for name in names if (text := _description(members[name]))}
+    told = (f"{name if name in named else _quote(name)}: {described[name]}" for name in described)
+    for line in (_in_line(tool.description), *told):
         if line:
             yield f"    # {line[:_MOST_WORDS]}"
 
 
 def _description(schema: JsonValue) -> str:
     text = schema.get("description") if isinstance(schema, Mapping) else None
-    return " ".join(str(text).split()) if text else ""
+    return _in_line(str(text)) if text else ""
 
 
-def _type(schema: JsonValue, depth: int = 0) -> str:
-    if not isinstance(schema, Mapping):
-        return "object"
-    for key in ("anyOf", "oneOf"):
-        options = schema.get(key)
-        if isinstance(options, list | tuple):
-            return " | ".join(dict.fromkeys(_type(each, depth) for each in options)) or "object"
-    listed = schema.get("enum")
-    if isinstance(listed, list | tuple):
-        return f"Literal[{', '.join(map(repr, listed))}]"
-    kinds = schema.get("type")
-    names = kinds if isinstance(kinds, list | tuple) else (kinds,)
-    return " | ".join(_of_type(str(kind), schema, depth) for kind in names)
+def _in_line(text: str) -> str:
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())
+
+
+def _quote(name: str) -> str:
+    """A name of a stranger's schema as Python writes a text: in one line, with nothing unseen."""
+    return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
 def _type_of(value: JsonValue) -> str:
     return "int" if type(value) is int else _TYPES[json_type(value)]
 
 
-def _of_type(kind: str, schema: JsonSchema, depth: int) -> str:
-    if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return f"list[{_type(schema['items'], depth + 1)}]"
-    members = schema.get("properties")
-    if kind == "object" and isinstance(members, Mapping) and members and depth < _MOST_DEPTH:
-        fields = ", ".join(f'"{name}": {_type(each, depth + 1)}' for name, each in members.items())
-        return f"{{{fields}}}"
-    return _TYPES.get(kind, "object")
+class _Type:
+    """Writes the type of one parameter; of a large schema no more than its beginning."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_PARTS
+
+    def write(self, schema: JsonValue, depth: int = 0) -> str:
+        self._left -= 1
+        if self._left < 0 or not isinstance(schema, Mapping):
+            return "object"
+        for key in ("anyOf", "oneOf"):
+            options = schema.get(key)
+            if isinstance(options, list | tuple):
+                return self._any_of(self.write(each, depth) for each in options)
+        listed = schema.get("enum")
+        if isinstance(listed, list | tuple):
+            values = [repr(each)[:_MOST_WORDS] for each in listed[:_MOST_VALUES]]
+            return f"Literal[{', '.join([*values, *(['…'] if len(listed) > len(values) else [])])}]"
+        kinds = schema.get("type")
+        names = kinds if isinstance(kinds, list | tuple) else (kinds,)
+        return self._any_of(self._of_kind(str(kind), schema, depth) for kind in names)
+
+    def _any_of(self, types: Iterable[str]) -> str:
+        return " | ".join(dict.fromkeys(types)) or "object"
+
+    def _of_kind(self, kind: str, schema: JsonSchema, depth: int) -> str:
+        if kind == "array" and isinstance(schema.get("items"), Mapping):
+            return f"list[{self.write(schema['items'], depth + 1)}]"
+        members = schema.get("properties")
+        if kind == "object" and isinstance(members, Mapping) and members and depth < _MOST_DEPTH:
+            fields = (
+                f"{_quote(name)}: {self.write(each, depth + 1)}" for name, each in members.items()
+            )
+            return f"{{{', '.join(fields)}}}"
+        return _TYPES.get(kind, "object")
 
 
 _SANDBOX_WORDS: Final = {
@@ -211,14 +246,49 @@ def program_words(
     return "\n\n".join(said)
 
 
-_OPENING: Final = re.compile(r"```[^`\n]*\n")
+_LONG_ANSWER: Final = 20_000
+"""Characters; to parse more than these takes longer than the event loop may stand still."""
+_OPENING: Final = re.compile(r"```([^`\n]*)\n")
+_CLOSING: Final = re.compile(r"^[ ]*```", re.MULTILINE)
 
 
-def program_in(text: str) -> str | None:
-    """The program in an answer: its first fenced block, or all of it; None: there is none."""
-    opening = _OPENING.search(text)
-    program = text if opening is None else text[opening.end() :].partition("```")[0]
-    return program.strip("\r\n") if program.strip() else None
+def program_in(text: str, functions: Sequence[str]) -> str | FailureInfo:
+    """The program in an answer: its first block of Python, else its first block, or all of it.
+
+    A failure where there is none, where its block has no end, because the rest may be missing, and
+    where it reads functions of the module `tools` that are none: nothing was called then.
+
+    Args:
+        functions: Those of the module `tools`.
+    """
+    blocks: list[tuple[str, str]] = []
+    at = 0
+    while (opening := _OPENING.search(text, at)) is not None:
+        closing = _CLOSING.search(text, opening.end())
+        end = closing.start() if closing is not None else text.find("```", opening.end())
+        if end < 0:
+            break
+        blocks.append((opening[1].strip().lower(), text[opening.end() : end]))
+        at = text.index("```", end) + 3
+    own = [program for language, program in blocks if language in ("python", "py", "python3")]
+    if opening is not None and not own:
+        return FailureInfo(code="invalid-output", message=_NO_END)
+    program = own[0] if own else blocks[0][1] if blocks else text
+    if not program.strip():
+        return FailureInfo(code="invalid-output", message=_NO_PROGRAM)
+    program = program.strip("\r\n")
+    for name in functions_read(program):
+        if name not in functions:
+            near = did_you_mean(name, functions) or f" There are: {', '.join(functions) or 'none'}."
+            message = f"The program reads 'tools.{name:.60}', which is no function.{near}"
+            return FailureInfo(code="unknown-tool", message=f"{message} It was not run.")
+    return program
+
+
+_NO_PROGRAM: Final = "The answer holds no program in a block of ```python."
+_NO_END: Final = (
+    "The block of the program is not closed by ```, so that its end may be missing. It was not run."
+)
 
 
 # --- a goal for which a model writes a program ---------------------------------------------------
@@ -264,9 +334,11 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
         calls = scope.program_calls(self._find_named(scope.context.tools), by_model=True)
         for attempt in range(self.spec.max_repairs + 1):
             answer = await scope.call_model(messages)
-            program = program_in(answer)
-            result = SandboxResult(failure=_NO_PROGRAM)
-            if program is not None:
+            read = partial(program_in, answer, calls.names)
+            program = await asyncio.to_thread(read) if len(answer) > _LONG_ANSWER else read()
+            if isinstance(program, FailureInfo):
+                result = SandboxResult(failure=program)
+            else:
                 limits = self.spec.sandbox_limits
                 result = await run_program(calls, self.sandbox, program, given, limits)
                 result = await self._check_value(result)
@@ -334,8 +406,3 @@ class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
             "output": self.spec.output,
         }
         return Fingerprint(asked=asked, tools=sorted(self.available_tools))
-
-
-_NO_PROGRAM: Final = FailureInfo(
-    code="invalid-output", message="The answer holds no program in a block of ```python."
-)

@@ -218,6 +218,26 @@ def nearest_examples_of(spec: ExampleStepSpec, compiled: Templates) -> NearestEx
     return NearestExamples(spec, spec.nearest, compiled)
 
 
+def choose_near_examples(
+    spec: ExampleStepSpec,
+    chooser: NearestExamples | None,
+    values: Mapping[str, JsonValue],
+    recorded: Sequence[tuple[str, JsonValue]],
+) -> Sequence[Example] | None:
+    """The examples for the question with these values; None: they are the same for all.
+
+    Args:
+        recorded: Questions and answers of recorded runs, pinned for this run.
+    Raises:
+        MissingValueError, EvaluationError: The question reads a value that does not exist, or is of
+            the wrong type.
+    """
+    if chooser is None:
+        return None
+    pinned = None if spec.recorded_examples is None else tuple(starmap(Example, recorded))
+    return chooser.choose(values, pinned)
+
+
 def _example_messages(examples: Iterable[Example], name: str = EXAMPLE) -> Iterator[Message]:
     """Each example as a question of the user and the model's answer; no server gets their names."""
     for each in examples:
@@ -229,7 +249,7 @@ def example_parts(spec: ExampleStepSpec) -> Iterator[PromptPart]:
     """What the examples add to a prompt; the most that they may add, where they are known when a
     run starts or chosen for each question.
     """
-    if spec.nearest is not None:
+    if spec.nearest is not None and spec.recorded_examples is None:
         longest = sorted((each.size for each in spec.examples), reverse=True)[: spec.nearest.most]
         room = spec.nearest.max_tokens * CHARACTERS_PER_TOKEN
         yield PromptPart(PromptSection.EXAMPLES, " " * min(room, sum(longest)))

@@ -25,7 +25,13 @@ from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.services.secret_sources import NO_SECRETS, declared_secrets
 from minions.engine.services.services import ChosenExamples, NullLog, Services
-from minions.recipe.examples import ExampleSource, ExampleStepSpec, choose_examples
+from minions.recipe.examples import (
+    ExampleChoice,
+    ExampleSource,
+    ExampleStepSpec,
+    choose_examples,
+    newest_examples,
+)
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
@@ -310,7 +316,11 @@ class PinnedExamples:
             held_out=source.held_out,
         )
         free = [each for each in found.candidates if each.example.question not in source.asked]
-        chosen = choose_examples(free, step.output, most=source.most, max_tokens=source.max_tokens)
+        if step.nearest is not None:  # chosen among these for each question
+            chosen = newest_examples(free, step.output)
+        else:
+            most, max_tokens = source.most, source.max_tokens
+            chosen = choose_examples(free, step.output, most=most, max_tokens=max_tokens)
         return tuple(
             PinnedExample(
                 question=each.example.question,
@@ -341,5 +351,6 @@ def _fingerprint(step: ExampleStepSpec) -> str:
         "max_tokens": source.max_tokens,
         "held_out": list(source.held_out),
         "asked": list(source.asked),
+        **({"choose": ExampleChoice.NEAREST.value} if step.nearest is not None else {}),
     }
     return hashlib.sha256(dumps(decisive).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -127,7 +127,8 @@ class ResultReader(Tool):
             ToolError: There is no such call, or its result ends before `start`.
         """
         wanted, start = arguments["call"], arguments["start"]
-        assert isinstance(start, int)  # noqa: S101  # the schema says so
+        assert isinstance(start, int | float)  # noqa: S101  # 300.0 is an integer to the schema
+        start = int(start)
         readable = [call for call in self.calls() if call.name != READ_RESULT]
         found = next((call for call in reversed(readable) if call.request.id == wanted), None)
         if found is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,8 +21,8 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import has_templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import nearest, path_text
-from minions.recipe.kinds.code_kind import function_name
-from minions.recipe.kinds.goal_kind import STEP_TOOLS
+from minions.recipe.kinds.code_kind import TOOL_ERROR, function_name, functions_read
+from minions.recipe.kinds.goal_kind import STEP_TOOLS, writes_program
 from minions.recipe.kinds.tool_kind import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import (
@@ -50,7 +49,9 @@ def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         if step.kind in ("goal", "plan", "code"):
             _read_offered(draft, step, report)
             if step.kind == "code":
-                _check_program(step, report)
+                _check_program(draft, step, report)
+            if step.kind == "code" or writes_program(step.section):
+                _check_functions(step, report)
         elif step.kind == "tool":
             _check_call(draft, step, validators, report)
         elif step.kind == "uses":
@@ -129,43 +130,36 @@ def _named_tools(draft: RecipeDraft, nodes: tuple[Node, ...], report: Report) ->
     return tuple(dict.fromkeys(names))
 
 
-def _check_program(step: StepDraft, report: Report) -> None:
+def _check_functions(step: StepDraft, report: Report) -> None:
+    """Report tools that would be one function of the module `tools`."""
+    tools: dict[str, str] = {}
+    for name in step.tools:
+        function = function_name(name)
+        other = tools.setdefault(function, name)
+        if other != name:
+            message = f"'{other:.60}' and '{name:.60}' would both be the function '{function:.60}'"
+            help_ = "name one of them only, or rename one (`name=` on a function)"
+            report(step.section.place_of("tools").fault("duplicate-tool", message, help=help_))
+
+
+def _check_program(draft: RecipeDraft, step: StepDraft, report: Report) -> None:
     """Report functions of the module `tools` that code reads and the step names no tool of."""
-    try:
-        tree = ast.parse(step.section.text("code") or "")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported before
-        return
     if "tools" in step.section.refused:
         return
-    known = (*map(function_name, step.tools), "ToolError")
-    for name in dict.fromkeys(_tools_in(tree)):
-        if name not in known:
-            report(
-                step.section.place_of("code").fault(
-                    "unknown-tool",
-                    f"the code reads 'tools.{name:.60}', and the step does not name that tool",
-                    label=suggestion(name, known),
-                    help=f"name it under tools: [{name:.60}]; named are: "
-                    f"{', '.join(step.tools) or 'none'}",
-                )
-            )
-
-
-def _tools_in(tree: ast.Module) -> Iterator[str]:
-    """The names of the module `tools` that code reads, as far as they stand in it."""
-    modules = {
-        each.asname or each.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for each in node.names
-        if each.name == "tools"
-    }
-    for node in ast.walk(tree):
-        match node:
-            case ast.ImportFrom(module="tools", level=0):
-                yield from (each.name for each in node.names if each.name != "*")
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
-                yield attribute
+    known = (*map(function_name, step.tools), TOOL_ERROR)
+    others = {function_name(each): each for each in draft.tools.specs}
+    for name in functions_read(step.section.text("code") or ""):
+        if name in known:
+            continue
+        near = suggestion(name, known) if name not in others else None
+        help_ = None
+        if name in others:
+            help_ = f"name it under tools: [{others[name]:.60}]"
+        elif near is None:
+            help_ = f"functions are: {', '.join(known[:-1]) or 'none; name tools under tools:'}"
+        what = f"the code reads 'tools.{name:.60}', and the step does not name that tool"
+        place = step.section.place_of("code")
+        report(place.fault("unknown-tool", what, label=near, help=help_))
 
 
 def _report_unknown(draft: RecipeDraft, name: str, place: Place, report: Report) -> None:

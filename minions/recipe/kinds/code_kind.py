@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from attrs import evolve, field, frozen
@@ -150,9 +150,48 @@ class _Code(StepKind):
 CODE = _Code()
 
 
+TOOL_ERROR: Final = "ToolError"
+"""What else the module `tools` has: the class of the errors of calls."""
+
+
 def function_name(tool: str) -> str:
-    """The name of a tool as a function of the module `tools`: `_` stands for what no name has."""
-    return re.sub(r"\W", "_", tool, flags=re.ASCII)
+    """The name of a tool as a function of the module `tools`: `_` stands for what no name has, and
+    follows one that Python, or the module, has for something else.
+    """
+    name = re.sub(r"\W", "_", tool, flags=re.ASCII)
+    if name[:1].isdigit():
+        return f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or name == TOOL_ERROR else name
+
+
+def functions_read(code: str) -> Sequence[str]:
+    """The names that code reads of the module `tools`, as far as they stand in it, each once, but
+    for the class of errors; none of code that is not Python.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    names = [name for name in _names_of_module(tree) if name != TOOL_ERROR]
+    return tuple(dict.fromkeys(names))
+
+
+def _names_of_module(tree: ast.Module) -> Iterator[str]:
+    modules = {
+        each.asname or each.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for each in node.names
+        if each.name == "tools"
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="tools", level=0):
+                yield from (each.name for each in node.names if each.name != "*")
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute, ctx=ast.Load()) if (
+                name in modules
+            ):
+                yield attribute
 
 
 def ignore_fault(_: object) -> None:

@@ -30,6 +30,7 @@ from minions.adapters.sandboxes.supervisor.program_tools import (
     MODULE,
     ToolCaller,
     ToolError,
+    ask_over,
     make_repeatable,
 )
 from minions.adapters.sandboxes.supervisor.seccomp import (
@@ -85,7 +86,8 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
         os._exit(1)
     os.close(pipes.refusal)
     pipes.channel.close()
-    _run(code, job["limits"], pipes.result, ToolCaller(pipes.requests, pipes.answers))
+    caller = ToolCaller(ask_over(pipes.requests, pipes.answers))
+    _run(code, job["limits"], pipes.result, caller)
 
 
 def _detach(job: Job, pipes: Pipes, parent: int) -> None:

@@ -7,7 +7,9 @@ what it likes, and is stopped where that is no request.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib
 import json
 import os
 import random
@@ -43,12 +45,15 @@ class ToolError(RuntimeError):
 
 
 class ToolCaller:
-    """In the job's own process: asks the supervisor for calls, and waits for what they give."""
+    """Where code runs: asks for calls, and waits for what they give."""
 
-    def __init__(self, requests: int, answers: int) -> None:
-        """Take the descriptors that requests are written to and answers are read from."""
-        self._requests = requests
-        self._answers = answers
+    def __init__(self, ask: Callable[[bytes], bytes]) -> None:
+        """Nothing is called yet.
+
+        Args:
+            ask: Hands a `ToolRequest` on, as a line of JSON; returns the line of its `ToolAnswer`.
+        """
+        self._ask = ask
 
     def functions(self, names: list[str]) -> dict[str, Callable[..., object]]:
         """A function for each tool, by its name."""
@@ -72,36 +77,44 @@ class ToolCaller:
         if len(request) >= REQUEST_BYTES:
             what = f"The arguments have {len(request):,} bytes of JSON; {REQUEST_BYTES:,} are taken"
             raise ToolError("bad-arguments", what)
-        _write(self._requests, request + b"\n")
-        answer: ToolAnswer = json.loads(self._line())
+        answer: ToolAnswer = json.loads(self._ask(request + b"\n"))
         if answer["code"] is not None:
             raise ToolError(answer["code"], answer["message"])
         return answer["value"]
 
-    def _line(self) -> bytes:
+
+def ask_over(requests: int, answers: int) -> Callable[[bytes], bytes]:
+    """In the job's own process: asks the supervisor, over these descriptors."""
+
+    def ask(data: bytes) -> bytes:
+        while data:
+            data = data[os.write(requests, data) :]
         line = bytearray()
         while not line.endswith(b"\n"):
-            data = os.read(self._answers, _MOST_AT_ONCE)
+            data = os.read(answers, _MOST_AT_ONCE)
             if not data:
                 os._exit(1)  # the supervisor is gone
             line += data
         return bytes(line)
 
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    return ask
 
 
 def make_repeatable(tools: CodeTools, caller: ToolCaller) -> None:
     """Give Python code in this process its module `tools`, a clock that stands still, and random
     numbers of that seed.
     """
-    module = types.ModuleType(MODULE, "The tools that this code may call.")
-    vars(module).update(caller.functions(tools["names"]), ToolError=ToolError)
-    sys.modules[MODULE] = module
+    sys.modules[MODULE] = tools_module(tools["names"], caller)
     _fix_random(tools["seed"])
     _stop_clock(tools["now"])
+    _forget_process(tools["now"])
+
+
+def tools_module(names: list[str], caller: ToolCaller) -> types.ModuleType:
+    """The module `tools`."""
+    module = types.ModuleType(MODULE, "The tools that this code may call.")
+    vars(module).update(caller.functions(names), ToolError=ToolError)
+    return module
 
 
 def _fix_random(seed: str) -> None:
@@ -113,6 +126,7 @@ def _fix_random(seed: str) -> None:
         seeded(self, source.random() if a is None else a, version)  # type: ignore[arg-type]  # as it is given
 
     os.urandom = source.randbytes
+    setattr(os, "getrandom", lambda size, _=0: source.randbytes(size))  # noqa: B010  # not everywhere
     vars(random)["_urandom"] = source.randbytes
     random.Random.seed = seed_fixed  # type: ignore[method-assign]  # of generators without a seed
     random.seed(seed)
@@ -120,18 +134,24 @@ def _fix_random(seed: str) -> None:
 
 def _stop_clock(now: float) -> None:
     """Let all that tells the time tell this one."""
-    gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
+    gmtime, localtime, strftime, asctime = time.gmtime, time.localtime, time.strftime, time.asctime
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         setattr(time, name, lambda: now)
         setattr(time, f"{name}_ns", lambda: int(now * 1e9))
+    time.clock_gettime = lambda _: now
+    time.clock_gettime_ns = lambda _: int(now * 1e9)
     time.gmtime = lambda seconds=None: gmtime(now if seconds is None else seconds)
     time.localtime = lambda seconds=None: localtime(now if seconds is None else seconds)
-    time.ctime = lambda seconds=None: time.asctime(time.localtime(seconds))
+    time.ctime = lambda seconds=None: asctime(time.localtime(seconds))
 
     def strftime_then(form: str, at: time.struct_time | None = None) -> str:
         return strftime(form, time.localtime() if at is None else at)
 
-    setattr(time, "strftime", strftime_then)  # noqa: B010  # with types of its own
+    def asctime_then(at: time.struct_time | None = None) -> str:
+        return asctime(time.localtime() if at is None else at)
+
+    for name, then in (("strftime", strftime_then), ("asctime", asctime_then)):
+        setattr(time, name, then)
 
     class _InstancesOfReal(type):
         real: type
@@ -163,7 +183,18 @@ def _stop_clock(now: float) -> None:
 
     for stopped, name in ((StoppedDatetime, "datetime"), (StoppedDate, "date")):
         stopped.__name__ = stopped.__qualname__ = name
+        stopped.__module__ = datetime.__name__  # by which a value is pickled
         setattr(datetime, name, stopped)
+
+
+def _forget_process(now: float) -> None:
+    """What the operating system tells of one process and not of the next: ids of messages and of
+    time-based UUIDs are made of it.
+    """
+    os.getpid = lambda: 1
+    os.times = lambda: os.times_result((0.0, 0.0, 0.0, 0.0, now))
+    with contextlib.suppress(ImportError):  # else `uuid` asks a service of the machine
+        vars(importlib.import_module("_uuid")).pop("generate_time_safe", None)
 
 
 class BadRequestError(Exception):
@@ -217,6 +248,7 @@ class ToolChannel:
         self._incoming.clear()
         try:
             found: object = json.loads(line)
+            json.dumps(found, allow_nan=False)  # `NaN` and 1e999 are read, and are no JSON
         except (ValueError, RecursionError):
             raise BadRequestError from None
         match found:

@@ -25,6 +25,7 @@ from minions.engine.compile.recipe_step import (
     StepText,
     WrittenStep,
     as_text,
+    choose_near_examples,
     example_parts,
     feedback_data,
     feedback_messages,
@@ -110,7 +111,7 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
         recorded = () if self.spec.recorded_examples is None else view.recorded_examples
-        near = self.near_examples.choose(view.values) if self.near_examples is not None else None
+        near = choose_near_examples(self.spec, self.near_examples, view.values, recorded)
         return with_examples(self.spec, [*head, question], recorded, near)
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:

@@ -42,6 +42,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
     bounded,
+    choose_near_examples,
     example_parts,
     feedback_data,
     feedback_in,
@@ -172,7 +173,7 @@ class GoalStep(WrittenStep[object], Step[object]):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
         outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
         recorded = () if self.spec.recorded_examples is None else view.recorded_examples
-        near = self.near_examples.choose(view.values) if self.near_examples is not None else None
+        near = choose_near_examples(self.spec, self.near_examples, view.values, recorded)
         messages = with_examples(self.spec, outputs, recorded, near)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
