@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,6 +22,7 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import dumps
+from minions.data.schema import JsonSchema
 from minions.data.schema_words import schema_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.memory import READ_RESULT
@@ -143,7 +144,7 @@ def _compact_schemas(tokenizer: Tokenizer) -> Part:
                 schemas.append(step.output)
     if not schemas:
         raise NotDoneError("No recipe declares an output.")
-    writers: Sequence[Callable[[Mapping[str, object]], str]] = (dumps, schema_words)
+    writers: Sequence[Callable[[JsonSchema], str]] = (dumps, schema_words)
     without, used = [
         counted([Request(sent=tuple(map(write, schemas)), answer=())], tokenizer)
         for write in writers
