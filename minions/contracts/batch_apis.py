@@ -48,7 +48,7 @@ class BatchStatus(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """Why the provider refused the batch as a whole; None: it did not."""
     done: int = 0
-    """How many of its requests have ended, as far as the provider says."""
+    """How many of its requests were answered or refused, as far as the provider says."""
     results: tuple[str, ...] = ()
     """Where the provider has the answers, in its own words."""
 

@@ -65,7 +65,8 @@ class BatchFaults:
 
     refusals: Mapping[str, Sequence[int]] = field(factory=dict)
     """By `upload`, `create`, `status`, `results`, `list` and `cancel`: HTTP statuses of the first
-    requests of that kind, 0 for one that is carried out and whose answer is lost."""
+    requests of that kind, 0 for one that is carried out and whose answer is lost, 1 for one that is
+    carried out and whose answer is no JSON."""
     fails: Callable[[int], bool] = lambda _batch: False
     """Whether the provider refuses the batch as a whole."""
     fate: Callable[[int, int], BatchFate] = lambda _batch, _request: BatchFate.ANSWERED
@@ -76,6 +77,10 @@ class BatchFaults:
     """Whether each line of results comes twice, with lines between that are none."""
     gives_keys: bool = True
     """Whether Gemini gives back the keys of requests."""
+    halves: int = 0
+    """How many of the first readings of results end in the middle, as if that were all."""
+    keeps_metadata: bool = True
+    """Whether a server of OpenAI's form gives back the metadata of batches."""
 
 
 @mutable(kw_only=True)
@@ -133,6 +138,7 @@ class BatchEndpoint(ChatEndpoint):
         self._expires_s = expires_s
         self._faults = faults or BatchFaults()
         self._refused: Counter[str] = Counter()
+        self._halved = 0
         self._has_batches = has_batches
         self._on_request = on_request
         self._now = now
@@ -181,6 +187,8 @@ class BatchEndpoint(ChatEndpoint):
         self._on_request(what)
         if status == 0:
             exchange.reset()
+        elif status == 1:
+            await exchange.send(b"<html>welcome</html>")
         elif found is None:
             await exchange.send(b'{"error": {"message": "no such batch"}}', status=404)
         else:
@@ -216,7 +224,7 @@ class BatchEndpoint(ChatEndpoint):
         if what == "list":
             return json.dumps(self._list(query)).encode()
         if what == "results" and self.form is BatchForm.OPENAI:
-            return self._file(parts[1])
+            return self._half(self._file(parts[1]))
         name = parts[parts.index("batches") + 1].removesuffix(":cancel")
         batch = self.batches.get(name)
         if batch is None:
@@ -225,7 +233,7 @@ class BatchEndpoint(ChatEndpoint):
             batch.cancelled_at = batch.cancelled_at or self._now()
         if what == "results":
             self.settle()
-            return b"\n".join(self._lines(batch))
+            return self._half(b"\n".join(self._lines(batch)))
         return json.dumps(self._shown(batch)).encode()
 
     def _create(self, body: _Object) -> HeldBatch:
@@ -321,7 +329,7 @@ class BatchEndpoint(ChatEndpoint):
             "status": status,
             "errors": errors,
             "input_file_id": batch.uploaded,
-            "metadata": {"minions_wave": batch.name},
+            "metadata": {"minions_wave": batch.name} if self._faults.keeps_metadata else None,
             "created_at": int(batch.created_at.timestamp()),
             "request_counts": {
                 "total": len(batch.requests),
@@ -378,6 +386,13 @@ class BatchEndpoint(ChatEndpoint):
         return {"data": shown[:size], "has_more": len(shown) > size}
 
     # --- results ---------------------------------------------------------------------------------
+
+    def _half(self, results: bytes | None) -> bytes | None:
+        """The results, or the first half of them, as the faults have it."""
+        if not results or self._halved >= self._faults.halves:
+            return results
+        self._halved += 1
+        return results[: len(results) // 2]
 
     def _file(self, name: str) -> bytes | None:
         batch = self.batches.get(name.partition("-")[2])

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from batch_worlds import HOUR_S, BatchWorld, model_at
+from minions.adapters.models.provider_batches import _sum_of, provider_batches
+from minions.contracts.batch_apis import BatchRequest
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import BatchCallExpired, BatchCallFact
-from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
+from minions.data.json_values import JsonValue
+from minions.engine.services.waves.wave_calls import custom_id_of
+from minions.testing.batch_endpoint import (
+    BatchEndpoint,
+    BatchFate,
+    BatchFaults,
+    BatchForm,
+    HeldBatch,
+)
 
 FORMS = pytest.mark.parametrize("form", BatchForm)
 REFUSING = pytest.mark.parametrize("form", [BatchForm.OPENAI, BatchForm.GEMINI])
@@ -129,7 +140,7 @@ def test_a_batch_that_expires_keeps_what_it_answered(form: BatchForm) -> None:
 def test_a_batch_that_is_refused_as_a_whole_is_asked_again_in_smaller_ones(form: BatchForm) -> None:
     outcome = outcome_of(form, BatchFaults(fails=lambda batch: batch == 0))
     expect_all_paid_once_but_submitted(outcome)
-    assert [len(each.requests) for each in outcome.server.batches.values()][:2] == [RUNS, RUNS // 2]
+    assert [len(each.requests) for each in outcome.server.batches.values()][:2] == [RUNS, RUNS // 4]
 
 
 def expect_all_paid_once_but_submitted(outcome: Outcome) -> None:
@@ -208,3 +219,192 @@ def test_a_call_without_answer_is_recorded_with_the_reason(form: BatchForm) -> N
     expired = [each for each in found if isinstance(each, BatchCallExpired)]
     assert {each.reason for each in expired} == {"late"}
     assert len(expired) + outcome.server.paid.total() == len({each.custom_id for each in found})
+
+
+TWO_READ = pytest.mark.parametrize("form", [BatchForm.OPENAI, BatchForm.ANTHROPIC])
+"""Those whose answers are a file of lines."""
+
+
+@TWO_READ
+def test_results_that_end_in_their_middle_are_read_again(form: BatchForm) -> None:
+    """A-177: a server that closes early has said nothing of the other requests."""
+    expect_all_paid_once(outcome_of(form, BatchFaults(halves=2)))
+
+
+@FORMS
+@pytest.mark.parametrize("kind", ["upload", "create", "status", "results", "list"])
+def test_an_answer_that_is_no_json_says_nothing_of_the_batch(form: BatchForm, kind: str) -> None:
+    """A-177: a proxy's page is no list without our batch, and no results without our requests."""
+    faults = BatchFaults(refusals={kind: (1,), **({"create": (0,)} if kind == "list" else {})})
+    outcome = outcome_of(form, faults)
+    expect_all_paid_once(outcome)
+    assert len(outcome.server.batches) == 2
+
+
+@FORMS
+def test_a_batch_is_found_behind_thousands_of_later_ones(form: BatchForm) -> None:
+    """A-177: the look may come days after the creation."""
+    world = BatchWorld()
+
+    async def run() -> None:
+        async with BatchEndpoint(form, now=world.time.now, takes_s=60) as server:
+            api = provider_batches(model_at(server))
+            request = BatchRequest("m-1", b'{"contents": [], "messages": []}')
+            begin = world.time.now()
+            uploaded = (await api.upload("w-first", [request])).unwrap()
+            first = (await api.create("w-first", [request], uploaded)).unwrap()
+            held = server.batches[first.removeprefix("batches/")]
+            for number in range(1, 1_150):
+                later = evolve(held, id=f"batch_{number}", number=number, name="w", uploaded="x")
+                server.batches[later.id] = evolve(later, requests=[*held.requests] * 2)
+            await world.time.sleep(3_600)
+            found = await api.find("w-first", uploaded, ["m-1"], begin)
+            assert found.unwrap() == first
+
+    world.time.run(run())
+
+
+@FORMS
+def test_a_batch_that_is_not_known_yet_is_asked_for_again(form: BatchForm) -> None:
+    """A-177: a provider may take a moment to know everywhere what it has created."""
+    expect_all_paid_once(outcome_of(form, BatchFaults(refusals={"status": (404, 404)})))
+
+
+@FORMS
+@pytest.mark.parametrize("status", [400, 413])
+def test_a_creation_that_is_refused_for_good_is_tried_with_fewer_requests(
+    form: BatchForm, status: int
+) -> None:
+    outcome = outcome_of(form, BatchFaults(refusals={"create": (status,)}))
+    expect_all_paid_once(outcome)
+    assert [len(each.requests) for each in outcome.server.batches.values()][:2] == [RUNS // 4] * 2
+
+
+@FORMS
+def test_requests_that_no_batch_takes_fail_with_what_the_provider_said(form: BatchForm) -> None:
+    outcome = outcome_of(form, BatchFaults(refusals={"create": (400,) * 200}))
+    errors = {each.error.code for each in outcome.results if each.error is not None}
+    assert errors == {"bad-request"}
+    assert not outcome.server.batches
+    assert not outcome.server.live
+
+
+def refusing_above(most: int, *, together: bool) -> Outcome:
+    """What becomes of runs at a server that refuses larger batches, or more requests under way."""
+    world, servers = BatchWorld(), list[BatchEndpoint]()
+
+    @functools.cache
+    def fails(number: int) -> bool:
+        held = [*servers[0].batches.values()]
+        if not together:
+            return len(held[number].requests) > most
+        mine = held[number]
+        others = (
+            each
+            for each in held[:number]
+            if not fails(each.number)
+            and (mine.created_at - each.created_at).total_seconds() < HOUR_S
+        )
+        return len(mine.requests) + sum(len(each.requests) for each in others) > most
+
+    async def run() -> Outcome:
+        faults = BatchFaults(fails=fails)
+        async with BatchEndpoint(now=world.time.now, faults=faults, takes_s=HOUR_S) as server:
+            servers.append(server)
+            results = await world.run_all(model_at(server), world.services("a", 240 * HOUR_S), RUNS)
+        return Outcome(world=world, server=server, results=results)
+
+    return world.time.run(run())
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_provider_that_takes_small_batches_only_gets_them(together: bool) -> None:
+    """A-177: OpenAI limits the tokens that are queued, of all batches of a model together."""
+    outcome = refusing_above(5, together=together)
+    assert {each.error for each in outcome.results} == {None}
+    outcome.server.settle()
+    assert outcome.server.paid.total() == CALLS
+    assert set(outcome.server.paid.values()) == {1}
+    assert not outcome.server.live
+
+
+def test_the_file_of_a_wave_is_uploaded_once_however_often_its_creation_fails() -> None:
+    """A-177: so a batch that is listed late is known by its file, where metadata are not kept."""
+    faults = BatchFaults(refusals={"create": (503, 0), "list": (503,)}, keeps_metadata=False)
+    asked: list[str] = []
+    world = BatchWorld()
+
+    async def run() -> Outcome:
+        async with BatchEndpoint(
+            now=world.time.now, faults=faults, takes_s=HOUR_S, on_request=asked.append
+        ) as server:
+            results = await world.run_all(model_at(server), world.services("a"), RUNS)
+        server.settle()
+        return Outcome(world=world, server=server, results=results)
+
+    expect_all_paid_once(world.time.run(run()))
+    assert asked.count("upload") == 2
+
+
+@FORMS
+def test_results_of_other_requests_are_nobodys_answer(form: BatchForm) -> None:
+    """An id of another call, and one that is none, in a file of results."""
+
+    def say(body: object) -> str:
+        return "done"
+
+    world = BatchWorld()
+
+    async def run() -> Outcome:
+        async with BatchEndpoint(form, now=world.time.now, takes_s=HOUR_S, say=say) as server:
+            lines = server._lines  # a server that mixes up its answers
+
+            def mixed(batch: HeldBatch) -> list[bytes]:
+                found = lines(batch)
+                strange = custom_id_of("run_9", "greet/1", 1).encode()
+                own = batch.requests[0][0].encode()
+                odd = [found[0].replace(own, each) for each in (strange, b"../../x", b"")]
+                return [*odd, *found]
+
+            server._lines = mixed  # type: ignore[method-assign]
+            results = await world.run_all(model_at(server), world.services("a"), RUNS)
+        server.settle()
+        return Outcome(world=world, server=server, results=results)
+
+    expect_all_paid_once(world.time.run(run()))
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"choices": "x", "content": 5, "candidates": {}},
+        {"choices": [None], "content": [None], "candidates": [None]},
+        {"choices": [], "content": [], "candidates": [], "usage": "9" * 5000},
+    ],
+)
+def test_an_answer_of_another_form_is_an_attempt_and_harms_no_other_call(
+    form: BatchForm, document: Mapping[str, JsonValue]
+) -> None:
+    world = BatchWorld()
+    count = iter(range(10_000))
+
+    def say(_body: object) -> str | Mapping[str, JsonValue]:
+        return document if next(count) == 2 else "done"
+
+    async def run() -> Outcome:
+        async with BatchEndpoint(form, now=world.time.now, takes_s=HOUR_S, say=say) as server:
+            results = await world.run_all(model_at(server), world.services("a"), RUNS)
+        return Outcome(world=world, server=server, results=results)
+
+    outcome = world.time.run(run())
+    assert len([each for each in outcome.results if each.status is RunStatus.COMPLETED]) >= RUNS - 1
+    assert {each.error.code for each in outcome.results if each.error} <= {
+        "malformed-answer",
+        "empty-answer",
+    }
+
+
+def test_counts_that_are_no_numbers_count_nothing() -> None:
+    assert _sum_of({"a": "9" * 5000, "b": 3, "c": None, "d": -1, "e": "4"}) == 7

@@ -282,3 +282,32 @@ def test_two_batches_hold_what_one_may_not(
     results = run_at(server, world, LIMITED)
     assert {each.status for each in results} == {RunStatus.COMPLETED}
     assert [len(each.requests) for each in server.batches.values()] == [4, 1]
+
+
+def test_calls_are_sent_although_others_come_all_the_time() -> None:
+    """A-177: a worker whose runs never all wait sends a wave each ten minutes."""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=600)
+
+    async def run() -> None:
+        async with server:
+            model, services = model_at(server), world.services("a")
+            executor = AgentExecutor(model, services=services)
+            one = world.recipe(LIMITED)
+
+            async def late(index: int) -> AgentResult[object]:
+                await world.time.sleep(40.0 * index)
+                return await executor.execute(one, {"name": f"n{index}"})
+
+            busy = asyncio.ensure_future(world.time.sleep(40 * 61.0))
+            services.executing.add("run_that_does_other_work")
+            results = await asyncio.gather(*(late(index) for index in range(60)))
+            assert {each.status for each in results} == {RunStatus.COMPLETED}
+            await busy
+            assert services.patience is not None
+            await services.patience.calls.aclose()
+            await model.aclose()
+
+    world.time.run(run())
+    assert not server.live
+    assert 3 <= len(server.batches) <= 5

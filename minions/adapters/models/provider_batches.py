@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Final, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from msgspec import Struct
 from returns.result import Failure, Result, Success
 
 from minions.adapters.http.http_pool import ExchangeTimeoutError, HttpPool, NoAnswerError
@@ -43,8 +43,10 @@ _MOST_BYTES: Final = 20 * _MIB
 """Bytes of one answer, and of a document about batches."""
 _MOST_RESULT_BYTES: Final = 512 * _MIB
 """Bytes of a document that holds all answers of a batch."""
-_PAGES: Final = 10
+_PAGES: Final = 1_000
 """Pages of a list of batches that are read to find one."""
+_MOST_DIGITS: Final = 18
+"""Of a count."""
 
 
 class BatchedServer(Protocol):
@@ -92,16 +94,6 @@ def provider_batches(model: BatchedServer) -> BatchApi:
             return OpenAIBatches(model)
 
 
-class _Answer(Struct, frozen=True):
-    """What a server answered with 2xx."""
-
-    body: bytes
-
-    def document(self) -> _Object:
-        """The JSON object that it is; empty where it is none."""
-        return _object_in(self.body)
-
-
 class _ProviderBatches(BatchApi):
     """Asks the server of a model, with its key, certificates and proxy."""
 
@@ -125,8 +117,9 @@ class _ProviderBatches(BatchApi):
         headers: Mapping[str, str] | None = None,
         within_s: float = _SHORT_S,
         most_bytes: int = _MOST_BYTES,
-    ) -> Result[_Answer, ModelFailure]:
-        """The whole answer to one request.
+    ) -> Result[_Object, ModelFailure]:
+        """The JSON object that is the answer to one request. What is none says nothing: it may be
+        the page of a proxy.
 
         Args:
             path: Behind the base URL; or a URL of the same server.
@@ -141,7 +134,52 @@ class _ProviderBatches(BatchApi):
             size += len(pieces[-1])
             if size > most_bytes:
                 return Failure(self._model.peer.too_large(most_bytes))
-        return Success(_Answer(b"".join(pieces)))
+        body = b"".join(pieces)
+        document = _object_in(body)
+        if document is None:
+            text = body.decode("utf-8", "replace")
+            return Failure(self._model.peer.malformed("it is no JSON object", text))
+        return Success(document)
+
+    def _text_at(self, asked: Result[_Object, ModelFailure], key: str) -> Result[str, ModelFailure]:
+        """The text that an answer has there."""
+        if not isinstance(asked, Success):
+            return Failure(asked.failure())
+        found = asked.unwrap().get(key)
+        if isinstance(found, str) and found:
+            return Success(found)
+        text = json.dumps(asked.unwrap())
+        return Failure(self._model.peer.malformed(f"it has no {key}", text))
+
+    async def _list(
+        self, path: str, key: str, next_of: Callable[[_Object], str], *, may_lack: bool = False
+    ) -> AsyncIterator[Result[_Object, ModelFailure]]:
+        """The batches of the account, page by page; a failure is the last.
+
+        Args:
+            key: Where a page has them.
+            next_of: What the query of the next page adds; empty: there is none.
+            may_lack: Whether a page without batches may lack `key`.
+        """
+        more = ""
+        for _ in range(_PAGES):
+            asked = await self._ask("GET", f"{path}{more}")
+            if not isinstance(asked, Success):
+                yield Failure(asked.failure())
+                return
+            document = asked.unwrap()
+            listed = document.get(key, [] if may_lack else None)
+            if not isinstance(listed, list):
+                text = json.dumps(document)
+                yield Failure(self._model.peer.malformed(f"a list of batches has no {key}", text))
+                return
+            for each in _objects(listed):
+                yield Success(each)
+            more = next_of(document)
+            if not more:
+                return
+        what = f"'{self._model.name}' has more than {_PAGES * 100} batches: the one that is looked "
+        yield Failure(ModelFailure(code="batch-unknown", message=f"{what}for was not among them."))
 
     async def _lines(self, path: str) -> AsyncIterator[Result[bytes, ModelFailure]]:
         """The lines of a file of the server, without the blank ones."""
@@ -256,7 +294,7 @@ class OpenAIBatches(_ProviderBatches):
         content += lines + f"\r\n--{border}--\r\n".encode()
         kind = {"Content-Type": f"multipart/form-data; boundary={border}"}
         asked = await self._ask("POST", "/files", content, headers=kind, within_s=_LONG_S)
-        return asked.bind(lambda answer: self._id_in(answer, "the file"))
+        return self._text_at(asked, "id")
 
     async def create(
         self, name: str, requests: Sequence[BatchRequest], uploaded: str | None
@@ -267,37 +305,30 @@ class OpenAIBatches(_ProviderBatches):
             "completion_window": "24h",
             "metadata": {_NAME: name},
         }
-        asked = await self._ask("POST", "/batches", json.dumps(body).encode())
-        return asked.bind(lambda answer: self._id_in(answer, "the batch"))
+        return self._text_at(await self._ask("POST", "/batches", json.dumps(body).encode()), "id")
 
     async def find(
         self, name: str, uploaded: str | None, custom_ids: Sequence[str], since: datetime
     ) -> Result[str | None, ModelFailure]:
-        after = ""
-        for _ in range(_PAGES):
-            asked = await self._ask("GET", f"/batches?limit=100{after}")
-            if not isinstance(asked, Success):
-                return Failure(asked.failure())
-            document = asked.unwrap().document()
-            found = list(_objects(document.get("data")))
-            for each in found:
-                metadata = each.get("metadata")
-                named = metadata.get(_NAME) if isinstance(metadata, Mapping) else None
-                # Servers that keep no metadata keep the file.
-                if named == name or (uploaded and each.get("input_file_id") == uploaded):
-                    return Success(str(each.get("id")))
-            oldest = found[-1].get("created_at") if found else None
-            is_past = isinstance(oldest, int | float) and oldest < since.timestamp()
-            if not found or is_past or document.get("has_more") is not True:
+        async for each in self._list("/batches?limit=100", "data", _after("after")):
+            if not isinstance(each, Success):
+                return Failure(each.failure())
+            batch = each.unwrap()
+            metadata = batch.get("metadata")
+            named = metadata.get(_NAME) if isinstance(metadata, Mapping) else None
+            # Servers that keep no metadata keep the file.
+            if named == name or (uploaded and batch.get("input_file_id") == uploaded):
+                return self._text_at(each, "id")
+            made_at = batch.get("created_at")
+            if isinstance(made_at, int | float) and made_at < since.timestamp():
                 break
-            after = f"&after={quote(str(found[-1].get('id')), safe='')}"
         return Success(None)
 
     async def status(self, batch_id: str) -> Result[BatchStatus, ModelFailure]:
         asked = await self._ask("GET", f"/batches/{quote(batch_id, safe='')}")
         if not isinstance(asked, Success):
             return Failure(asked.failure())
-        document = asked.unwrap().document()
+        document = asked.unwrap()
         said, counts = document.get("status"), document.get("request_counts")
         if not isinstance(said, str):
             return Failure(self._model.peer.malformed("it has no status", str(document)))
@@ -327,7 +358,7 @@ class OpenAIBatches(_ProviderBatches):
                 if not isinstance(line, Success):
                     yield Failure(line.failure())
                     return
-                if (end := _openai_end(_object_in(line.unwrap()))) is not None:
+                if (end := _openai_end(_object_in(line.unwrap()) or {})) is not None:
                     yield Success(end)
 
     async def cancel(self, batch_id: str) -> Result[None, ModelFailure]:
@@ -338,13 +369,6 @@ class OpenAIBatches(_ProviderBatches):
     def _endpoint(self) -> str:
         """The path as batches name it, wherever the server's base URL leads."""
         return f"/v1{self._model.wire.path}"
-
-    def _id_in(self, answer: _Answer, what: str) -> Result[str, ModelFailure]:
-        found = answer.document().get("id")
-        if isinstance(found, str) and found:
-            return Success(found)
-        text = answer.body.decode("utf-8", "replace")
-        return Failure(self._model.peer.malformed(f"{what} has no id", text))
 
 
 def _openai_end(line: _Object) -> BatchLine | None:
@@ -404,37 +428,26 @@ class AnthropicBatches(_ProviderBatches):
         )
         content = b'{"requests":[' + lines + b"]}"
         asked = await self._ask("POST", "/messages/batches", content, within_s=_LONG_S)
-        if not isinstance(asked, Success):
-            return Failure(asked.failure())
-        found = asked.unwrap().document().get("id")
-        if isinstance(found, str) and found:
-            return Success(found)
-        text = asked.unwrap().body.decode("utf-8", "replace")
-        return Failure(self._model.peer.malformed("the batch has no id", text))
+        return self._text_at(asked, "id")
 
     async def find(
         self, name: str, uploaded: str | None, custom_ids: Sequence[str], since: datetime
     ) -> Result[str | None, ModelFailure]:
-        after, expected = "", set(custom_ids)
-        for _ in range(_PAGES):
-            asked = await self._ask("GET", f"/messages/batches?limit=100{after}")
-            if not isinstance(asked, Success):
-                return Failure(asked.failure())
-            document = asked.unwrap().document()
-            found = list(_objects(document.get("data")))
-            for each in found:
-                if _time_in(each.get("created_at")) < since:
-                    return Success(None)
-                if _sum_of(each.get("request_counts")) != len(expected):
-                    continue
-                same = await self._has_ids(str(each.get("id")), each, expected)
-                if not isinstance(same, Success):
-                    return Failure(same.failure())
-                if same.unwrap():
-                    return Success(str(each.get("id")))
-            if not found or document.get("has_more") is not True:
+        expected = set(custom_ids)
+        path = "/messages/batches?limit=100"
+        async for each in self._list(path, "data", _after("after_id")):
+            if not isinstance(each, Success):
+                return Failure(each.failure())
+            batch = each.unwrap()
+            if _time_in(batch.get("created_at")) < since:
                 break
-            after = f"&after_id={quote(str(found[-1].get('id')), safe='')}"
+            if _sum_of(batch.get("request_counts")) != len(expected):
+                continue
+            same = await self._has_ids(str(batch.get("id")), batch, expected)
+            if not isinstance(same, Success):
+                return Failure(same.failure())
+            if same.unwrap():
+                return self._text_at(each, "id")
         return Success(None)
 
     async def _has_ids(
@@ -448,21 +461,21 @@ class AnthropicBatches(_ProviderBatches):
             )
             return Failure(ModelFailure(code="batch-unknown", message=what, is_retryable=True))
         status = BatchStatus(has_ended=True, results=_results_of(document))
-        is_same: Result[bool, ModelFailure] = Success(False)
-        async for line in self.results(batch_id, status, ()):
-            is_same = line.map(lambda found: found.custom_id in expected)
-        return is_same
+        async with aclosing(self.results(batch_id, status, ())) as lines:
+            async for line in lines:
+                return line.map(lambda found: found.custom_id in expected)
+        return Success(False)
 
     async def status(self, batch_id: str) -> Result[BatchStatus, ModelFailure]:
         asked = await self._ask("GET", f"/messages/batches/{quote(batch_id, safe='')}")
         if not isinstance(asked, Success):
             return Failure(asked.failure())
-        document = asked.unwrap().document()
+        document = asked.unwrap()
         said, counts = document.get("processing_status"), document.get("request_counts")
         if not isinstance(said, str):
             what = "it has no processing_status"
             return Failure(self._model.peer.malformed(what, str(document)))
-        ended = ("succeeded", "errored", "canceled", "expired")
+        ended = ("succeeded", "errored")
         return Success(
             BatchStatus(
                 has_ended=said == "ended",
@@ -473,13 +486,13 @@ class AnthropicBatches(_ProviderBatches):
 
     async def results(
         self, batch_id: str, status: BatchStatus, custom_ids: Sequence[str]
-    ) -> AsyncIterator[Result[BatchLine, ModelFailure]]:
+    ) -> AsyncGenerator[Result[BatchLine, ModelFailure]]:
         for url in status.results:
             async for line in self._lines(url):
                 if not isinstance(line, Success):
                     yield Failure(line.failure())
                     return
-                if (end := _anthropic_end(_object_in(line.unwrap()))) is not None:
+                if (end := _anthropic_end(_object_in(line.unwrap()) or {})) is not None:
                     yield Success(end)
 
     async def cancel(self, batch_id: str) -> Result[None, ModelFailure]:
@@ -545,31 +558,18 @@ class GeminiBatches(_ProviderBatches):
         content = b'{"batch":' + begin + b',"input_config":{"requests":{"requests":[' + lines
         path = self._model.wire.path.replace(":generateContent", ":batchGenerateContent")
         asked = await self._ask("POST", path, content + b"]}}}}", within_s=_LONG_S)
-        if not isinstance(asked, Success):
-            return Failure(asked.failure())
-        found = asked.unwrap().document().get("name")
-        if isinstance(found, str) and found:
-            return Success(found)
-        text = asked.unwrap().body.decode("utf-8", "replace")
-        return Failure(self._model.peer.malformed("the batch has no name", text))
+        return self._text_at(asked, "name")
 
     async def find(
         self, name: str, uploaded: str | None, custom_ids: Sequence[str], since: datetime
     ) -> Result[str | None, ModelFailure]:
-        page = ""
-        for _ in range(_PAGES):
-            asked = await self._ask("GET", f"/batches?pageSize=100{page}")
-            if not isinstance(asked, Success):
-                return Failure(asked.failure())
-            document = asked.unwrap().document()
-            for each in _objects(document.get("operations")):
-                metadata = each.get("metadata")
-                if isinstance(metadata, Mapping) and metadata.get("displayName") == name:
-                    return Success(str(each.get("name")))
-            token = document.get("nextPageToken")
-            if not isinstance(token, str) or not token:
-                break
-            page = f"&pageToken={quote(token, safe='')}"
+        path = "/batches?pageSize=100"
+        async for each in self._list(path, "operations", _page_token, may_lack=True):
+            if not isinstance(each, Success):
+                return Failure(each.failure())
+            metadata = each.unwrap().get("metadata")
+            if isinstance(metadata, Mapping) and metadata.get("displayName") == name:
+                return self._text_at(each, "name")
         return Success(None)
 
     async def status(self, batch_id: str) -> Result[BatchStatus, ModelFailure]:
@@ -616,14 +616,16 @@ class GeminiBatches(_ProviderBatches):
         asked = await self._ask("GET", path, within_s=_LONG_S, most_bytes=most_bytes)
         if not isinstance(asked, Success):
             return Failure(asked.failure())
-        document = asked.unwrap().document()
-        if not isinstance(document.get("name"), str):
-            text = asked.unwrap().body.decode("utf-8", "replace")
-            return Failure(self._model.peer.malformed("it is no batch", text))
-        return Success(document)
+        named = self._text_at(asked, "name")
+        return asked if isinstance(named, Success) else Failure(named.failure())
 
 
 _GEMINI_STOPPED: Final = ("CANCELLED", "EXPIRED")
+
+
+def _page_token(document: _Object) -> str:
+    token = document.get("nextPageToken")
+    return f"&pageToken={quote(token, safe='')}" if isinstance(token, str) and token else ""
 
 
 def _gemini_path(batch_id: str) -> str:
@@ -655,13 +657,25 @@ def _gemini_ends(responses: Sequence[_Object], custom_ids: Sequence[str]) -> Ite
 # --- documents -----------------------------------------------------------------------------------
 
 
-def _object_in(text: bytes) -> _Object:
-    """The JSON object of a text; empty where it is none."""
+def _object_in(text: bytes) -> _Object | None:
+    """The JSON object of a text; None: it is none."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _after(name: str) -> Callable[[_Object], str]:
+    """What adds to a query, under that name, the last batch of a page that has a next one."""
+
+    def next_of(document: _Object) -> str:
+        found = list(_objects(document.get("data")))
+        if not found or document.get("has_more") is not True:
+            return ""
+        return f"&{name}={quote(str(found[-1].get('id')), safe='')}"
+
+    return next_of
 
 
 def _objects(value: object) -> Iterator[_Object]:
@@ -675,8 +689,8 @@ def _sum_of(counts: object, names: Sequence[str] | None = None) -> int:
     """The sum of counts, some of which may be texts; of all where no names are given."""
     if not isinstance(counts, Mapping):
         return 0
-    found = [counts.get(name) for name in (counts if names is None else names)]
-    return sum(int(str(each)) for each in found if str(each).isdecimal())
+    found = [str(counts.get(name)) for name in (counts if names is None else names)]
+    return sum(int(each) for each in found if each.isdecimal() and len(each) <= _MOST_DIGITS)
 
 
 def _time_in(value: object) -> datetime:
@@ -688,7 +702,7 @@ def _time_in(value: object) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _where_open(asked: Result[_Answer, ModelFailure]) -> Result[None, ModelFailure]:
+def _where_open(asked: Result[_Object, ModelFailure]) -> Result[None, ModelFailure]:
     """The outcome of a cancellation: a batch that has ended need not be cancelled."""
     if isinstance(asked, Success):
         return Success(None)

@@ -37,6 +37,8 @@ QUIET_S: Final = 2.0
 """Seconds without a further call after which a wave is sent, where every run waits."""
 LONG_QUIET_S: Final = 60.0
 """Seconds without a further call after which it is sent although runs do other work."""
+LONGEST_GATHER_S: Final = 600.0
+"""Seconds after which a call is sent although others are added all the time."""
 FIRST_POLL_S: Final = 10.0
 LAST_POLL_S: Final = 300.0
 """Seconds between two looks at a batch: at first, and at last."""
@@ -45,8 +47,19 @@ _SETTLE_S: Final = 30.0
 """Seconds after which a list of batches has one that was created, if any."""
 _SKEW: Final = timedelta(minutes=5)
 """By how much the clock of a provider may differ."""
-_MOST_FAILURES: Final = 3
-"""Batches in a row that a provider refuses as a whole, before calls fail."""
+_MOST_REFUSALS: Final = 8
+"""Batches in a row that a provider refuses as a whole, each a quarter of the one before; then all
+calls fail.
+"""
+_REFUSED_AS_A_WHOLE: Final = frozenset({400, 413, 422})
+"""HTTP statuses of a creation that one request, or the size of all, may have caused."""
+_MOST_UNKNOWN: Final = 4
+"""How often in a row a provider may not know a batch that it created."""
+_LEAST_READS: Final = 2
+_MOST_READS: Final = 5
+"""How often results are read that lack requests: at least, and at most where the provider counts
+more than were found.
+"""
 _MOST_ROUNDS: Final = 5
 """Batches in which one call may remain without an answer, before it fails."""
 _RETRIES: Final = RetryConfig(initial_delay=5.0, max_delay=300.0)
@@ -72,6 +85,9 @@ class _Again(Struct, frozen=True):
     """`expired`, `cancelled`, `failed`, `missing` or `not-created`."""
 
 
+_REFUSED: Final = "failed"
+"""The reason of lines whose batch was refused as a whole."""
+
 _End: TypeAlias = BatchLine | ModelFailure | _Late | _Again
 
 
@@ -87,6 +103,8 @@ class _Line(Struct, eq=False, kw_only=True):
     answered: asyncio.Future[_End]
     batch_id: str | None = None
     """The batch in which it was answered; None: it was not."""
+    since: float = 0.0
+    """When it began to wait for a wave, by the monotonic clock."""
 
     def end(self, how: _End | BaseException) -> None:
         """Tell who waits; nobody does where the run was cancelled."""
@@ -179,7 +197,8 @@ class WaveCalls(PatientCalls):
                     if answered is not None:
                         self._attempts[place] = attempt
                         return answered
-        for _ in range(_MOST_ROUNDS):
+        rounds = 0
+        while rounds < _MOST_ROUNDS:
             if group.is_late:
                 group.tell_late()
                 raise LateError
@@ -198,6 +217,8 @@ class WaveCalls(PatientCalls):
             answered = await self._answer_from(group.api, prompt, line, end)
             if answered is not None:
                 return answered
+            is_refusal = isinstance(end, _Again) and end.reason == _REFUSED
+            rounds += not is_refusal  # of refusals the group keeps count
         what = f"{_MOST_ROUNDS} batches of '{group.model}' ended without an answer to this call."
         return Failure(ModelFailure(code="batch-failed", message=what))
 
@@ -362,9 +383,13 @@ class _Group:
         self.api = api
         self.by = by
         self.at_once = at_once
-        self.failures = 0
+        self._refusals = 0
         """Batches in a row that the provider refused as a whole."""
         self._most = api.limits.max_requests
+        self._refused_size = self._most + 1
+        """As many requests, or more, were refused."""
+        self._sends_one = False
+        """Whether a batch was refused beside others: each waits for the end of the one before."""
         self._waiting: list[_Line] = []
         self._waves = 0
         self._is_gathering = False
@@ -413,7 +438,7 @@ class _Group:
     async def add(self, line: _Line) -> _End:
         """The end of the line, in one of the next waves."""
         self._waiting.append(line)
-        self._arrived_at = self.calls.services.clock.monotonic()
+        self._arrived_at = line.since = self.calls.services.clock.monotonic()
         if not self._is_gathering:
             self._is_gathering = True
             self.calls.begin(self._gather())
@@ -424,7 +449,8 @@ class _Group:
         services = self.calls.services
         try:
             while True:
-                await services.sleep(QUIET_S)
+                is_held = self._sends_one and self._waves > 0
+                await services.sleep(LONG_QUIET_S if is_held else QUIET_S)
                 self._waiting = [each for each in self._waiting if not each.answered.done()]
                 if not self._waiting:
                     return
@@ -433,10 +459,12 @@ class _Group:
                     for line in self._waiting:
                         line.end(_Late("late"))
                     continue
-                quiet_s = services.clock.monotonic() - self._arrived_at
-                is_full = len(self._waiting) >= self._most
-                is_due = quiet_s >= LONG_QUIET_S or (quiet_s >= QUIET_S and self.calls.all_wait())
-                if is_full or is_due:
+                now = services.clock.monotonic()
+                quiet_s = now - self._arrived_at
+                is_due = quiet_s >= QUIET_S and self.calls.all_wait()
+                is_due = is_due or quiet_s >= LONG_QUIET_S or len(self._waiting) >= self._most
+                is_due = is_due or now - self._waiting[0].since >= LONGEST_GATHER_S
+                if is_due and not (self._sends_one and self._waves > 0):
                     self._send()
         except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
             for line in self._waiting:
@@ -490,14 +518,39 @@ class _Group:
         finally:
             self._waves -= 1
 
-    def note_failure(self, problem: str, count: int) -> _End:
-        """What becomes of the calls of a batch that was refused as a whole."""
-        self.failures += 1
-        self._most = max(1, count // 2)
-        if self.failures < _MOST_FAILURES:
-            return _Again("failed")
-        what = f"{self.failures} batches of '{self.model}' in a row were refused: {problem}"
-        return ModelFailure(code="batch-failed", message=what)
+    @property
+    def is_alone(self) -> bool:
+        """Whether only one of its waves is under way."""
+        return self._waves <= 1
+
+    def note_taken(self, count: int) -> None:
+        """The provider took a batch with so many requests."""
+        self._refusals = 0
+        self._most = min(max(self._most, 2 * count), self._refused_size - 1)
+
+    def note_refusal(self, failure: ModelFailure, count: int, *, was_alone: bool) -> _End:
+        """What becomes of the calls of a batch that was refused as a whole: they are asked again,
+        fewer together, until the one is found that is to blame.
+
+        Args:
+            failure: Why it was refused.
+            was_alone: Whether no other batch was under way; else all together may have been more
+                than the provider takes at a time.
+        """
+        if not was_alone and not self._sends_one:
+            self._sends_one = True
+            return _Again(_REFUSED)
+        self._refusals += 1
+        if self._refusals >= _MOST_REFUSALS:
+            for line in self._waiting:
+                line.end(failure)
+        if count == 1:
+            self._refused_size = self.api.limits.max_requests + 1
+        if count == 1 or self._refusals >= _MOST_REFUSALS:
+            return failure
+        self._refused_size = min(self._refused_size, count)
+        self._most = max(1, count // 4)
+        return _Again(_REFUSED)
 
 
 async def _tell_wave(line: _Line, wave_id: str) -> None:
@@ -527,6 +580,8 @@ class _Wave:
         self.has_ended = asyncio.Event()
         self._stored = stored
         self._is_new = stored.record.state is WaveState.PREPARED
+        self._was_alone = True
+        """Whether no other wave of the group was under way when the batch was created."""
         self._is_cancelled = False
         """Whether this process cancelled the batch, to be in time."""
         self._status: BatchStatus | None = None
@@ -565,7 +620,7 @@ class _Wave:
             self.has_ended.set()
             self.group.calls.remove_wave(self)
             if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
-                await self._keep(owner="")  # nobody of this process will create the batch
+                await self._leave()
 
     async def _create(self) -> None:
         """Create the batch, once: where nobody heard whether it was, it is looked for first."""
@@ -578,8 +633,10 @@ class _Wave:
         requests = [BatchRequest(line.custom_id, line.body) for line in lines]
         custom_ids = tuple(each.custom_id for each in requests)
         failures = 0
+        uploaded: Result[str | None, ModelFailure] | None = None
         while True:
-            uploaded = await api.upload(self.id, requests)
+            if not isinstance(uploaded, Success):  # else a further file would hide what was created
+                uploaded = await api.upload(self.id, requests)
             outcome: Result[str, ModelFailure]
             if isinstance(uploaded, Success):
                 file = uploaded.unwrap()
@@ -588,6 +645,7 @@ class _Wave:
                 )
                 if not is_kept:
                     return  # another process took the wave for one of a dead process
+                self._was_alone = group.is_alone
                 outcome = await api.create(self.id, requests, file)
             else:
                 outcome = Failure(uploaded.failure())
@@ -597,7 +655,7 @@ class _Wave:
             failure = outcome.failure()
             if not failure.is_retryable:
                 await self._keep(state=WaveState.DROPPED)
-                self._end_all(failure)
+                self._end_all(self._refused(failure, len(requests)))
                 return
             failures += 1
             if isinstance(uploaded, Success) and failure.status != 429:
@@ -612,6 +670,12 @@ class _Wave:
                 self._go_live(failure.message)
                 return
             await services.sleep(delay_s)
+
+    def _refused(self, failure: ModelFailure, count: int) -> _End:
+        """What becomes of the calls of a batch that was not created."""
+        if failure.status not in _REFUSED_AS_A_WHOLE:
+            return failure
+        return self.group.note_refusal(failure, count, was_alone=self._was_alone)
 
     async def _settle(self, *, drops: bool = True) -> None:
         """Find out whether the batch was created.
@@ -662,21 +726,21 @@ class _Wave:
         """Wait for the end of the batch, which is cancelled where it would be late."""
         group, batch_id = self.group, self._stored.record.batch_id or ""
         services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
-        gives_up_at = 0.0
+        gives_up_at, unknown = 0.0, 0
         while self._status is None and self._pending():
             asked_status = await group.api.status(batch_id)
             if isinstance(asked_status, Success):
-                failures = 0
+                failures = unknown = 0
                 status = asked_status.unwrap()
                 if status.has_ended:
                     self._status = status
                     return
             else:
                 failure = asked_status.failure()
-                if failure.status == 404:
-                    what = f"The provider of '{group.model}' knows no batch {batch_id} any more."
-                    failure = ModelFailure(code="batch-failed", message=what)
-                if not failure.is_retryable:
+                unknown = unknown + 1 if failure.status == 404 else 0
+                if unknown >= _MOST_UNKNOWN:
+                    failure = self._unknown_batch(batch_id)
+                if not failure.is_retryable and not 0 < unknown < _MOST_UNKNOWN:
                     self._end_all(failure)
                     return
                 failures += 1
@@ -697,42 +761,62 @@ class _Wave:
             await services.sleep(max(wait_s, 0.1))
             poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
 
+    def _unknown_batch(self, batch_id: str) -> ModelFailure:
+        what = (
+            f"The provider of '{self.group.model}' knows no batch {batch_id} with this key, or not "
+            "any more. If it was created with another key, use that one; without --by and "
+            "--patience its calls are made again, at once."
+        )
+        return ModelFailure(code="batch-failed", message=what)
+
     async def _read_results(self, status: BatchStatus) -> None:
         """Hand out the answers; who waits then has none."""
         group, batch_id = self.group, self._stored.record.batch_id or ""
-        services, failures = group.calls.services, 0
+        services, failures, reads = group.calls.services, 0, 0
+        count = len(self._stored.record.custom_ids)
         if status.problem is not None:
-            count = len(self._stored.record.custom_ids)
-            group.calls.tell(f"{group.model}: batch {batch_id} was refused: {status.problem}")
-            self._end_all(group.note_failure(status.problem, count))
+            words = f"batch {batch_id} was refused: {status.problem}"
+            group.calls.tell(f"{group.model}: {words}")
+            failure = ModelFailure(code="batch-failed", message=f"{group.model}: {words}")
+            self._end_all(group.note_refusal(failure, count, was_alone=self._was_alone))
             return
-        group.failures = 0
+        group.note_taken(count)
+        ended: set[str] = set()
         if not self._is_new:
             await services.sleep(QUIET_S)  # other runs of the wave ask, too: it is read once
         while True:
-            waiting, answered = self._pending(), 0
+            waiting = self._pending()
             failed: ModelFailure | None = None
             async for read in group.api.results(batch_id, status, self._stored.record.custom_ids):
                 if not isinstance(read, Success):
                     failed = read.failure()
                     break
-                line = self.lines.pop(read.unwrap().custom_id, None)
+                found = read.unwrap()
+                is_end = found.end in (LineEnd.ANSWERED, LineEnd.REFUSED)
+                if is_end:
+                    ended.add(found.custom_id)
+                line = self.lines.pop(found.custom_id, None)
                 if line is not None:
-                    answered += 1
                     line.batch_id = batch_id
-                    end = read.unwrap().end
-                    is_end = end in (LineEnd.ANSWERED, LineEnd.REFUSED)
-                    line.end(read.unwrap() if is_end else self._end_for(end.value))
-            if failed is None:
+                    line.end(found if is_end else self._end_for(found.end.value))
+            reads += failed is None
+            left = [line for line in waiting if not line.answered.done()]
+            most_reads = _MOST_READS if len(ended) < status.done else _LEAST_READS
+            if failed is None and (not left or reads >= most_reads):
                 break
+            if failed is not None and not failed.is_retryable:
+                self._end_all(self._unknown_batch(batch_id) if failed.status == 404 else failed)
+                return
             failures += 1
             delay_s = _RETRIES.delay_s(failures, services.random())
-            if not failed.is_retryable or group.left_s <= delay_s:
+            if failures >= _LEAST_READS and group.left_s <= delay_s:
+                if failed is None:
+                    break
                 self._end_all(failed)
                 return
             await services.sleep(delay_s)
-        group.calls.tell(f"{group.model}: batch {batch_id} has ended, {answered} answers")
-        for line in waiting:
+        group.calls.tell(f"{group.model}: batch {batch_id} has ended, {len(ended)} answers")
+        for line in left:
             line.end(self._end_for("missing"))
             self.lines.pop(line.custom_id, None)
 
@@ -759,6 +843,13 @@ class _Wave:
         self.lines.clear()
 
     # --- the record ------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        """Nobody of this process will create the batch."""
+        try:
+            await self._keep(owner="")
+        except Exception as error:  # noqa: BLE001  # its calls were told; the record becomes stale
+            self.group.calls.services.log.warning("wave_not_left", wave=self.id, reason=str(error))
 
     async def _keep(
         self,
