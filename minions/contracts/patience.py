@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,6 +32,20 @@ class LateError(Exception):
     """The call can wait no longer: it is to be made at once."""
 
 
+class ParkedError(Exception):
+    """The answer comes with a wave: the run may end its execution, and is resumed when the answers
+    of the wave are there.
+    """
+
+    def __init__(self, wave: str) -> None:
+        super().__init__(wave)
+        self.wave = wave
+
+
+WakeRuns: TypeAlias = Callable[[Collection[str]], Awaitable[None]]
+"""Lets runs that ended their execution for a wave be resumed now, by their ids."""
+
+
 class PatientCall(Struct, frozen=True, kw_only=True, eq=False):
     """One model call that may wait."""
 
@@ -43,6 +57,8 @@ class PatientCall(Struct, frozen=True, kw_only=True, eq=False):
     recorded: BatchCallFact | None
     """The newest fact of the call that earlier executions of the run recorded; None: none did."""
     record: RecordBatchCall
+    may_park: bool = False
+    """Whether its run may end its execution as long as it waits."""
 
 
 class PatientCalls(ABC):
@@ -57,6 +73,7 @@ class PatientCalls(ABC):
 
         Raises:
             LateError: There is no time to wait: the call is to be made at once.
+            ParkedError: The answer is not there, and the run may end its execution.
             JournalError: A fact or a record could not be stored.
         """
 
@@ -71,6 +88,16 @@ class PatientCalls(ABC):
     @abstractmethod
     def expect_runs(self, count: int) -> None:
         """Note how many runs there will be, with those that have begun: all are to be in time."""
+
+    @abstractmethod
+    def wake_with(self, wake: WakeRuns) -> None:
+        """Call `wake` when the answers of a wave are there, with the runs that parked for it."""
+
+    @abstractmethod
+    async def has_news(self, waves: Collection[str]) -> bool:
+        """Whether a run that parked for these waves is to be resumed: the answers of one are there,
+        or no process looks at its batch any more. Nothing is asked of a provider.
+        """
 
     @abstractmethod
     async def aclose(self) -> None:

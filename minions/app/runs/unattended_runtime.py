@@ -19,7 +19,7 @@ from minions.app.wiring.patient_runtime import open_patient_calls
 from minions.contracts.decisions import Verdict
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.start_note import QueuePlace
-from minions.contracts.patience import Patience, PatientCalls
+from minions.contracts.patience import Patience, PatientCalls, WakeRuns
 from minions.contracts.runtime import Ids
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_parts import is_large
@@ -76,6 +76,7 @@ class UnattendedRuntime:
         self._numbers = itertools.count(1)
         self._ended: set[str] = set()
         self._waves: PatientCalls | None = None
+        self._wake: WakeRuns | None = None
 
     def has_ended(self, worker_id: str) -> None:
         """Note that a worker of this process has ended: its lease may be taken over."""
@@ -91,11 +92,18 @@ class UnattendedRuntime:
             await self._waves.aclose()
         await self._runtime.aclose()
 
-    def _patient_calls(self) -> PatientCalls:
+    @property
+    def patient_calls(self) -> PatientCalls:
         """The model calls of its runs that may wait, all together."""
         if self._waves is None:
             self._waves = open_patient_calls(self._runtime)
+            if self._wake is not None:
+                self._waves.wake_with(self._wake)
         return self._waves
+
+    def wake_with(self, wake: WakeRuns) -> None:
+        """Call `wake` with the runs that parked, when the answers that they wait for are there."""
+        self._wake = wake
 
     @property
     def services(self) -> Services:
@@ -152,7 +160,7 @@ class UnattendedRuntime:
         if children is not None:
             changes["children"] = children
         if began_with.by is not None:
-            changes["patience"] = Patience(calls=self._patient_calls(), by=began_with.by)
+            changes["patience"] = Patience(calls=self.patient_calls, by=began_with.by)
         if began_with.no_cache:
             changes["cache"] = NoStepCache()
         choice = ModelChoice(override=began_with.model, folder=began_with.folder)

@@ -17,6 +17,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import RunBeginning, RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import Clock, IsWorkerGone
 from minions.data.errors import JournalError, MinionsError
 from minions.engine.views.lookup import list_runs
@@ -186,14 +187,27 @@ class DueRuns:
 
 
 def idle_executions(entries: Sequence[JournalEntry]) -> int:
-    """How many of the newest executions finished nothing; to be put in a queue is no execution."""
-    at_work = {entry.generation for entry in entries if entry.state not in _BEGINNINGS}
+    """How many of the newest executions finished nothing; to be put in a queue is no execution, and
+    one that ended in order to wait for a batch has not died.
+    """
+    at_work = {
+        entry.generation
+        for entry in entries
+        if entry.state not in _BEGINNINGS or _waits_for_batch(entry)
+    }
     begun = {
         entry.generation
         for entry in entries
         if isinstance(entry.fact, RunBeginning) and not entry.fact.queued
     }
     return sum(generation > max(at_work, default=0) for generation in begun)
+
+
+def _waits_for_batch(entry: JournalEntry) -> bool:
+    fact = entry.fact
+    if not isinstance(fact, RunBeginning) or not fact.queued:
+        return False
+    return bool(StartNote.of(fact.note).batch_waves)
 
 
 def may_pass(error: MinionsError) -> bool:

@@ -68,6 +68,8 @@ class QueuePlace:
             return None
 
 
+_BATCH_WAVES: Final = "batch_waves"
+"""The key of a note that says for the answers of which waves of model calls a queued run waits."""
 _OFFER: Final = "offer"
 """The key of the note."""
 
@@ -151,6 +153,8 @@ class StartNote(Struct, frozen=True, kw_only=True):
     """Whose child run it is."""
     waits: Sequence[ChildWait] = ()
     """The child runs that it waits for."""
+    batch_waves: tuple[str, ...] = ()
+    """The waves of model calls, one of whose answers it waits for."""
     offer: Offer | None = None
     """What the caller who began it was offered; None: the operator began it."""
     evaluation: str | None = None
@@ -196,6 +200,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             queue=QueuePlace.of_note(note.get(_QUEUE)),
             child=ChildLink.of_note(note),
             waits=ChildWait.of_note(note),
+            batch_waves=_texts(note.get(_BATCH_WAVES)),
             offer=Offer.of_note(note),
             evaluation=_text(note, "eval"),
             command=_text(note, "command"),
@@ -234,6 +239,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             "strangers_recipe": self.is_strangers or None,
             SERVER: self.is_of_server or None,
             _QUEUE: None if self.queue is None else self.queue.to_note(),
+            _BATCH_WAVES: list(self.batch_waves) or None,
         }
         return {
             **{name: value for name, value in entries.items() if value is not None},
@@ -244,6 +250,11 @@ class StartNote(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING_NOTED: Final = StartNote()
+
+
+def without_waits(note: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The note without what a queued run waits for."""
+    return {name: value for name, value in ChildWait.without(note).items() if name != _BATCH_WAVES}
 
 
 def starters_of(user: str | None, note: Mapping[str, JsonValue]) -> tuple[str, ...]:

@@ -410,8 +410,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         done = await self._ended(running, attempted.outcome, made, wasted, reservation, model)
         if done.response is None:
             memory.restore_snapshot(mark)
-        if pause is not None and self._has_to_pause(pause, done, attempted.attempts):
-            await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
+        until = self._pause_for(pause, attempts, done, attempted.attempts)
+        if until is not None:
+            await self._paused(done, duration_ms, until, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
         response = done.response
         facts = None if prefix is None or response is None else prefix.take_answer(response)
@@ -461,37 +462,49 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         # Where another model can be asked instead, it is asked at once.
         circuit = self.view.retry.circuit or (None if self.may_pause else CircuitPolicy.FAIL)
         attempts = CallAttempts(
-            self.view, model, call, circuit=circuit, longest_hold_s=longest_wait_s
+            self.view,
+            model,
+            call,
+            circuit=circuit,
+            longest_hold_s=longest_wait_s,
+            may_park=pause is not None and pause.parks,
         )
         left_s = self.view.time_left_s
         if left_s is not None:  # a longer wait would end with the step's time
             longest_wait_s = left_s if longest_wait_s is None else min(left_s, longest_wait_s)
         return attempts, longest_wait_s
 
-    def _has_to_pause(self, pause: RunPause, done: ModelCall, tried: int) -> bool:
-        """Whether the call failed because its server wants to be left alone for long."""
-        failure = done.failure
-        return (
-            failure is not None
-            and failure.is_retryable
-            and tried < self.view.retry.max_attempts
-            and pause.is_needed(failure.retry_after_s)
-        )
+    def _pause_for(
+        self, pause: RunPause | None, attempts: CallAttempts, done: ModelCall, tried: int
+    ) -> str | None:
+        """Note that the run pauses where the call waits for a batch, or failed because its server
+        wants to be left alone for long; until when, in words. None: it does not.
+        """
+        if pause is None:
+            return None
+        failure, now = done.failure, self.view.context.scope.services.clock.now()
+        if attempts.wave is not None:
+            pause.add_wave(attempts.wave, now)
+            return "for a batch"
+        if failure is None or not failure.is_retryable or tried >= self.view.retry.max_attempts:
+            return None
+        delay_s = failure.retry_after_s
+        if delay_s is None or not pause.is_needed(delay_s):
+            return None
+        return f"until {pause.add(now, delay_s):%Y-%m-%d %H:%M:%S} UTC"
 
     async def _paused(
-        self, pause: RunPause, done: ModelCall, duration_ms: float, *, has_sent: bool
+        self, done: ModelCall, duration_ms: float, until: str, *, has_sent: bool
     ) -> Never:
-        """End the step until the server may be asked again; the resumed run makes the call then."""
-        failure, clock = done.failure, self.view.context.scope.services.clock
-        assert failure is not None  # noqa: S101  # as `_has_to_pause` says
+        """End the step for that time; the resumed run makes the call then."""
+        failure = done.failure
+        assert failure is not None  # noqa: S101  # as `_pause_for` says
         if has_sent:
             self.trace.add_model_call(done)
             await record_call(self.view, done, duration_ms, remember=False, is_cut_off=True)
-        until = pause.add(clock.now(), failure.retry_after_s or 0.0)
         info = FailureInfo(
             code=NEEDS_DECISION,
-            message=f"Step '{self.view.address}' waits until {until:%Y-%m-%d %H:%M:%S} UTC: "
-            f"{failure.message}",
+            message=f"Step '{self.view.address}' waits {until}: {failure.message}",
             where=self.view.address,
         )
         self.trace.wait(info)

@@ -43,7 +43,7 @@ from minions.contracts.journal.facts import (
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.retry_config import CircuitPolicy
-from minions.data.errors import OUTPUT_TRUNCATED
+from minions.data.errors import NEEDS_DECISION, OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.context.time_limits import suspended_time
@@ -266,13 +266,18 @@ class CallAttempts:
         *,
         circuit: CircuitPolicy | None = None,
         longest_hold_s: float | None = None,
+        may_park: bool = False,
     ) -> None:
         """Nothing was sent yet.
 
         Args:
             circuit: As for `CallAsk`.
             longest_hold_s: As for `CallAsk`.
+            may_park: Whether the run may end its execution while an attempt waits for a batch.
         """
+        self._may_park = may_park
+        self.wave: str | None = None
+        """The wave for whose answers the run is to end its execution; None: it is not."""
         self._circuit = circuit
         self._longest_hold_s = longest_hold_s
         is_watched = view.context.scope.events.is_watched
@@ -381,7 +386,7 @@ class CallAttempts:
         """What `execute` gives where the answer comes in a batch of the provider; None: there is no
         time to wait. The wait is no time of the step, nor of the run.
         """
-        from minions.contracts.patience import LateError, PatientCall
+        from minions.contracts.patience import LateError, ParkedError, PatientCall
 
         view, services, name = self._view, self._services, self._name
         patience, scope = services.patience, view.context.scope
@@ -398,6 +403,7 @@ class CallAttempts:
             by=patience.by,
             recorded=_newest_request(scope.replay, requests) if scope.replay is not None else None,
             record=record,
+            may_park=self._may_park,
         )
 
         def later(
@@ -415,6 +421,10 @@ class CallAttempts:
                     outcome = await self._traced(execute, services.tracer, waiting)
         except LateError:
             return None
+        except ParkedError as parked:
+            self.wave = parked.wave
+            what = "The answer comes with a batch of the provider."
+            return Failure(ModelFailure(code=NEEDS_DECISION, message=what))
         self._note_wait(services.clock.monotonic() - begin)
         self.was_sent = True
         self._requests += 1

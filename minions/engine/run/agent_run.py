@@ -149,7 +149,7 @@ class AgentRun(Generic[T_co]):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it ended without an end, in order to wait until `services.pause.until`."""
+        """Whether it ended without an end, in order to wait as `services.pause` says."""
         return self._has_paused
 
     def cancel(self) -> None:
@@ -485,7 +485,7 @@ class AgentRun(Generic[T_co]):
     def _waits_for_a_time(self, pending: Sequence[PendingDecision]) -> bool:
         """Whether nothing but time is needed, and no decision."""
         pause = self.context.scope.services.pause
-        if pause is None or pause.until is None:
+        if pause is None or pause.again_at is None:
             return False
         return not (pending or self.context.progress.open_calls)
 

@@ -261,8 +261,8 @@ class RunRecord:
             return None
         pause = self._context.scope.services.pause
         times = [each.due for each in pending if each.due is not None]
-        if pause is not None and pause.until is not None:
-            times.append(pause.until)
+        if pause is not None and pause.again_at is not None:
+            times.append(pause.again_at)
         return min(times).isoformat() if times else None
 
     def _waiting(self, pending: Sequence[PendingDecision]) -> list[Mapping[str, JsonValue]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final, cast
 
@@ -29,7 +29,7 @@ from minions.contracts.journal.child_run_links import (
 )
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.journal.start_note import QueuePlace, StartNote
+from minions.contracts.journal.start_note import QueuePlace, StartNote, without_waits
 from minions.contracts.runtime import IsWorkerGone, Log
 from minions.data.errors import (
     EnvironmentRefusedError,
@@ -44,7 +44,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.run_pause import RunPause
+from minions.engine.services.run_pause import LOOK_AT_WAVES_S, RunPause
 from minions.engine.services.services import Services
 from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run, fail_run
 from minions.engine.views.lookup import find_run
@@ -59,6 +59,8 @@ _MOST_TRIES: Final = 5
 """Of a run of which nothing was finished since it was queued."""
 _MOST_TRIES_AT_WORK: Final = 50
 """Of any other run: its executions finish something, and yet end with their process."""
+_NEWS_S: Final = 10.0
+"""Seconds until a run is executed again that has just parked and whose wave nobody looks at."""
 _DONE: Final = JobEnd()
 MOST_PAUSES: Final = 10
 """Of a run in a row without an answer in between; then it waits in its place, with its retries, so
@@ -77,6 +79,7 @@ class RunExecution:
         *,
         on_waiting: Callable[[str], None],
         deltas: DeltaStreams | None = None,
+        parks: bool = True,
     ) -> None:
         """Nothing is executed yet.
 
@@ -84,7 +87,9 @@ class RunExecution:
             parents: Knows which runs wait for child runs.
             on_waiting: Called with the id of a run that has begun to wait for a person.
             deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
+            parks: Whether runs whose calls wait for batches of providers leave their slots.
         """
+        self._parks = parks
         self._runtime = runtime
         self._log = log
         self._parents = parents
@@ -113,6 +118,8 @@ class RunExecution:
             return await self._given_up(job, reason)
         if job.number and await parents.still_waits(job):  # without loading all of the run
             return parents.looked_at_later(job)
+        if job.number and self._parks and await self._waits_for_batch(job):
+            return JobEnd(again=job.put_back(LOOK_AT_WAVES_S, is_failed_try=False))
         recorded = await runtime.recorded(job.run_id)
         if (end := await self._end_at_once(job, recorded)) is not None:
             return end
@@ -121,9 +128,9 @@ class RunExecution:
             recipe,
             note=recorded.note,
             children=parents.queue_of(recorded),
-            pause=_pause_of(recorded),
+            pause=_pause_of(recorded, parks=self._parks),
         )
-        note = ChildWait.without(recorded.note)
+        note = without_waits(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
         with nullcontext() if self._deltas is None else self._deltas.executing(run):
@@ -131,6 +138,19 @@ class RunExecution:
         if run.has_recorded_end:
             await self._tell_others(recorded, run)
         return end
+
+    async def _waits_for_batch(self, job: Job) -> bool:
+        """Whether its run waits for the answers of batches that are not there. One fact is read."""
+        newest = await self._runtime.services.journal.entries(
+            job.session_id, run_id=job.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        return isinstance(fact, RunBeginning) and not await self._has_news(fact)
+
+    async def _has_news(self, newest: RunBeginning) -> bool:
+        """Whether a run with this newest beginning does not wait for batches that have not ended."""
+        waves = StartNote.of(newest.note).batch_waves if newest.queued else ()
+        return not waves or await self._runtime.patient_calls.has_news(waves)
 
     async def _end_at_once(self, job: Job, recorded: RecordedRun) -> JobEnd | None:
         """The end of a job whose run is not executed, as its record says; None: it is."""
@@ -142,6 +162,8 @@ class RunExecution:
             return self._drop(job, "its record does not say that it was queued")
         if not job.number and await self._parents.waits(recorded):
             return self._parents.looked_at_later(job)
+        if not job.number and self._parks and not await self._has_news(recorded.start):
+            return JobEnd(again=job.put_back(LOOK_AT_WAVES_S, is_failed_try=False))
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             return await self._given_up(job, reason)
@@ -191,7 +213,9 @@ class RunExecution:
         services = self._runtime.services
         pause = run.context.scope.services.pause
         now = services.clock.now()
-        until = now if pause is None or pause.until is None else pause.until
+        if pause is not None and pause.waves and pause.until is None:
+            return await self._parked(job, pause)
+        until = now if pause is None or pause.again_at is None else pause.again_at
         self._log.info("run_paused", run_id=job.run_id, until=until.isoformat())
         try:
             recorded = await self._runtime.recorded(job.run_id)
@@ -204,6 +228,27 @@ class RunExecution:
             self._log.warning("pause_not_recorded", run_id=job.run_id, reason=error.message)
             delay_s = max(0.0, (until - now).total_seconds())
             return JobEnd(again=job.put_back(delay_s, is_failed_try=False))
+
+    async def _parked(self, job: Job, pause: RunPause) -> JobEnd:
+        """The end of the job of a run that waits for the answers of batches: it costs nothing until
+        they are there.
+
+        Raises:
+            MinionsError: It could not be recorded; the run is to be executed again.
+        """
+        recorded = await self._runtime.recorded(job.run_id)
+        place = RunPolicy.recorded(recorded.note).queue
+        if recorded.has_ended or place is None:
+            return _DONE
+        waits = StartNote(batch_waves=tuple(pause.waves)).to_json()
+        note = {**without_waits(recorded.note), **waits}
+        place = evolve(place, not_before=None, pauses=0)
+        queue = RunQueue(None, self._runtime.services.clock)
+        await self._runtime.queue_again(recorded, place, queue, note=note)
+        self._log.info("run_waits_for_batch", run_id=job.run_id)
+        has_news = await self._runtime.patient_calls.has_news(pause.waves)
+        pause_s = _NEWS_S if has_news else LOOK_AT_WAVES_S
+        return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
 
     # --- runs that are not executed ---------------------------------------------------------------
 
@@ -263,10 +308,12 @@ class RunExecution:
         return _DONE
 
 
-def _pause_of(recorded: RecordedRun) -> RunPause | None:
+def _pause_of(recorded: RecordedRun, *, parks: bool) -> RunPause | None:
     """Where the next execution of the run notes a pause; None: it makes no more of them."""
     place = RunPolicy.recorded(recorded.note).queue
-    return None if place is None or place.pauses >= MOST_PAUSES else RunPause()
+    if place is None or place.pauses >= MOST_PAUSES:
+        return None
+    return RunPause(parks=parks)
 
 
 def _has_progress(recorded: RecordedRun) -> bool:
@@ -374,7 +421,7 @@ class WorkerChildQueue(ChildRunQueue):
 
     @property
     def note(self) -> Mapping[str, JsonValue]:
-        return ChildWait.without(self._recorded.note)
+        return without_waits(self._recorded.note)
 
     @property
     def user(self) -> str | None:
@@ -460,7 +507,7 @@ class ParentRuns:
         place = RunPolicy.recorded(recorded.note).queue
         if recorded.has_ended or place is None:
             return _DONE
-        note = {**ChildWait.without(recorded.note), **ChildWait.to_note(run.child_waits)}
+        note = {**without_waits(recorded.note), **ChildWait.to_note(run.child_waits)}
         place, queue = evolve(place, not_before=None), RunQueue(None, self._clock)
         await self._runtime.queue_again(recorded, place, queue, note=note)
         self._log.info("run_waits_for_runs", run_id=job.run_id)
@@ -489,6 +536,11 @@ class ParentRuns:
         if not await self._engine.wake(link.run_id):
             rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
             await self._reconciliation.submit_missing(rows)
+
+    async def wake(self, run_ids: Collection[str]) -> None:
+        """Let runs that wait for the answers of a batch be resumed now."""
+        for run_id in run_ids:
+            await self._engine.wake(run_id)
 
     async def ended(self, recorded: RecordedRun, recipe: AgentRecipe) -> None:
         """Cancel what is left of the child runs of a run that has ended."""

@@ -95,8 +95,15 @@ class Worker:
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         self._execution = RunExecution(
-            runtime, log, parents, on_waiting=notices.tell, deltas=deltas
+            runtime,
+            log,
+            parents,
+            on_waiting=notices.tell,
+            deltas=deltas,
+            # One that ends when nothing is to be done would end before the answers are there.
+            parks=not plan.ends_when_idle,
         )
+        runtime.wake_with(parents.wake)
         self._timed_waits = TimedWaits(runtime, engine, log)
         self._schedules = DueSchedules(runtime, engine, schedules, log, every_s=_LOOK_SCHEDULES_S)
         self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)

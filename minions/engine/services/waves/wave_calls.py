@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, Never, TypeAlias
 
 from attrs import evolve
 from msgspec import Struct
@@ -22,13 +23,22 @@ from minions.contracts.batch_apis import BatchApi, BatchLine, BatchRequest, Batc
 from minions.contracts.budgets import BudgetStore
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.journal.facts import BatchCallExpired, BatchCallQueued, BatchCallSubmitted
-from minions.contracts.patience import LateError, PatientCall, PatientCalls
+from minions.contracts.patience import (
+    LateError,
+    ParkedError,
+    PatientCall,
+    PatientCalls,
+    WakeRuns,
+)
 from minions.contracts.retry_config import RetryConfig
 from minions.engine.services.services import Services, worker_name
 from minions.engine.services.waves.wave_record import (
+    StoredWatch,
     StoredWave,
     WaveRecord,
     WaveState,
+    WaveWatch,
+    is_watched,
     remove_old_waves,
     wave_start,
 )
@@ -39,6 +49,8 @@ LONG_QUIET_S: Final = 60.0
 """Seconds without a further call after which it is sent although runs do other work."""
 LONGEST_GATHER_S: Final = 600.0
 """Seconds after which a call is sent although others are added all the time."""
+PARKED_QUIET_S: Final = 10.0
+"""Seconds without a further call after which a wave of runs that are not executed is sent."""
 FIRST_POLL_S: Final = 10.0
 LAST_POLL_S: Final = 300.0
 """Seconds between two looks at a batch: at first, and at last."""
@@ -62,6 +74,12 @@ more than were found.
 """
 _MOST_ROUNDS: Final = 5
 """Batches in which one call may remain without an answer, before it fails."""
+_MOST_REQUESTS: Final = 15
+"""Requests of one call in all processes, before it fails."""
+_SLOT_S: Final = 300.0
+"""Runs that are to be done within so many seconds of each other share waves."""
+_MOST_KEPT: Final = 67_108_864
+"""Bytes of answers that are kept for runs which are resumed for them; others are read again."""
 _RETRIES: Final = RetryConfig(initial_delay=5.0, max_delay=300.0)
 
 ASSUMED_LIVE_S: Final = 30.0
@@ -105,12 +123,18 @@ class _Line(Struct, eq=False, kw_only=True):
     """The batch in which it was answered; None: it was not."""
     since: float = 0.0
     """When it began to wait for a wave, by the monotonic clock."""
+    keep: Callable[[_Line, _End], None] | None = None
+    """Keeps its end, where its run has parked; None: the run waits for it."""
 
     def end(self, how: _End | BaseException) -> None:
         """Tell who waits; nobody does where the run was cancelled."""
         if self.answered.done():
             return
-        if isinstance(how, BaseException):
+        if self.keep is not None:
+            self.answered.cancel()
+            if not isinstance(how, BaseException):
+                self.keep(self, how)
+        elif isinstance(how, BaseException):
             self.answered.set_exception(how)
         else:
             self.answered.set_result(how)
@@ -158,6 +182,10 @@ class WaveCalls(PatientCalls):
         self._most_calls = 1
         self._live_s: float | None = None
         """Seconds of a call that is made alone, as measured."""
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        """By custom id: ends of calls whose runs have parked."""
+        self._kept_bytes = 0
+        self._wake: WakeRuns | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._without: set[str] = set()
         """Names of models without a batch API that were asked."""
@@ -165,7 +193,8 @@ class WaveCalls(PatientCalls):
     async def answer(
         self, model: ChatModel, api: BatchApi, prompt: Prompt, call: PatientCall
     ) -> Result[ModelCallResponse, ModelFailure]:
-        self._count(call.run_id)
+        if call.recorded is None:  # else a resumed run asks for it again
+            self._count(call.run_id)
         written = api.write(prompt)
         if not isinstance(written, Success):
             return Failure(written.failure())
@@ -173,7 +202,7 @@ class WaveCalls(PatientCalls):
         place = (call.run_id, call.key)
         try:
             outcome = await self._answer_in(group, prompt, written.unwrap(), call)
-        except LateError:
+        except (LateError, ParkedError):
             self._attempts.pop(place, None)
             raise
         if isinstance(outcome, Success):
@@ -190,15 +219,17 @@ class WaveCalls(PatientCalls):
             attempt, recorded = call.recorded.attempt, call.recorded
             if isinstance(recorded, BatchCallSubmitted) and recorded.request == request:
                 line = self._line(call, attempt, body, request)
-                wave = await self._known_wave(recorded.wave, group)
-                if wave is not None:
-                    end = await wave.end_of(line)
+                end = self._take_kept(line)
+                if end is None:
+                    wave = await self._known_wave(recorded.wave, group, may_park=call.may_park)
+                    end = await wave.end_of(line) if wave is not None else None
+                if end is not None:
                     answered = await self._answer_from(group.api, prompt, line, end)
                     if answered is not None:
                         self._attempts[place] = attempt
                         return answered
         rounds = 0
-        while rounds < _MOST_ROUNDS:
+        while rounds < _MOST_ROUNDS and (attempt or 0) < _MOST_REQUESTS:
             if group.is_late:
                 group.tell_late()
                 raise LateError
@@ -213,13 +244,13 @@ class WaveCalls(PatientCalls):
                     request=request,
                 )
             )
-            end = await group.add(line)
+            end = await (group.park(line) if call.may_park else group.add(line))
             answered = await self._answer_from(group.api, prompt, line, end)
             if answered is not None:
                 return answered
             is_refusal = isinstance(end, _Again) and end.reason == _REFUSED
             rounds += not is_refusal  # of refusals the group keeps count
-        what = f"{_MOST_ROUNDS} batches of '{group.model}' ended without an answer to this call."
+        what = f"{max(rounds, 1)} batches of '{group.model}' ended without an answer to this call."
         return Failure(ModelFailure(code="batch-failed", message=what))
 
     def note_without_batches(self, model: str) -> None:
@@ -235,6 +266,17 @@ class WaveCalls(PatientCalls):
     def expect_runs(self, count: int) -> None:
         self._expected_runs = count
 
+    def wake_with(self, wake: WakeRuns) -> None:
+        self._wake = wake
+
+    async def has_news(self, waves: Collection[str]) -> bool:
+        now, is_gone = self.services.clock.now(), self.services.is_worker_gone
+        for wave_id in waves:
+            is_own = wave_id in self._waves
+            if not is_own and not await is_watched(self.store, wave_id, now, is_gone):
+                return True
+        return False
+
     async def aclose(self) -> None:
         tasks = [*self._tasks]
         for task in tasks:
@@ -242,6 +284,34 @@ class WaveCalls(PatientCalls):
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._close is not None:
             await self._close()
+
+    # --- runs that have parked -------------------------------------------------------------------
+
+    def keep(self, line: _Line, end: _End) -> None:
+        """Keep the end of a line until its run is resumed; the oldest go where there are many."""
+        kept = _Kept(end, line.batch_id, line.call.run_id)
+        self._kept[line.custom_id] = kept
+        self._kept_bytes += kept.size
+        while self._kept_bytes > _MOST_KEPT:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.size
+
+    def _take_kept(self, line: _Line) -> _End | None:
+        kept = self._kept.pop(line.custom_id, None)
+        if kept is None:
+            return None
+        self._kept_bytes -= kept.size
+        line.batch_id = kept.batch_id
+        return kept.end
+
+    async def wake(self, run_ids: Collection[str]) -> None:
+        """Let these runs be resumed now; where that fails, they are looked at later."""
+        if self._wake is None or not run_ids:
+            return
+        try:
+            await self._wake(run_ids)
+        except Exception as error:  # noqa: BLE001  # whatever the queue raises: the wave has ended
+            self.services.log.warning("runs_not_woken", reason=str(error))
 
     # --- for groups and waves --------------------------------------------------------------------
 
@@ -293,6 +363,7 @@ class WaveCalls(PatientCalls):
 
     def _group(self, model: ChatModel, api: BatchApi, by: datetime) -> _Group:
         endpoint = model.endpoint
+        by -= timedelta(seconds=by.timestamp() % _SLOT_S)
         key = (endpoint, model.name, by, asyncio.get_running_loop())
         group = self._groups.get(key)
         if group is None or group.api is not api:
@@ -341,11 +412,12 @@ class WaveCalls(PatientCalls):
 
     # --- waves of earlier processes --------------------------------------------------------------
 
-    async def _known_wave(self, wave_id: str, group: _Group) -> _Wave | None:
-        """The wave that an earlier process sent, or may have sent; None: it did not.
+    async def _known_wave(self, wave_id: str, group: _Group, *, may_park: bool) -> _Wave | None:
+        """The wave that an earlier execution sent, or may have sent; None: it did not.
 
         Raises:
             LateError: Another process is about to create its batch, and it is too late to wait.
+            ParkedError: Another process is about to create it, and the run may park.
         """
         while True:
             known = self._waves.get(wave_id)
@@ -369,7 +441,22 @@ class WaveCalls(PatientCalls):
                 continue
             if group.is_late:
                 raise LateError
+            if may_park:
+                raise ParkedError(wave_id)
             await self.services.sleep(FIRST_POLL_S)
+
+
+class _Kept(Struct, frozen=True):
+    """The end of a call whose run has parked."""
+
+    end: _End
+    batch_id: str | None
+    run_id: str
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return 500 + (len(self.end.body) if isinstance(self.end, BatchLine) else 0)
 
 
 class _Group:
@@ -391,6 +478,8 @@ class _Group:
         self._sends_one = False
         """Whether a batch was refused beside others: each waits for the end of the one before."""
         self._waiting: list[_Line] = []
+        self._open: _Wave | None = None
+        """The wave that further calls of runs that park join."""
         self._waves = 0
         self._is_gathering = False
         self._is_late_told = False
@@ -401,7 +490,7 @@ class _Group:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and no wave is under way."""
-        return not self._waiting and not self._waves
+        return not self._waiting and not self._waves and self._open is None
 
     @property
     def left_s(self) -> float:
@@ -444,6 +533,55 @@ class _Group:
             self.calls.begin(self._gather())
         return await line.answered
 
+    async def park(self, line: _Line) -> Never:
+        """Put the line into the wave that is gathered; its run may end its execution.
+
+        The call is told of the wave while its run is executed, and the wave is sent without it.
+
+        Raises:
+            ParkedError: It is done.
+        """
+        size = len(line.body) + 200  # and what is around it
+        wave = self._open
+        if wave is None or not wave.has_room(size, self._most):
+            wave = self._open = _Wave(self, StoredWave(self.calls.store, self._new_record()))
+            self.calls.add_wave(wave)
+            self.calls.begin(self._gather_parked(wave))
+        await wave.join(line, size)
+        raise ParkedError(wave.id)
+
+    async def _gather_parked(self, wave: _Wave) -> None:
+        """Send the wave when no further run comes."""
+        calls, begin = self.calls, self.calls.services.clock.monotonic()
+        try:
+            await remove_old_waves(calls.store, calls.services.clock.now())
+            await wave.store()
+            await wave.keep_watch()
+            while self._open is wave or (self._sends_one and self._waves > 0):
+                await calls.services.sleep(QUIET_S if self._open is wave else LONG_QUIET_S)
+                now = calls.services.clock.monotonic()
+                quiet_s = now - wave.arrived_at
+                is_due = quiet_s >= PARKED_QUIET_S and calls.all_wait()
+                is_due = is_due or quiet_s >= LONG_QUIET_S or now - begin >= LONGEST_GATHER_S
+                if self._open is wave and (is_due or self.is_late):
+                    self._open = None
+                if self.is_late:
+                    self.tell_late()
+                    break
+        except Exception as error:  # noqa: BLE001  # its runs are told, and ask again
+            wave.fail(error)
+        self._open = None if self._open is wave else self._open
+        self._waves += 1
+        try:
+            await wave.are_joined()
+            if self.is_late:
+                wave.end_all(_Late("late"))
+            wave.start()
+            wave.is_told.set()
+            await wave.has_ended.wait()
+        finally:
+            self._waves -= 1
+
     async def _gather(self) -> None:
         """Send waves as long as something waits."""
         services = self.calls.services
@@ -485,23 +623,13 @@ class _Group:
 
     async def _wave(self, lines: Sequence[_Line]) -> None:
         """Tell the calls of their wave, then create its batch."""
-        services, store = self.calls.services, self.calls.store
-        now = services.clock.now()
-        record = WaveRecord(
-            id=services.ids(wave_start(now)),
-            state=WaveState.PREPARED,
-            model=self.model,
-            owner=self.calls.owner,
-            at=now,
-            custom_ids=tuple(line.custom_id for line in lines),
-        )
+        store = self.calls.store
+        record = self._new_record(tuple(line.custom_id for line in lines))
         self._waves += 1
         try:
-            await remove_old_waves(store, now)
-            stored = StoredWave(store, record)
-            if not await stored.replace(record):
-                raise RuntimeError(f"there is a wave {record.id} already")
-            wave = _Wave(self, stored)
+            await remove_old_waves(store, record.at)
+            wave = _Wave(self, StoredWave(store, record))
+            await wave.store()
             for line in lines:
                 wave.lines[line.custom_id] = line
             wave.start()
@@ -517,6 +645,17 @@ class _Group:
                 line.end(error)
         finally:
             self._waves -= 1
+
+    def _new_record(self, custom_ids: tuple[str, ...] = ()) -> WaveRecord:
+        now = self.calls.services.clock.now()
+        return WaveRecord(
+            id=self.calls.services.ids(wave_start(now)),
+            state=WaveState.PREPARED,
+            model=self.model,
+            owner=self.calls.owner,
+            at=now,
+            custom_ids=custom_ids,
+        )
 
     @property
     def is_alone(self) -> bool:
@@ -578,6 +717,20 @@ class _Wave:
         self.is_told = asyncio.Event()
         """Set when the calls of a new wave are told of it."""
         self.has_ended = asyncio.Event()
+        self._size = 0
+        """Bytes of its requests."""
+        self._count = 0
+        """Calls that joined it."""
+        self.arrived_at = group.calls.services.clock.monotonic()
+        """When the last call joined it."""
+        self._joining = 0
+        self._is_stored = asyncio.Event()
+        self._problem: Exception | None = None
+        self._parked: set[str] = set()
+        """The runs that are to be resumed when it has ended."""
+        self._watch = StoredWatch(group.calls.store, stored.record.id)
+        self._has_looked = asyncio.Event()
+        """Set when the provider was asked for the first time, or will not be."""
         self._stored = stored
         self._is_new = stored.record.state is WaveState.PREPARED
         self._was_alone = True
@@ -594,9 +747,78 @@ class _Wave:
         return self
 
     async def end_of(self, line: _Line) -> _End:
-        """The end of a line that an earlier process put into the wave."""
+        """The end of a line that an earlier execution put into the wave.
+
+        Raises:
+            ParkedError: The batch has not ended, and the run of the line may park.
+        """
         self.lines[line.custom_id] = line
+        if line.call.may_park:
+            if self._stored.record.state is WaveState.CREATED:
+                await self._has_looked.wait()
+            if self._status is None and not line.answered.done():
+                self._add_parked(line)
+                raise ParkedError(self.id)
         return await line.answered
+
+    # --- calls of runs that park -----------------------------------------------------------------
+
+    async def store(self) -> None:
+        """Store the record of a new wave.
+
+        Raises:
+            RuntimeError: There is one of that id.
+            JournalError: It could not be stored.
+        """
+        if not await self._stored.replace(self._stored.record):
+            raise RuntimeError(f"there is a wave {self.id} already")
+        self._is_stored.set()
+
+    def has_room(self, size: int, most: int) -> bool:
+        """Whether a request of so many bytes fits into its batch, which has `most` of them."""
+        limits = self.group.api.limits
+        return self._count < min(most, limits.max_requests) and (
+            self._count == 0 or self._size + size <= limits.max_bytes
+        )
+
+    async def join(self, line: _Line, size: int) -> None:
+        """Add a call to a wave that is not sent yet, and record that.
+
+        Raises:
+            JournalError: A fact or the record could not be stored.
+        """
+        self._joining += 1
+        self._count += 1
+        self._size += size
+        self.arrived_at = self.group.calls.services.clock.monotonic()
+        try:
+            await self._is_stored.wait()
+            if self._problem is not None:
+                raise self._problem
+            await _tell_wave(line, self.id)
+            self._add_parked(line)
+        finally:
+            self._joining -= 1
+
+    def fail(self, error: Exception) -> None:
+        """The wave cannot be sent: who joins it is told why."""
+        self._problem = error
+        self._is_stored.set()
+
+    async def are_joined(self) -> None:
+        """Wait until all that join it have done so."""
+        while self._joining:
+            await self.group.calls.services.sleep(0.1)
+
+    def _add_parked(self, line: _Line) -> None:
+        line.keep = self.group.calls.keep
+        self.lines[line.custom_id] = line
+        self._parked.add(line.call.run_id)
+
+    async def keep_watch(self) -> None:
+        """Let other processes know that this one looks at the batch."""
+        calls = self.group.calls
+        await self._watch.keep(WaveWatch(calls.owner, calls.services.clock.now()))
 
     # --- the way of a wave -----------------------------------------------------------------------
 
@@ -613,14 +835,15 @@ class _Wave:
                     await self._read_results(self._status)
                 elif self._pending():
                     self._go_live("the batch had not ended")
-            self._end_all(_Again("not-created"))
+            self.end_all(_Again("not-created"))
         except Exception as error:  # noqa: BLE001  # whatever it is, runs must not wait for ever
-            self._end_all(error)
+            self.end_all(error)
         finally:
             self.has_ended.set()
+            self._has_looked.set()
             self.group.calls.remove_wave(self)
-            if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
-                await self._leave()
+            await self._leave()
+        await self.group.calls.wake(self._parked)
 
     async def _create(self) -> None:
         """Create the batch, once: where nobody heard whether it was, it is looked for first."""
@@ -655,7 +878,7 @@ class _Wave:
             failure = outcome.failure()
             if not failure.is_retryable:
                 await self._keep(state=WaveState.DROPPED)
-                self._end_all(self._refused(failure, len(requests)))
+                self.end_all(self._refused(failure, len(requests)))
                 return
             failures += 1
             if isinstance(uploaded, Success) and failure.status != 429:
@@ -700,7 +923,7 @@ class _Wave:
                 return
             failure = found.failure()
             if not failure.is_retryable:
-                self._end_all(failure)
+                self.end_all(failure)
                 return
             if group.is_late:
                 self._go_live(failure.message)
@@ -728,6 +951,8 @@ class _Wave:
         services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
         gives_up_at, unknown = 0.0, 0
         while self._status is None and self._pending():
+            if self._parked:
+                await self.keep_watch()
             asked_status = await group.api.status(batch_id)
             if isinstance(asked_status, Success):
                 failures = unknown = 0
@@ -735,15 +960,17 @@ class _Wave:
                 if status.has_ended:
                     self._status = status
                     return
+                self._has_looked.set()
             else:
                 failure = asked_status.failure()
                 unknown = unknown + 1 if failure.status == 404 else 0
                 if unknown >= _MOST_UNKNOWN:
                     failure = self._unknown_batch(batch_id)
                 if not failure.is_retryable and not 0 < unknown < _MOST_UNKNOWN:
-                    self._end_all(failure)
+                    self.end_all(failure)
                     return
                 failures += 1
+                self._has_looked.set()
                 poll_s = max(poll_s, _RETRIES.delay_s(failures, services.random()))
                 services.log.warning("batch_not_read", code=failure.code, batch=batch_id)
             left_s, cancel_s = group.left_s, group.api.limits.cancel_s
@@ -778,7 +1005,7 @@ class _Wave:
             words = f"batch {batch_id} was refused: {status.problem}"
             group.calls.tell(f"{group.model}: {words}")
             failure = ModelFailure(code="batch-failed", message=f"{group.model}: {words}")
-            self._end_all(group.note_refusal(failure, count, was_alone=self._was_alone))
+            self.end_all(group.note_refusal(failure, count, was_alone=self._was_alone))
             return
         group.note_taken(count)
         ended: set[str] = set()
@@ -805,14 +1032,14 @@ class _Wave:
             if failed is None and (not left or reads >= most_reads):
                 break
             if failed is not None and not failed.is_retryable:
-                self._end_all(self._unknown_batch(batch_id) if failed.status == 404 else failed)
+                self.end_all(self._unknown_batch(batch_id) if failed.status == 404 else failed)
                 return
             failures += 1
             delay_s = _RETRIES.delay_s(failures, services.random())
             if failures >= _LEAST_READS and group.left_s <= delay_s:
                 if failed is None:
                     break
-                self._end_all(failed)
+                self.end_all(failed)
                 return
             await services.sleep(delay_s)
         group.calls.tell(f"{group.model}: batch {batch_id} has ended, {len(ended)} answers")
@@ -835,9 +1062,10 @@ class _Wave:
         lines = self._pending()
         words = f"{len(lines)} calls are made at once, to be in time"
         self.group.calls.tell(f"{self.group.model}: {words} ({reason})")
-        self._end_all(_Late(reason))
+        self.end_all(_Late(reason))
 
-    def _end_all(self, how: _End | BaseException) -> None:
+    def end_all(self, how: _End | BaseException) -> None:
+        """Tell all who wait the same."""
         for line in self._pending():
             line.end(how)
         self.lines.clear()
@@ -845,9 +1073,11 @@ class _Wave:
     # --- the record ------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """Nobody of this process will create the batch."""
+        """Nobody of this process will create the batch, or look at it."""
         try:
-            await self._keep(owner="")
+            if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
+                await self._keep(owner="")
+            await self._watch.end()
         except Exception as error:  # noqa: BLE001  # its calls were told; the record becomes stale
             self.group.calls.services.log.warning("wave_not_left", wave=self.id, reason=str(error))
 

@@ -89,13 +89,64 @@ class StoredWave(Struct, eq=False):
         return is_stored
 
 
+_WATCHES: Final = "minions:wave-watch:"
+"""The first part of the keys that say who looks at the batch of a wave."""
+
+
+class WaveWatch(Struct, frozen=True):
+    """Who tells the runs that wait for a wave without being executed."""
+
+    owner: str
+    at: datetime
+    """When it looked last."""
+
+
+class StoredWatch(Struct, eq=False):
+    """The watch over one wave, as far as this process knows what is stored."""
+
+    store: BudgetStore
+    wave_id: str
+    text: str | None = None
+
+    async def keep(self, watch: WaveWatch) -> None:
+        """Store that this process looks at the wave, whoever did before."""
+        text = msgspec.json.encode(watch).decode()
+        if not await self.store.replace(f"{_WATCHES}{self.wave_id}", self.text, text):
+            known = await self.store.get(f"{_WATCHES}{self.wave_id}")
+            if not await self.store.replace(f"{_WATCHES}{self.wave_id}", known, text):
+                return  # another process looks at it, too
+        self.text = text
+
+    async def end(self) -> None:
+        """There is nothing to wait for any more."""
+        if self.text is not None:
+            self.text = None
+            await self.store.remove(f"{_WATCHES}{self.wave_id}")
+
+
+async def is_watched(
+    store: BudgetStore, wave_id: str, now: datetime, is_worker_gone: IsWorkerGone
+) -> bool:
+    """Whether a process looks at the batch of the wave, which has not ended."""
+    text = await store.get(f"{_WATCHES}{wave_id}")
+    if text is None:
+        return False
+    try:
+        watch = msgspec.json.decode(text, type=WaveWatch)
+    except msgspec.DecodeError:
+        return False
+    is_stale = (now - watch.at).total_seconds() > _STALE_S
+    return not (is_stale or is_worker_gone(watch.owner))
+
+
 async def remove_old_waves(store: BudgetStore, now: datetime) -> None:
     """Remove records whose answers no provider has any more."""
-    oldest = f"{RECORDS}{wave_start(now - _KEPT)}"
-    for key in await store.keys(RECORDS):
-        if key >= oldest:
-            return
-        await store.remove(key)
+    oldest = wave_start(now - _KEPT)
+    for start in (RECORDS, _WATCHES):
+        for key in await store.keys(start):
+            if key >= f"{start}{oldest}":
+                break
+            await store.remove(key)
 
 
 def wave_start(now: datetime) -> str:
