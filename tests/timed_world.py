@@ -81,6 +81,8 @@ class World:
     worker_number: int = 0
     state: MemoryState = field(factory=MemoryState)
     """Where schedules are stored."""
+    patience_s: float | None = None
+    """As of its workers."""
 
     def __attrs_post_init__(self) -> None:
         time = self.time
@@ -120,6 +122,7 @@ class World:
             NullLog(),
             notices=WaitingNotices((), self.services.journal, MemoryState(), NullLog(), page=None),
             schedules=ScheduleStore(self.state),
+            patience_s=self.patience_s,
         )
 
     async def work(self, seconds: float | None = None) -> None:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 from msgspec import Struct
@@ -18,6 +18,10 @@ from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, 
 
 if TYPE_CHECKING:
     from returns.result import Result
+
+
+NO_BATCH_API: Final = "no-batch-api"
+"""The code of the failure of a request about batches to a server that has none."""
 
 
 @frozen(kw_only=True)

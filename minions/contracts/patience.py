@@ -113,3 +113,5 @@ class Patience:
     calls: PatientCalls
     by: datetime
     """When the run is to be done."""
+    is_required: bool = True
+    """Whether calls fail whose provider has no batches; else they are made at once."""

@@ -78,7 +78,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-agreed auth-rejected mcp-login-needed key-not-allowed insecure-base-url
         host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
-        secret-refused secret-shown model-refused recipe-text-refused plans-refused
+        secret-refused secret-shown model-refused patience-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
         missing-scope other-name other-user other-project input-refused
         open-key-file bad-signature

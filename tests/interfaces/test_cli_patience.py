@@ -121,6 +121,33 @@ def test_evaluations_wait_too(place: Place) -> None:
     assert [len(each.requests) for each in place.server.batches.values()] == [8]
 
 
+def test_learning_and_tuning_wait_too(place: Place) -> None:
+    """A-177: their tests and cases are asked in batches alone."""
+    tested = (
+        RECIPE
+        + """
+tests:
+  - {name: one, inputs: {name: Ada}, expect: {output: {text: done}}}
+  - {name: two, inputs: {name: Bo}, expect: {output: {text: done}}}
+"""
+    )
+    place.write("letters.yaml", tested)
+    first = place.run("run", "letters.yaml", "-p", "name=Cy")
+    assert first.code == 0, first.err
+    run_id = place.run("sessions", "list", "--json").json[0]["run_id"]
+    assert place.run("sessions", "mark", run_id, "good").code == 0
+    learnt = place.run("learn", "letters.yaml", "--patience", "24h")
+    assert learnt.code == 0, learnt.err
+    assert place.in_batches == 4
+    cases = ({"name": name, "expected": {"text": "done"}} for name in NAMES)
+    place.write("cases.jsonl", "".join(f"{json.dumps(each)}\n" for each in cases))
+    words = ("tune", "letters.yaml", "cases.jsonl", "-m", "own/m", "--over", "model")
+    tuned = place.run(*words, "--max-cost", "50", "--patience", "24h")
+    assert tuned.code in (0, 1), tuned.err
+    assert place.in_batches > 4
+    assert len(place.server.live) == 1  # the run that was marked
+
+
 def test_a_run_waits_here_or_at_a_worker_with_all_items_of_its_loop(place: Place) -> None:
     place.write("loop.yaml", LOOP)
     names = json.dumps(NAMES)

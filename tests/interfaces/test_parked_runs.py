@@ -282,9 +282,9 @@ def test_what_a_batch_did_not_answer_is_asked_in_the_next_one(
 def test_a_call_that_every_batch_refuses_fails_its_run(world: BatchedWorld) -> None:
     async def work() -> None:
         faults = BatchFaults(fate=lambda _batch, _index: BatchFate.BUSY)
-        server = await serve(world, takes_s=600, faults=faults)
+        server = await serve(world, takes_s=300, faults=faults)
         await world.queue(RECIPE, 2, by_s=40 * HOUR_S)
-        await world.work(3 * HOUR_S)
+        await world.work(5 * HOUR_S)
         assert set(await world.statuses()) == {"failed"}
         assert not server.paid.total()
         await server.__aexit__(None, None, None)
@@ -321,6 +321,28 @@ def test_a_parked_run_costs_few_rows(world: BatchedWorld) -> None:
         assert [bool(StartNote.of(each.note).batch_waves) for each in begun] == [
             *(False, False, True, False, True, False)
         ]
+        await server.__aexit__(None, None, None)
+
+    world.run(work())
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_a_worker_may_be_patient_for_runs_that_say_nothing(
+    world: BatchedWorld, *, has_batches: bool
+) -> None:
+    """Where their provider has no batches, their calls are made at once."""
+
+    async def work() -> None:
+        server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S, has_batches=has_batches)
+        await server.__aenter__()
+        world.batches = server
+        world.server = model_at(server)  # type: ignore[assignment]  # any model
+        world.patience_s = 8 * HOUR_S
+        text = RECIPE.replace("name: string", "name: {type: string, default: Ada}")
+        run_id = await world.queued(text)
+        await world.work(2.5 * HOUR_S if has_batches else 60)
+        assert await world.status(run_id) == "completed"
+        assert len(server.live) == (0 if has_batches else 2)
         await server.__aexit__(None, None, None)
 
     world.run(work())

@@ -76,6 +76,7 @@ def test_a_key_that_nobody_worded_is_shown_as_it_is(monkeypatch: pytest.MonkeyPa
         ("trusted_hosts = ['evil']", "sends the key of a provider to evil, where a recipe names"),
         (f"recipe_key_variables = ['{SECRET}']", f"sends {SECRET} to servers that recipes name"),
         (f"caller_secrets = ['env:{SECRET}']", f"lets callers over HTTP give tools {SECRET}"),
+        ("caller_patience = '24h'", "lets callers over HTTP have runs wait for batches for 24h"),
         ("caller_models = ['openai/dear']", "callers over HTTP choose the model openai/dear"),
         (
             "on_waiting_url = 'https://evil'",

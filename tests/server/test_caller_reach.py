@@ -326,6 +326,8 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
         (Cell("startPlan", "body", "workspace"), "/etc", (403, "workspace-refused")),
         (Cell("startPlan", "body", "workspace"), "..", (403, "workspace-refused")),
         (Cell("sendMessage", "body", "model"), "openai/gpt-5", (403, "model-refused")),
+        (Cell("startRun", "body", "patience"), "8h", (403, "patience-refused")),
+        (Cell("startRun", "body", "by"), "06:00", (403, "patience-refused")),
         (Cell("startRun", "body", "session"), "ses_none", (404, "unknown-session")),
         (Cell("getRun", "path", "run_id"), "run_none", (404, "unknown-run")),
     ],

@@ -21,6 +21,7 @@ from minions.adapters.http.http_response import BrokenBodyError
 from minions.adapters.models.answer_reader import WireForm
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.contracts.batch_apis import (
+    NO_BATCH_API,
     BatchApi,
     BatchLimits,
     BatchLine,
@@ -250,7 +251,7 @@ class _ProviderBatches(BatchApi):
         peer = self._model.peer
         said = peer.clean(body.decode("utf-8", "replace"), 200)
         return ModelFailure(
-            code="no-batch-api",
+            code=NO_BATCH_API,
             message=f"{peer.base_url} answered HTTP {status} to a request for a batch of "
             f"'{peer.name}' ({urlsplit(path).path}): {said or 'no message'}. Where the server has "
             "no batch API, leave out --by and --patience: calls are then made at once.",

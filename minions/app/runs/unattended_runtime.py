@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final, TypeVar
 
 from attrs import evolve
@@ -137,6 +138,7 @@ class UnattendedRuntime:
         ids: Ids | None = None,
         children: ChildRunQueue | None = None,
         pause: RunPause | None = None,
+        by: datetime | None = None,
     ) -> AgentExecutor:
         """An executor for one execution of that recipe.
 
@@ -147,6 +149,8 @@ class UnattendedRuntime:
                 within the run.
             pause: Where the execution notes that it ends in order to wait for a time; None: it
                 waits in its place.
+            by: Until when its model calls may wait for batches of their providers, where they have
+                some and its note says nothing; None: they do not.
         """
         began_with = RunPolicy.recorded(note or {})
         changes: ServiceChanges = {
@@ -159,8 +163,9 @@ class UnattendedRuntime:
             changes["ids"] = ids
         if children is not None:
             changes["children"] = children
-        if began_with.by is not None:
-            changes["patience"] = Patience(calls=self.patient_calls, by=began_with.by)
+        if (at := began_with.by or by) is not None:
+            is_required = began_with.by is not None
+            changes["patience"] = Patience(calls=self.patient_calls, by=at, is_required=is_required)
         if began_with.no_cache:
             changes["cache"] = NoStepCache()
         choice = ModelChoice(override=began_with.model, folder=began_with.folder)

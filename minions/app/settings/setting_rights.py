@@ -403,6 +403,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         ),
         "recipe_key_variables": _each("sends {value} to servers that recipes name, as their key"),
         "caller_models": _each("lets callers over HTTP choose the model {value}, at your cost"),
+        "caller_patience": _plain("lets callers over HTTP have runs wait for batches for {value}"),
         "approval_roles": _each("names the role {value} of whoever decides about calls"),
         "caller_secrets": _caller_secrets,
         "on_waiting_url": _plain("sends the tools and questions that runs wait for to {value}"),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
-def deadline_of(by: str | None, patience: str | None, now: datetime) -> datetime | None:
+def deadline_of(
+    by: str | None, patience: str | None, now: datetime, *, marks: str = "--"
+) -> datetime | None:
     """When a run has to be done, in UTC; None: its calls do not wait.
 
     Args:
@@ -27,13 +29,14 @@ def deadline_of(by: str | None, patience: str | None, now: datetime) -> datetime
             where they name no zone.
         patience: A duration from now on, such as 24h.
         now: With the local zone.
+        marks: What stands before the names in messages.
     Raises:
         UsageError: `bad-deadline`; both are given, one is of another form, or is over.
     """
     if patience is not None:
         if by is not None:
             raise UsageError(
-                f"--by {by} and --patience {patience} say the same: give one of them.",
+                f"{marks}by {by} and {marks}patience {patience} say the same: give one of them.",
                 code="bad-deadline",
             )
         return (now + timedelta(seconds=seconds_of(patience))).astimezone(UTC)
@@ -50,14 +53,14 @@ def deadline_of(by: str | None, patience: str | None, now: datetime) -> datetime
         at = datetime.fromisoformat(by.strip())
     except ValueError as error:
         raise UsageError(
-            f"--by {by}: expected a time of day such as 06:00, or a date and time such as "
+            f"{marks}by {by}: expected a time of day such as 06:00, or a date and time such as "
             f"{now:%Y-%m-%d}T06:00.",
             code="bad-deadline",
         ) from error
     if at.tzinfo is None:
         at = at.astimezone() if now.tzinfo is not UTC else at.replace(tzinfo=UTC)
     if at <= now:
-        raise UsageError(f"--by {by}: that time is over.", code="bad-deadline")
+        raise UsageError(f"{marks}by {by}: that time is over.", code="bad-deadline")
     return at.astimezone(UTC)
 
 

@@ -386,6 +386,7 @@ class CallAttempts:
         """What `execute` gives where the answer comes in a batch of the provider; None: there is no
         time to wait. The wait is no time of the step, nor of the run.
         """
+        from minions.contracts.batch_apis import NO_BATCH_API
         from minions.contracts.patience import LateError, ParkedError, PatientCall
 
         view, services, name = self._view, self._services, self._name
@@ -425,6 +426,10 @@ class CallAttempts:
             self.wave = parked.wave
             what = "The answer comes with a batch of the provider."
             return Failure(ModelFailure(code=NEEDS_DECISION, message=what))
+        code = None if isinstance(outcome, Success) else outcome.failure().code
+        if code == NO_BATCH_API and not patience.is_required:
+            patience.calls.note_without_batches(name)
+            return None
         self._note_wait(services.clock.monotonic() - begin)
         self.was_sent = True
         self._requests += 1

@@ -102,7 +102,8 @@ class RunModels:
         Raises:
             EnvironmentRefusedError: `no-batch-api`; there is none among those of the recipe.
         """
-        if self._own_factory is not None or self._context.scope.services.patience is None:
+        patience = self._context.scope.services.patience
+        if self._own_factory is not None or patience is None or not patience.is_required:
             return
         from minions.contracts.batch_apis import batch_api_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,14 @@ from attrs import evolve, frozen
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.patient_runtime import deadline_of
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.journal.start_note import TOKEN, Offer, StartNote
 from minions.contracts.runtime import Ids
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.errors import MinionsError, UsageError, near_names
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
@@ -99,6 +102,27 @@ class ServerRuntime(UnattendedRuntime):
                 suggestions=near_names(name, known),
             )
         return StartNote(model=name, folder=self._folder).to_json()
+
+    def chosen_deadline(self, by: str | None, patience: str | None) -> dict[str, JsonValue]:
+        """The note of a run whose caller chose until when its model calls may wait for batches.
+
+        Raises:
+            RefusedError: `patience-refused`; the operator does not allow it, or not for so long.
+            UsageError: `bad-deadline`, `bad-duration`; it is no such time.
+        """
+        if by is None and patience is None:
+            return {}
+        most, now = self.settings.caller_patience, self.services.clock.now()
+        at = deadline_of(by, patience, now, marks="")
+        if most is None or at is None or at > now + timedelta(seconds=seconds_of(most)):
+            allowed = "not at all" if most is None else f"for {most} at most"
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "patience-refused",
+                f"Model calls may wait for batches of their provider {allowed} here "
+                "(`caller_patience` in minions.toml).",
+            )
+        return StartNote(by=at).to_json()
 
     def check_inputs(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True

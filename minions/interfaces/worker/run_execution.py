@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 from attrs import evolve
@@ -80,6 +81,7 @@ class RunExecution:
         on_waiting: Callable[[str], None],
         deltas: DeltaStreams | None = None,
         parks: bool = True,
+        patience_s: float | None = None,
     ) -> None:
         """Nothing is executed yet.
 
@@ -88,8 +90,11 @@ class RunExecution:
             on_waiting: Called with the id of a run that has begun to wait for a person.
             deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
             parks: Whether runs whose calls wait for batches of providers leave their slots.
+            patience_s: Seconds after its start until which model calls of a run may wait for such
+                batches, where the run says nothing; None: they do not.
         """
         self._parks = parks
+        self._patience_s = patience_s
         self._runtime = runtime
         self._log = log
         self._parents = parents
@@ -129,6 +134,7 @@ class RunExecution:
             note=recorded.note,
             children=parents.queue_of(recorded),
             pause=_pause_of(recorded, parks=self._parks),
+            by=self._deadline_of(recorded),
         )
         note = without_waits(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
@@ -139,6 +145,12 @@ class RunExecution:
             await self._tell_others(recorded, run)
         return end
 
+    def _deadline_of(self, recorded: RecordedRun) -> datetime | None:
+        """When a run is to be done that says nothing of it; None: its calls do not wait."""
+        if self._patience_s is None:
+            return None
+        return recorded.summary.started_at + timedelta(seconds=self._patience_s)
+
     async def _waits_for_batch(self, job: Job) -> bool:
         """Whether its run waits for the answers of batches that are not there. One fact is read."""
         newest = await self._runtime.services.journal.entries(
@@ -148,7 +160,7 @@ class RunExecution:
         return isinstance(fact, RunBeginning) and not await self._has_news(fact)
 
     async def _has_news(self, newest: RunBeginning) -> bool:
-        """Whether a run with this newest beginning does not wait for batches that have not ended."""
+        """Whether a run with this newest beginning waits for no batch that has not ended."""
         waves = StartNote.of(newest.note).batch_waves if newest.queued else ()
         return not waves or await self._runtime.patient_calls.has_news(waves)
 

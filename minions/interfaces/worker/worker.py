@@ -75,6 +75,7 @@ class Worker:
         schedules: ScheduleStore,
         deltas: DeltaStreams | None = None,
         retain_s: float | None = None,
+        patience_s: float | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -86,6 +87,7 @@ class Worker:
             deltas: Offers the pieces of answers of its runs; None: nobody reads them.
             retain_s: How long sessions stay after the end of their last run; None: as long as
                 their runs say.
+            patience_s: As of `RunExecution`.
         """
         self.plan = plan
         self._runtime = runtime
@@ -102,6 +104,7 @@ class Worker:
             deltas=deltas,
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
+            patience_s=patience_s,
         )
         runtime.wake_with(parents.wake)
         self._timed_waits = TimedWaits(runtime, engine, log)

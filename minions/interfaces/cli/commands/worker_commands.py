@@ -107,6 +107,12 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     is_flag=True,
     help="Take runs that were started in other folders, too; their relative paths start here.",
 )
+@click.option(
+    "--patience",
+    metavar="TIME",
+    help="Model calls of runs that say nothing may wait so long after the run's start for the "
+    "half-price batches of their providers, where those have some: 8h, 24h.",
+)
 @takes_options(_ExecutionOptions)
 def worker_command(
     execution: _ExecutionOptions,
@@ -119,6 +125,7 @@ def worker_command(
     token_file: str | None,
     stream_url: str | None,
     any_folder: bool,
+    patience: str | None,
 ) -> int:
     """Execute the runs that were queued in the database of --db, until Ctrl-C or SIGTERM.
 
@@ -134,6 +141,7 @@ def worker_command(
         health=address,
         stream=_stream(address, token_file, stream_url),
         any_folder=any_folder,
+        patience_s=None if patience is None else seconds_of(patience),
     )
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
@@ -150,6 +158,7 @@ class _WorkerOptions:
     stream: _Stream | None
     """Who may read the pieces of answers; None: nobody."""
     any_folder: bool
+    patience_s: float | None
 
 
 @frozen(kw_only=True)
@@ -296,6 +305,7 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
         schedules=schedules,
         deltas=deltas,
         retain_s=settings.journal.retain_s,
+        patience_s=options.patience_s,
     )
 
 

@@ -68,6 +68,11 @@ class RunRequest:
     """The session that the run belongs to; None: a new one."""
     user: str | None = field(default=None, metadata=USER)
     """The label of the user for whom it runs, whose daily budget it spends from; None: none."""
+    by: str | None = field(default=None, metadata=text_schema(60, "null"))
+    """When it is to be done, a time of day or a date and time, in UTC where no zone is named: until
+    then its model calls may wait for batches of their providers, if the operator allows it."""
+    patience: str | None = field(default=None, metadata=text_schema(20, "null"))
+    """The same, as a duration from now on, such as 8h."""
 
 
 @frozen(kw_only=True)

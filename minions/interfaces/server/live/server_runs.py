@@ -66,6 +66,10 @@ class RequestedRun:
     another one. None: it is bound to nobody."""
     token: str | None = None
     """The name of the caller's token; None: it has none."""
+    by: str | None = None
+    """When it is to be done, as the caller says it."""
+    patience: str | None = None
+    """The same as a duration."""
 
     @property
     def whole_key(self) -> str:
@@ -184,6 +188,7 @@ class RunStarter:
             await self._repository.get_session(wanted.session)
         ids = self._runtime.services.ids
         note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token)
+        note |= self._runtime.chosen_deadline(wanted.by, wanted.patience)
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
             note |= StartNote(asked=await self._digest(wanted)).to_json()
@@ -243,6 +248,9 @@ def _digest(wanted: RequestedRun) -> str:
         body["made"] = _sort_keys(dict(wanted.made.document or {}))
     if wanted.user is not None:
         body["user"] = wanted.user
+    body |= {
+        name: each for name, each in (("by", wanted.by), ("patience", wanted.patience)) if each
+    }
     digest = hashlib.sha256()
     for part in encoded_parts(body, dumps):
         digest.update(part.encode("utf-8", "surrogatepass"))

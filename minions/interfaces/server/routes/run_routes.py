@@ -108,6 +108,8 @@ async def start_run(
         key=idempotency_key,
         owner=request.owner,
         token=request.caller.name,
+        by=data.by,
+        patience=data.patience,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 
