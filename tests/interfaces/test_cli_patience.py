@@ -139,7 +139,8 @@ tests:
     learnt = place.run("learn", "letters.yaml", "--patience", "24h")
     assert learnt.code == 0, learnt.err
     assert place.in_batches == 4
-    cases = ({"name": name, "expected": {"text": "done"}} for name in NAMES)
+    more = (*NAMES, "Ed", "Flo", "Gus", "Hal")
+    cases = ({"name": name, "expected": {"text": "done"}} for name in more)
     place.write("cases.jsonl", "".join(f"{json.dumps(each)}\n" for each in cases))
     words = ("tune", "letters.yaml", "cases.jsonl", "-m", "own/m", "--over", "model")
     tuned = place.run(*words, "--max-cost", "50", "--patience", "24h")

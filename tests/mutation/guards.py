@@ -261,6 +261,31 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/step/work.py": Guard(
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
     ),
+    "engine/services/waves/wave_calls.py": Guard(
+        tests=("engine/test_patient_calls.py", "conformance/test_batch_apis.py"),
+        places=frozenset(
+            {
+                *("_Group.note_refusal", "_Group.note_taken", "_Wave._create", "_Wave._refused"),
+                *("_Wave._settle", "_Wave._read_results"),
+            }
+        ),
+    ),
+    "engine/services/waves/wave_record.py": Guard(
+        tests=("engine/test_wave_records.py",),
+        places=frozenset({"WaveRecord", "StoredWave", "StoredWatch", "is_watched"}),
+    ),
+    "adapters/models/provider_batches.py": Guard(
+        tests=("adapters/test_provider_batches.py",),
+        places=frozenset(
+            {
+                *("OpenAIBatches.find", "OpenAIBatches.status"),
+                *("AnthropicBatches.find", "AnthropicBatches._has_ids", "AnthropicBatches.status"),
+                *("GeminiBatches.find", "GeminiBatches.status", "_ProviderBatches._list"),
+                *("_openai_end", "_anthropic_end", "_gemini_ends", "_object_in", "_objects"),
+                *("_after", "_page_token", "_sum_of", "_time_in", "_where_open"),
+            }
+        ),
+    ),
     "engine/step/code_scope.py": Guard(
         tests=_engine("code_with_tools"),
         places=frozenset({"_JournalledCalls", "_recorded_calls", "_sorted"}),
