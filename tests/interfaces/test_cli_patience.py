@@ -134,7 +134,8 @@ tests:
     place.write("letters.yaml", tested)
     first = place.run("run", "letters.yaml", "-p", "name=Cy")
     assert first.code == 0, first.err
-    run_id = place.run("sessions", "list", "--json").json[0]["run_id"]
+    listed = json.loads(place.run("sessions", "list", "--json").out)
+    run_id = listed[0]["run_id"]
     assert place.run("sessions", "mark", run_id, "good").code == 0
     learnt = place.run("learn", "letters.yaml", "--patience", "24h")
     assert learnt.code == 0, learnt.err
