@@ -94,9 +94,10 @@ class PatientCalls(ABC):
         """Call `wake` when the answers of a wave are there, with the runs that parked for it."""
 
     @abstractmethod
-    async def has_news(self, waves: Collection[str]) -> bool:
+    async def has_news(self, run_id: str, waves: Collection[str]) -> bool:
         """Whether a run that parked for these waves is to be resumed: the answers of one are there,
-        or no process looks at its batch any more. Nothing is asked of a provider.
+        or no process looks at its batch any more. Nothing is asked of a provider. Where this
+        process looks at them, it wakes the run later.
         """
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -15,6 +15,7 @@ from builders import deterministic_services, executor_of, recipe_of, text_step
 from minions.adapters.models.anthropic import AnthropicModel
 from minions.adapters.models.provider_batches import GeminiBatches
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.tools.function_tool import tool
 from minions.app.wiring.built_in_extensions import built_in_redactors
 from minions.contracts.batch_apis import BatchLimits
 from minions.contracts.calls import ModelCapabilities
@@ -23,6 +24,7 @@ from minions.contracts.model_endpoints import PromptCacheRules
 from minions.contracts.patience import Patience
 from minions.contracts.prompt_caches import PromptCache
 from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue, as_objects
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
@@ -30,6 +32,7 @@ from minions.engine.services.prompt_prefixes import EnteredPrompt, PromptPrefixe
 from minions.engine.services.waves.wave_calls import WaveCalls
 from minions.engine.services.waves.wave_record import RECORDS, StoredWave, WaveState
 from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
+from minions.testing.exchange import completion
 
 COUNT: Final = len(ITEMS)
 
@@ -311,3 +314,88 @@ def test_calls_are_sent_although_others_come_all_the_time() -> None:
     world.time.run(run())
     assert not server.live
     assert 3 <= len(server.batches) <= 5
+
+
+TOOLS: Final = """
+id: letters
+inputs: {name: string}
+steps:
+  - id: weigh
+    goal: "How heavy is {{ inputs.name }}?"
+    tools: [scales]
+    output: {grams: integer}
+output: {text: "{{ weigh.grams }}"}
+"""
+
+
+@tool
+def scales(name: str) -> int:
+    """Weigh something."""
+    return 100 + len(name)
+
+
+def test_tools_outputs_and_repairs_take_a_wave_each() -> None:
+    """A-177: a call of a tool, an answer that does not fit, its repair: of all runs together."""
+
+    def say(body: Mapping[str, JsonValue]) -> str | Mapping[str, JsonValue]:
+        messages = as_objects(body["messages"])
+        if not any(each.get("role") == "tool" for each in messages):
+            function: JsonValue = {"name": "scales", "arguments": '{"name": "Ada"}'}
+            call: dict[str, JsonValue] = {"id": "c1", "type": "function", "function": function}
+            usage: dict[str, JsonValue] = {"prompt_tokens": 100, "completion_tokens": 20}
+            return completion(tool_calls=[call], usage=usage)
+        return '{"grams": 103}' if messages[-1].get("role") == "user" else "heavy"
+
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S, say=say)
+    results = run_at(server, world, TOOLS, extensions=Extensions(tools=[scales]))
+    assert {each.error for each in results} == {None}
+    assert [each.output for each in results] == [{"text": 103}] * COUNT
+    assert {len(each.requests) for each in server.batches.values()} == {COUNT}
+    cost_usd = 0.07 * len(server.batches)
+    assert [each.usage.cost_usd for each in results] == pytest.approx([cost_usd] * COUNT)
+
+
+def test_a_clock_that_jumps_ahead_loses_nothing() -> None:
+    """A-177: a machine that slept looks at the batch and goes on."""
+    world = BatchWorld()
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S)
+
+    async def run() -> Sequence[AgentResult[object]]:
+        async with server:
+            model, services = model_at(server), world.services("a")
+            running = asyncio.ensure_future(world.run_all(model, services, COUNT))
+            await world.time.sleep(600)
+            world.time.advance(8 * HOUR_S)
+            return await running
+
+    results = world.time.run(run())
+    assert {each.status for each in results} == {RunStatus.COMPLETED}
+    assert not server.live
+    server.settle()
+    assert server.paid.total() == 2 * COUNT
+
+
+def test_a_provider_that_refuses_all_is_asked_eight_times() -> None:
+    """Calls that wait for their turn fail with the others: none is tried alone."""
+    world = BatchWorld()
+    faults = BatchFaults(fails=lambda _batch: True)
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S, faults=faults)
+    results = run_at(server, world, count=40)
+    assert {each.error.code for each in results if each.error is not None} == {"batch-failed"}
+    assert len(server.batches) <= 10
+
+
+def test_a_wave_whose_creation_is_refused_is_dropped() -> None:
+    """A-177: who resumes its runs asks nobody for it."""
+    world = BatchWorld()
+    faults = BatchFaults(refusals={"create": (401,)})
+    server = BatchEndpoint(now=world.time.now, takes_s=HOUR_S, faults=faults)
+    run_at(server, world, count=2)
+
+    async def states() -> list[WaveState]:
+        keys = await world.store.keys(RECORDS)
+        found = [await StoredWave.find(world.store, key.removeprefix(RECORDS)) for key in keys]
+        return [each.record.state for each in found if each is not None]
+
+    assert world.time.run(states()) == [WaveState.DROPPED]

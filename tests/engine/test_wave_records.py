@@ -67,6 +67,22 @@ def test_a_record_is_replaced_by_who_knows_it() -> None:
     asyncio.run(work())
 
 
+def test_a_watch_that_could_not_be_stored_is_not_ended_by_who_tried() -> None:
+    class Busy(MemoryState):
+        """A store in which somebody else is always faster."""
+
+        async def replace(self, key: str, known: str | None, text: str) -> bool:
+            return False
+
+    async def work() -> None:
+        store = Busy()
+        watch = StoredWatch(store, "w")
+        await watch.keep(WaveWatch("me", NOW))
+        assert watch.text is None
+
+    asyncio.run(work())
+
+
 def test_a_record_of_another_version_is_none() -> None:
     async def work() -> None:
         store = MemoryState()
@@ -97,7 +113,11 @@ def test_a_watch_lasts_as_long_as_its_process() -> None:
         await other.end()
         assert await watched()
         await other.keep(WaveWatch("other", NOW))
+        assert '"other"' in (await store.get("minions:wave-watch:w") or "")
         await watch.keep(WaveWatch("me", NOW + timedelta(seconds=1)))
+        assert '"me"' in (await store.get("minions:wave-watch:w") or "")
+        await watch.keep(WaveWatch("me", NOW + timedelta(seconds=2)))
+        assert '"me"' in (await store.get("minions:wave-watch:w") or "")
         assert await watched()
         await watch.end()
         await watch.end()

@@ -192,6 +192,25 @@ def test_another_worker_reads_what_one_that_ended_has_sent(
     world.run(work())
 
 
+def test_a_worker_that_takes_over_wakes_all_runs_of_the_wave(
+    world: BatchedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it did not execute, too: nobody waits for the next look."""
+    monkeypatch.setattr("minions.interfaces.worker.run_execution.LOOK_AT_WAVES_S", 50 * HOUR_S)
+
+    async def work() -> None:
+        server = await serve(world)
+        await world.queue(RECIPE, 20)
+        await world.work(0.5 * HOUR_S)
+        await world.work(2.5 * HOUR_S)
+        assert set(await world.statuses()) == {"completed"}
+        assert world.sizes == [20, 20]
+        world.expect_all_paid_once(40)
+        await server.__aexit__(None, None, None)
+
+    world.run(work())
+
+
 def test_a_run_may_outlive_many_workers(world: BatchedWorld) -> None:
     """A-177: waiting is no sign that a run ends its process."""
 

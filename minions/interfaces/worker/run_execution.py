@@ -157,12 +157,12 @@ class RunExecution:
             job.session_id, run_id=job.run_id, kinds={"run"}, limit=1, newest_first=True
         )
         fact = newest[0].fact if newest else None
-        return isinstance(fact, RunBeginning) and not await self._has_news(fact)
+        return isinstance(fact, RunBeginning) and not await self._has_news(job.run_id, fact)
 
-    async def _has_news(self, newest: RunBeginning) -> bool:
+    async def _has_news(self, run_id: str, newest: RunBeginning) -> bool:
         """Whether a run with this newest beginning waits for no batch that has not ended."""
         waves = StartNote.of(newest.note).batch_waves if newest.queued else ()
-        return not waves or await self._runtime.patient_calls.has_news(waves)
+        return not waves or await self._runtime.patient_calls.has_news(run_id, waves)
 
     async def _end_at_once(self, job: Job, recorded: RecordedRun) -> JobEnd | None:
         """The end of a job whose run is not executed, as its record says; None: it is."""
@@ -174,7 +174,7 @@ class RunExecution:
             return self._drop(job, "its record does not say that it was queued")
         if not job.number and await self._parents.waits(recorded):
             return self._parents.looked_at_later(job)
-        if not job.number and self._parks and not await self._has_news(recorded.start):
+        if not job.number and self._parks and not await self._has_news(job.run_id, recorded.start):
             return JobEnd(again=job.put_back(LOOK_AT_WAVES_S, is_failed_try=False))
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
@@ -258,7 +258,7 @@ class RunExecution:
         queue = RunQueue(None, self._runtime.services.clock)
         await self._runtime.queue_again(recorded, place, queue, note=note)
         self._log.info("run_waits_for_batch", run_id=job.run_id)
-        has_news = await self._runtime.patient_calls.has_news(pause.waves)
+        has_news = await self._runtime.patient_calls.has_news(job.run_id, pause.waves)
         pause_s = _NEWS_S if has_news else LOOK_AT_WAVES_S
         return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
 

@@ -123,7 +123,7 @@ class _Line(Struct, eq=False, kw_only=True):
     """The batch in which it was answered; None: it was not."""
     since: float = 0.0
     """When it began to wait for a wave, by the monotonic clock."""
-    keep: Callable[[_Line, _End], None] | None = None
+    keep: Callable[[str, _End, str | None], None] | None = None
     """Keeps its end, where its run has parked; None: the run waits for it."""
 
     def end(self, how: _End | BaseException) -> None:
@@ -133,7 +133,7 @@ class _Line(Struct, eq=False, kw_only=True):
         if self.keep is not None:
             self.answered.cancel()
             if not isinstance(how, BaseException):
-                self.keep(self, how)
+                self.keep(self.custom_id, how, self.batch_id)
         elif isinstance(how, BaseException):
             self.answered.set_exception(how)
         else:
@@ -269,11 +269,12 @@ class WaveCalls(PatientCalls):
     def wake_with(self, wake: WakeRuns) -> None:
         self._wake = wake
 
-    async def has_news(self, waves: Collection[str]) -> bool:
+    async def has_news(self, run_id: str, waves: Collection[str]) -> bool:
         now, is_gone = self.services.clock.now(), self.services.is_worker_gone
         for wave_id in waves:
-            is_own = wave_id in self._waves
-            if not is_own and not await is_watched(self.store, wave_id, now, is_gone):
+            if (own := self._waves.get(wave_id)) is not None:
+                own.add_run(run_id)
+            elif not await is_watched(self.store, wave_id, now, is_gone):
                 return True
         return False
 
@@ -287,11 +288,11 @@ class WaveCalls(PatientCalls):
 
     # --- runs that have parked -------------------------------------------------------------------
 
-    def keep(self, line: _Line, end: _End) -> None:
+    def keep(self, custom_id: str, end: _End, batch_id: str | None) -> None:
         """Keep the end of a line until its run is resumed; the oldest go where there are many."""
-        kept = _Kept(end, line.batch_id, line.call.run_id)
-        self._kept[line.custom_id] = kept
-        self._kept_bytes += kept.size
+        before = self._kept.pop(custom_id, None)
+        kept = self._kept[custom_id] = _Kept(end, batch_id)
+        self._kept_bytes += kept.size - (0 if before is None else before.size)
         while self._kept_bytes > _MOST_KEPT:
             _, oldest = self._kept.popitem(last=False)
             self._kept_bytes -= oldest.size
@@ -451,7 +452,6 @@ class _Kept(Struct, frozen=True):
 
     end: _End
     batch_id: str | None
-    run_id: str
 
     @property
     def size(self) -> int:
@@ -815,6 +815,10 @@ class _Wave:
         self.lines[line.custom_id] = line
         self._parked.add(line.call.run_id)
 
+    def add_run(self, run_id: str) -> None:
+        """Wake that run, too, which parked for the wave in an earlier process."""
+        self._parked.add(run_id)
+
     async def keep_watch(self) -> None:
         """Let other processes know that this one looks at the batch."""
         calls = self.group.calls
@@ -1008,7 +1012,7 @@ class _Wave:
             self.end_all(group.note_refusal(failure, count, was_alone=self._was_alone))
             return
         group.note_taken(count)
-        ended: set[str] = set()
+        ended, own_ids = set[str](), set(self._stored.record.custom_ids)
         if not self._is_new:
             await services.sleep(QUIET_S)  # other runs of the wave ask, too: it is read once
         while True:
@@ -1023,6 +1027,8 @@ class _Wave:
                 if is_end:
                     ended.add(found.custom_id)
                 line = self.lines.pop(found.custom_id, None)
+                if line is None and self._parked and is_end and found.custom_id in own_ids:
+                    group.calls.keep(found.custom_id, found, batch_id)
                 if line is not None:
                     line.batch_id = batch_id
                     line.end(found if is_end else self._end_for(found.end.value))
