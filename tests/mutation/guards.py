@@ -262,11 +262,11 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=(*_engine("endings", "limits", "cancelled_from_outside"), *_DECISIONS)
     ),
     "engine/services/waves/wave_calls.py": Guard(
-        tests=("engine/test_patient_calls.py", "conformance/test_batch_apis.py"),
+        tests=_engine("waves"),
         places=frozenset(
             {
-                *("_Group.note_refusal", "_Group.note_taken", "_Wave._create", "_Wave._refused"),
-                *("_Wave._settle", "_Wave._read_results"),
+                *("_Group.note_refusal", "_Group.note_taken"),
+                *("_Wave._refused", "_Wave._read_results"),
             }
         ),
     ),
