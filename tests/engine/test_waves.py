@@ -25,7 +25,7 @@ from minions.contracts.batch_apis import (
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.messages import assistant, user
 from minions.contracts.patience import LateError, PatientCall
-from minions.engine.services.waves.wave_calls import WaveCalls
+from minions.engine.services.waves.wave_calls import WaveCalls, _Again, _Group
 
 BUSY = ModelFailure(code="busy", message="later", is_retryable=True, status=503)
 GONE = ModelFailure(code="gone", message="no", status=404)
@@ -41,6 +41,7 @@ class Provider(BatchApi):
     """Of each reading; behind them all requests are there."""
     most: int = 1_000
     """The largest batch that it takes."""
+    refusal: ModelFailure = WRONG
     counts: bool = True
     """Whether it says how many requests were answered."""
     max_requests: int = 1_000
@@ -65,7 +66,7 @@ class Provider(BatchApi):
     ) -> Result[str, ModelFailure]:
         self.sizes.append(len(requests))
         if len(requests) > self.most or any(self.is_wrong(each.body) for each in requests):
-            return Failure(WRONG)
+            return Failure(self.refusal)
         self.taken[name] = [each.custom_id for each in requests]
         return Success(name)
 
@@ -153,14 +154,65 @@ def test_results_that_may_not_be_read_fail_the_calls() -> None:
     assert ends_of(Provider(readings=[GONE]), 3) == ["batch-failed"] * 3
 
 
-@pytest.mark.parametrize(("reading", "end"), [(BUSY, "busy"), (0, "late")])
-def test_results_that_cannot_be_read_in_time_are_given_up_after_the_second_try(
-    reading: int | ModelFailure, end: str
-) -> None:
-    # 30 s before the last moment at which a batch is worth it.
-    api = Provider(readings=[reading] * 9)
-    assert ends_of(api, 1, by_s=60 + 60 + 31.875 + 30) in ([end], ["late"])
-    assert api.reads <= 5
+def test_results_that_cannot_be_read_in_time_fail_the_call() -> None:
+    api = Provider(readings=[BUSY] * 50)
+    assert ends_of(api, 1, by_s=300) == ["busy"]
+    assert api.sizes == [1]
+    assert 2 < api.reads < 9
+
+
+def group_at(api: Provider) -> _Group:
+    """The calls of a model at that provider, of which none waits."""
+    world = BatchWorld()
+    calls = WaveCalls(world.services("a"), world.store)
+    return _Group(calls, "m", api, world.time.now() + timedelta(days=1), 16)
+
+
+def is_again(end: object) -> bool:
+    return isinstance(end, _Again) and end.reason == "failed"
+
+
+def test_batches_that_were_refused_together_are_sent_one_by_one() -> None:
+    """A-177: the first refusals say nothing of the size of one."""
+    group = group_at(Provider())
+    assert not group._sends_one
+    assert is_again(group.note_refusal(WRONG, 100, was_alone=False))
+    assert (group._sends_one, group._most) == (True, 1_000)
+    assert is_again(group.note_refusal(WRONG, 100, was_alone=False))
+    assert (group._refusals, group._most) == (1, 25)
+    alone = group_at(Provider())
+    assert is_again(alone.note_refusal(WRONG, 100, was_alone=True))
+    assert (alone._sends_one, alone._refusals, alone._most) == (False, 1, 25)
+
+
+def test_the_eighth_refusal_in_a_row_ends_all_that_waits() -> None:
+    group = group_at(Provider())
+    for _ in range(7):
+        assert is_again(group.note_refusal(WRONG, 100, was_alone=True))
+    assert group.note_refusal(WRONG, 100, was_alone=True) == WRONG
+    group.note_taken(100)
+    assert is_again(group.note_refusal(WRONG, 100, was_alone=True))
+
+
+def test_a_refused_call_says_nothing_of_the_size_of_batches() -> None:
+    group = group_at(Provider())
+    group.note_refusal(WRONG, 100, was_alone=True)
+    group.note_taken(60)
+    assert group._most == 99
+    assert group.note_refusal(WRONG, 1, was_alone=True) == WRONG
+    group.note_taken(700)
+    assert group._most == 1_000
+    group.note_refusal(WRONG, 2, was_alone=True)
+    assert group._most == 1
+    group.note_taken(1)
+    assert group._most == 1
+
+
+def test_a_creation_that_is_barred_fails_all_calls() -> None:
+    """It is no fault of a request, nor of their number."""
+    api = Provider(refusal=BARRED, most=0)
+    assert ends_of(api, 10) == ["barred"] * 10
+    assert api.sizes == [10]
 
 
 @pytest.mark.parametrize(

@@ -265,8 +265,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_engine("waves"),
         places=frozenset(
             {
-                *("_Group.note_refusal", "_Group.note_taken"),
-                *("_Wave._refused", "_Wave._read_results"),
+                "_Group.note_refusal",
+                "_Group.note_taken",
+                "_Wave._refused",
             }
         ),
     ),
