@@ -267,7 +267,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             {
                 "_Group.note_refusal",
                 "_Group.note_taken",
-                "_Wave._refused",
+                "_Wave._end_of_refusal",
             }
         ),
     ),

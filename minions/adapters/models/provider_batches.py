@@ -47,7 +47,7 @@ _MOST_RESULT_BYTES: Final = 512 * _MIB
 _PAGES: Final = 1_000
 """Pages of a list of batches that are read to find one."""
 _MOST_DIGITS: Final = 18
-"""Of a count."""
+"""The longest number that is taken for a count."""
 
 
 class BatchedServer(Protocol):

@@ -226,7 +226,7 @@ class RunExecution:
         pause = run.context.scope.services.pause
         now = services.clock.now()
         if pause is not None and pause.waves and pause.until is None:
-            return await self._parked(job, pause)
+            return await self._park_run(job, pause)
         until = now if pause is None or pause.again_at is None else pause.again_at
         self._log.info("run_paused", run_id=job.run_id, until=until.isoformat())
         try:
@@ -241,7 +241,7 @@ class RunExecution:
             delay_s = max(0.0, (until - now).total_seconds())
             return JobEnd(again=job.put_back(delay_s, is_failed_try=False))
 
-    async def _parked(self, job: Job, pause: RunPause) -> JobEnd:
+    async def _park_run(self, job: Job, pause: RunPause) -> JobEnd:
         """The end of the job of a run that waits for the answers of batches: it costs nothing until
         they are there.
 

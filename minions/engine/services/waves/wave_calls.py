@@ -75,7 +75,7 @@ more than were found.
 _MOST_ROUNDS: Final = 5
 """Batches in which one call may remain without an answer, before it fails."""
 _MOST_REQUESTS: Final = 15
-"""Requests of one call in all processes, before it fails."""
+"""Requests of one call in all processes, before the call fails."""
 _SLOT_S: Final = 300.0
 """Runs that are to be done within so many seconds of each other share waves."""
 _MOST_KEPT: Final = 67_108_864
@@ -182,7 +182,7 @@ class WaveCalls(PatientCalls):
         self._most_calls = 1
         self._live_s: float | None = None
         """Seconds of a call that is made alone, as measured."""
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _ParkedEnd] = OrderedDict()
         """By custom id: ends of calls whose runs have parked."""
         self._kept_bytes = 0
         self._wake: WakeRuns | None = None
@@ -291,7 +291,7 @@ class WaveCalls(PatientCalls):
     def keep(self, custom_id: str, end: _End, batch_id: str | None) -> None:
         """Keep the end of a line until its run is resumed; the oldest go where there are many."""
         before = self._kept.pop(custom_id, None)
-        kept = self._kept[custom_id] = _Kept(end, batch_id)
+        kept = self._kept[custom_id] = _ParkedEnd(end, batch_id)
         self._kept_bytes += kept.size - (0 if before is None else before.size)
         while self._kept_bytes > _MOST_KEPT:
             _, oldest = self._kept.popitem(last=False)
@@ -447,7 +447,7 @@ class WaveCalls(PatientCalls):
             await self.services.sleep(FIRST_POLL_S)
 
 
-class _Kept(Struct, frozen=True):
+class _ParkedEnd(Struct, frozen=True):
     """The end of a call whose run has parked."""
 
     end: _End
@@ -882,7 +882,7 @@ class _Wave:
             failure = outcome.failure()
             if not failure.is_retryable:
                 await self._keep(state=WaveState.DROPPED)
-                self.end_all(self._refused(failure, len(requests)))
+                self.end_all(self._end_of_refusal(failure, len(requests)))
                 return
             failures += 1
             if isinstance(uploaded, Success) and failure.status != 429:
@@ -898,7 +898,7 @@ class _Wave:
                 return
             await services.sleep(delay_s)
 
-    def _refused(self, failure: ModelFailure, count: int) -> _End:
+    def _end_of_refusal(self, failure: ModelFailure, count: int) -> _End:
         """What becomes of the calls of a batch that was not created."""
         if failure.status not in _REFUSED_AS_A_WHOLE:
             return failure
