@@ -192,6 +192,21 @@ def test_another_worker_reads_what_one_that_ended_has_sent(
     world.run(work())
 
 
+def test_a_worker_that_ends_before_a_wave_is_sent_leaves_it_to_others(world: BatchedWorld) -> None:
+    """They need not wait until its process counts as dead."""
+
+    async def work() -> None:
+        server = await serve(world)
+        await world.queue(RECIPE, 6)
+        await world.work(5)
+        assert world.sizes == []
+        await world.work(120)
+        assert world.sizes == [6]
+        await server.__aexit__(None, None, None)
+
+    world.run(work())
+
+
 def test_a_worker_that_takes_over_wakes_all_runs_of_the_wave(
     world: BatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

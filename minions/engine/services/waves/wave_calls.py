@@ -552,6 +552,24 @@ class _Group:
 
     async def _gather_parked(self, wave: _Wave) -> None:
         """Send the wave when no further run comes."""
+        try:
+            await self._gather_until_due(wave)
+            await wave.are_joined()
+        except asyncio.CancelledError:
+            await wave.leave()  # it was not sent, and other processes need not wait for this one
+            raise
+        self._waves += 1
+        try:
+            if self.is_late:
+                wave.end_all(_Late("late"))
+            wave.start()
+            wave.is_told.set()
+            await wave.has_ended.wait()
+        finally:
+            self._waves -= 1
+
+    async def _gather_until_due(self, wave: _Wave) -> None:
+        """Let runs join the wave until it is to be sent."""
         calls, begin = self.calls, self.calls.services.clock.monotonic()
         try:
             await remove_old_waves(calls.store, calls.services.clock.now())
@@ -567,20 +585,11 @@ class _Group:
                     self._open = None
                 if self.is_late:
                     self.tell_late()
-                    break
+                    return
         except Exception as error:  # noqa: BLE001  # its runs are told, and ask again
             wave.fail(error)
-        self._open = None if self._open is wave else self._open
-        self._waves += 1
-        try:
-            await wave.are_joined()
-            if self.is_late:
-                wave.end_all(_Late("late"))
-            wave.start()
-            wave.is_told.set()
-            await wave.has_ended.wait()
         finally:
-            self._waves -= 1
+            self._open = None if self._open is wave else self._open
 
     async def _gather(self) -> None:
         """Send waves as long as something waits."""
@@ -846,7 +855,7 @@ class _Wave:
             self.has_ended.set()
             self._has_looked.set()
             self.group.calls.remove_wave(self)
-            await self._leave()
+            await self.leave()
         await self.group.calls.wake(self._parked)
 
     async def _create(self) -> None:
@@ -1078,7 +1087,7 @@ class _Wave:
 
     # --- the record ------------------------------------------------------------------------------
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
         """Nobody of this process will create the batch, or look at it."""
         try:
             if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
