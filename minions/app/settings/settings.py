@@ -382,15 +382,14 @@ class Settings:
             "conversation; empty: the recipe's own, or the configured one, answers."
         ),
     )
-    caller_patience: Annotated[
-        str | None,
-        Constraint(lambda value: value is None or _is_duration(value), "a duration such as 24h"),
-    ] = field(
-        default=None,
-        metadata=_describe_key(
-            "The longest time, such as 24h, for which callers over HTTP may let the model calls of "
-            "a run wait for batches of their provider; without it they may not."
-        ),
+    caller_patience: Annotated[str, Constraint(_is_duration, "a duration such as 24h")] | None = (
+        field(
+            default=None,
+            metadata=_describe_key(
+                "The longest time, such as 24h, for which callers over HTTP may let the model calls of "
+                "a run wait for batches of their provider; without it they may not."
+            ),
+        )
     )
     approval_roles: tuple[str, ...] = field(
         default=(),
