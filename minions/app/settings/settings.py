@@ -53,6 +53,8 @@ _Price: TypeAlias = Annotated[
     float, Constraint(_is_price, "an amount from 0 in US dollars per million tokens")
 ]
 
+_Duration: TypeAlias = Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")]
+
 _Factor: TypeAlias = Annotated[
     float, Constraint(lambda factor: 0 <= factor <= 1, "a factor from 0 to 1")
 ]
@@ -196,7 +198,7 @@ class JournalSettings:
 
     encryption_key_file: str | None = None
     """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
-    retain: Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")] | None = None
+    retain: _Duration | None = None
     """How long sessions stay after the end of their last run; None: until somebody removes them."""
     signing_key_file: str | None = None
     """File with the key that signs the head of a session at the end of each run: an absolute path;
@@ -382,14 +384,12 @@ class Settings:
             "conversation; empty: the recipe's own, or the configured one, answers."
         ),
     )
-    caller_patience: Annotated[str, Constraint(_is_duration, "a duration such as 24h")] | None = (
-        field(
-            default=None,
-            metadata=_describe_key(
-                "The longest time, such as 24h, for which callers over HTTP may let the model calls of "
-                "a run wait for batches of their provider; without it they may not."
-            ),
-        )
+    caller_patience: _Duration | None = field(
+        default=None,
+        metadata=_describe_key(
+            "The longest time, such as 24h, for which callers over HTTP may let the model calls of "
+            "a run wait for batches of their provider; without it they may not."
+        ),
     )
     approval_roles: tuple[str, ...] = field(
         default=(),
