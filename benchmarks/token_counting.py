@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -14,7 +15,15 @@ from attrs import frozen
 from minions.contracts.calls import Prompt
 from minions.data.json_values import dumps
 
-__all__ = ["Counts", "Request", "TokenizerMissingError", "cl100k", "counted", "estimate"]
+__all__ = [
+    "Counts",
+    "Request",
+    "TokenizerMissingError",
+    "cl100k",
+    "counted",
+    "estimate",
+    "prefixes_read",
+]
 
 Tokens: TypeAlias = tuple[object, ...]
 Tokenizer: TypeAlias = Callable[[str], Tokens]
@@ -136,6 +145,19 @@ def counted(
         read=saved,
         stored=sum(size - read for size, read in pairs if size >= _LEAST_CACHED),
     )
+
+
+def prefixes_read(requests: Sequence[Request], tokenizer: Tokenizer) -> list[float]:
+    """The part of each request that the next one reads from the cache, from where requests are long
+    enough for one.
+    """
+    cut = [[tokenizer(text) for text in each.sent] for each in requests]
+    shares = []
+    for before, after in pairwise(cut):
+        size = sum(map(len, before))
+        if size >= _LEAST_CACHED:
+            shares.append(_from_cache(_shared(after, before)) / size)
+    return shares
 
 
 def _shared(one: Sequence[Tokens], other: Sequence[Tokens]) -> int:

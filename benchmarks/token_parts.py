@@ -18,7 +18,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import Limits
 from minions.contracts.executions import CompletionMode
-from minions.contracts.messages import MessageBundle
+from minions.contracts.messages import MessageBundle, MessageRole
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import dumps
@@ -27,6 +27,9 @@ from minions.data.schema_words import schema_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.memory import READ_RESULT
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.engine.sessions.runner import ChatAgent, StepRunner
+from minions.engine.sessions.store import StepRepository
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import steps_within
@@ -222,4 +225,29 @@ async def _read(work: Reading, characters: int) -> list[Request]:
     result = await executor.execute(AgentRecipe(id="read", steps=(step,)))
     if result.output != "It is done.":
         raise NotDoneError(f"{work.title}: {result}")
+    return requests
+
+
+# --- turns of a chat ------------------------------------------------------------------------------
+
+
+async def chat_requests(turns: int = 40) -> list[Request]:
+    """What the turns of a chat send, some of which call a tool."""
+    requests: list[Request] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        requests.append(Request.of(prompt, [], "/nowhere"))
+        last = prompt.messages[-1]
+        at = len(requests)
+        if last.role is MessageRole.USER and at % 3 == 0:
+            return tool_request("order", {"number": at}, id=f"order-{at}")
+        return f"Answer {at}: " + " ".join(f"line {each} of order {at}," for each in range(30))
+
+    agent = ChatAgent(
+        model=ScriptedModel(answer), tools=(order,), system_prompt="You answer about orders. " * 40
+    )
+    runner = StepRunner(agent, repository=StepRepository(Services()))
+    for turn in range(turns):
+        async for _ in runner.run_stream("chat", f"What about order {turn} of the last month?"):
+            pass
     return requests

@@ -23,9 +23,10 @@ from benchmarks.token_counting import (
     cl100k,
     counted,
     estimate,
+    prefixes_read,
 )
 from benchmarks.token_forms import Form, requests_of
-from benchmarks.token_parts import Part, parts, rows
+from benchmarks.token_parts import Part, chat_requests, parts, rows
 from benchmarks.token_workloads import NotDoneError, Workload
 from minions.adapters.models.prices import GenaiPriceBook
 from minions.contracts.messages import TokenUsage
@@ -118,13 +119,20 @@ def _share(words: str, share: float, least: float) -> Goal:
     )
 
 
-def page(tables: Sequence[Table], found: Sequence[Part], *, estimated: bool) -> str:
-    """The page with all figures."""
+def page(
+    tables: Sequence[Table], found: Sequence[Part], turns: Sequence[float], *, estimated: bool
+) -> str:
+    """The page with all figures.
+
+    Args:
+        turns: The part of each request of a chat that the next one reads from the cache.
+    """
     return "\n".join(
         [
             *_head(estimated),
             *_rows(tables),
             *(line for table in tables for line in _goal_rows(table)),
+            *_chat_rows(turns),
             *_losses(tables),
             *_PARTS.splitlines(),
             *rows(found),
@@ -179,6 +187,14 @@ def _goal_rows(table: Table) -> Iterator[str]:
     yield from ("", f"| goal ({table.work.title}) | measured | met |", "|---|--:|---|")
     for goal in goals(table):
         yield f"| {goal.words} | {goal.measured} | {'yes' if goal.is_met else '**no**'} |"
+
+
+def _chat_rows(turns: Sequence[float]) -> Iterator[str]:
+    goal = _share("each request reads of the one before it", min(turns, default=0), 0.9)
+    mean = sum(turns) / max(len(turns), 1)
+    yield from ("", f"| goal (a chat, {len(turns)} requests) | measured | met |", "|---|--:|---|")
+    words = f"{goal.measured}; on average {mean:.1%}"
+    yield f"| {goal.words} | {words} | {'yes' if goal.is_met else '**no**'} |"
 
 
 def _losses(tables: Sequence[Table]) -> list[str]:
@@ -294,9 +310,10 @@ def main(arguments: Sequence[str]) -> None:
         tables = [asyncio.run(measured(name, estimated=options.estimate)) for name in WORKLOADS]
         tokenizer = estimate if options.estimate else cl100k()
         found = asyncio.run(parts(tokenizer, [table.work for table in tables]))
+        turns = prefixes_read(asyncio.run(chat_requests()), tokenizer)
     except (TokenizerMissingError, NotDoneError) as error:
         sys.exit(f"error: {error}")
-    text = page(tables, found, estimated=options.estimate)
+    text = page(tables, found, turns, estimated=options.estimate)
     print(text)
     if not options.estimate:
         (_HERE / "tokens.md").write_text(f"{text}\n", "utf-8")

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from benchmarks.token_counting import Request, TokenizerMissingError, cl100k, counted, estimate
+from benchmarks.token_counting import (
+    Request,
+    TokenizerMissingError,
+    cl100k,
+    counted,
+    estimate,
+    prefixes_read,
+)
 from benchmarks.token_forms import Form, requests_of
-from benchmarks.token_parts import parts, rows
+from benchmarks.token_parts import chat_requests, parts, rows
 from benchmarks.token_workloads import Edit, Mistake, NotDoneError, Workload, edits_between
 from benchmarks.tokens import WORKLOADS, goals, measured, page
 from minions.adapters.sandboxes.workspaces import command_sandbox
@@ -30,7 +37,7 @@ def sandbox() -> None:
 async def test_plans_send_far_fewer_tokens_for_the_same_work() -> None:
     """A-97, A-141."""
     table = await measured("users", estimated=True)
-    text = page([table], [], estimated=True)
+    text = page([table], [], [0.95], estimated=True)
     print(text)  # noqa: T201  # the numbers are part of the statement
     assert set(table.counts) == set(Form)
     assert all(form.value in text for form in Form if form is not Form.ALONE)
@@ -45,6 +52,16 @@ async def test_plans_send_far_fewer_tokens_for_the_same_work() -> None:
 
 
 @pytest.mark.usefixtures("sandbox")
+async def test_a_turn_of_a_chat_reads_nine_tenths_of_the_turn_before_it_from_the_cache() -> None:
+    """A-176."""
+    requests = await chat_requests()
+    turns = prefixes_read(requests, estimate)
+    assert len(turns) > 40
+    assert min(turns) >= 0.9
+    other = [evolve(each, sent=(f"now {at}", *each.sent)) for at, each in enumerate(requests)]
+    assert max(prefixes_read(other, estimate)) == 0
+
+
 @pytest.mark.usefixtures("sandbox")
 async def test_whatever_is_left_out_of_prompts_is_measured_by_itself() -> None:
     """A-178."""
