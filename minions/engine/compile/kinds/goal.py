@@ -265,9 +265,16 @@ class _Untrusted(Struct, frozen=True):
     words: UntrustedText
     contents: Sequence[Term]
     """Contents of files: data, whoever wrote them."""
+    known: dict[int, tuple[Term, bool]] = {}
+    """What was found of each term, by its identity; the recipe decides it."""
 
     def __call__(self, term: Term) -> bool:
-        return any(term is each for each in self.contents) or self.words.is_in(self.spec, term)
+        known = self.known.get(id(term))
+        if known is None:
+            is_content = any(term is each for each in self.contents)
+            known = term, is_content or self.words.is_in(self.spec, term)
+            self.known[id(term)] = known
+        return known[1]
 
 
 def _output(spec: GoalSpec) -> OutputInstructions[object] | None:
