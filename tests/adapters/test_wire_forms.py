@@ -439,6 +439,101 @@ def test_an_error_in_the_midst_of_a_stream_is_told(server: StrictServer) -> None
     assert "Overloaded" in failure.message
 
 
+@every_own_form
+@given(cut=st.integers(1, 40), calls=st.booleans())
+def test_two_answers_that_a_gateway_joined_are_none(
+    server: StrictServer, cut: int, *, calls: bool
+) -> None:
+    """A-134: it asked again in the midst of an answer, and sent both as one stream."""
+    first, second = (
+        [
+            {**each, "responseId": name} if isinstance(each, dict) and "type" not in each else each
+            for each in server.events(planned)
+        ]
+        for name, planned in (("one", CALLS), ("two", CALLS if calls else evolve(CALLS, calls=())))
+    )
+    cut = min(cut, len(first) - 2)
+    outcome = heard(server, [server.framed(each) for each in (*first[:cut], *second)])
+    failure = outcome.failure()
+    assert (failure.code, failure.is_retryable) == ("malformed-response", True)
+    assert "second answer" in failure.message
+    assert is_successful(heard(server, [server.framed(each) for each in first]))
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_a_stream_from_which_the_beginning_of_a_part_is_gone_is_no_answer(lost: int) -> None:
+    """A-134: not one without that part."""
+    server = StrictAnthropic()
+    events = [each for each in server.events(CALLS) if isinstance(each, dict)]
+    begins = [at for at, each in enumerate(events) if each["type"] == "content_block_start"]
+    del events[begins[lost]]
+    failure = heard(server, [server.framed(each) for each in events]).failure()
+    assert (failure.code, failure.is_retryable) == ("malformed-response", True)
+
+
+def test_a_part_that_begins_twice_is_no_answer() -> None:
+    """A-134."""
+    server = StrictAnthropic()
+    events = [each for each in server.events(CALLS) if isinstance(each, dict)]
+    (first, *_) = (each for each in events if each["type"] == "content_block_start")
+    events.insert(events.index(first) + 1, first)
+    assert heard(server, [server.framed(each) for each in events]).failure().code == (
+        "malformed-response"
+    )
+
+
+@pytest.mark.parametrize("index", [None, "0", [], {}, 7, 0.5])
+@pytest.mark.parametrize("kind", ["content_block_delta", "content_block_stop"])
+def test_what_is_of_no_part_is_no_answer(kind: str, index: JsonValue) -> None:
+    """A-134."""
+    server = StrictAnthropic()
+    events = [each for each in server.events(CALLS) if isinstance(each, dict)]
+    next(each for each in events if each["type"] == kind)["index"] = index
+    outcome = heard(server, [server.framed(each) for each in events])
+    assert outcome.failure().code == "malformed-response"
+
+
+def test_the_documents_of_a_response_come_in_order() -> None:
+    """A-134: of servers that number them."""
+    server = StrictResponses()
+    events = [each for each in server.events(CALLS) if isinstance(each, dict)]
+    numbered = [{**each, "sequence_number": at} for at, each in enumerate(events)]
+    assert is_successful(heard(server, [server.framed(each) for each in numbered]))
+    numbered[3]["sequence_number"] = 0
+    failure = heard(server, [server.framed(each) for each in numbered]).failure()
+    assert (failure.code, failure.is_retryable) == ("malformed-response", True)
+    alike = [{**each, "sequence_number": 0} for each in events]
+    assert is_successful(heard(server, [server.framed(each) for each in alike]))
+
+
+def test_arguments_may_be_spaced_otherwise_as_a_whole() -> None:
+    """A-134"""
+    server = StrictResponses()
+    events = [each for each in server.events(CALLS) if isinstance(each, dict)]
+    for each in events:
+        item = each.get("item")
+        if each["type"] == "response.output_item.done" and isinstance(item, dict):
+            arguments = item.get("arguments")
+            item |= {"arguments": f" {arguments}  "} if arguments else {}
+    assert is_successful(heard(server, [server.framed(each) for each in events]))
+
+
+@pytest.mark.parametrize("kind", ["response.output_text.delta", "function_call_arguments.delta"])
+def test_a_part_that_is_not_its_fragments_is_no_answer(kind: str) -> None:
+    """A-134: one fragment is gone; other spaces in JSON are not."""
+    server = StrictResponses()
+    events = list(server.events(CALLS))
+    at = next(
+        number
+        for number, each in enumerate(events)
+        if isinstance(each, dict) and str(each["type"]).endswith(kind)
+    )
+    failure = heard(
+        server, [server.framed(each) for each in (*events[:at], *events[at + 1 :])]
+    ).failure()
+    assert (failure.code, failure.is_retryable) == ("malformed-response", True)
+
+
 RECORDED = Path(__file__).with_name("recorded_answers")
 
 

@@ -18,7 +18,12 @@ from minions.adapters.models.answer_fields import (
 )
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.anthropic_schema import expressible_schema
-from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
+from minions.adapters.models.block_answers import (
+    TWO_ANSWERS,
+    BlockAnswer,
+    BlockForm,
+    StreamedBlocks,
+)
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.endpoints import claude_version, defers_tools, takes_schema
@@ -493,6 +498,9 @@ class AnthropicForm(BlockForm):
         """Tokens that are stored for an hour; None: the server has not said so."""
         self._open: dict[object, AnswerBlock] = {}
         """Blocks of a stream by their index."""
+        self._skipped: set[int] = set()
+        """Indices of parts that mean nothing here."""
+        self._is_begun = False
         self._signatures: list[tuple[AnswerBlock, list[str]]] = []
         self._counts = dict.fromkeys(_COUNTS, 0)
 
@@ -517,11 +525,16 @@ class AnthropicForm(BlockForm):
     def take_event(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         match document.get("type"):
             case "message_start":
+                if self._is_begun:
+                    raise MalformedAnswerError(TWO_ANSWERS)
+                self._is_begun = True
                 self._take_frame(mapping_in(document, "message"))
             case "content_block_start":
                 return self._start(document.get("index"), mapping_in(document, "content_block"))
             case "content_block_delta":
                 return self._extend(document.get("index"), mapping_in(document, "delta"))
+            case "content_block_stop":
+                self._check_begun(document.get("index"))
             case "message_delta":
                 self._take_usage(mapping_in(document, "usage"))
                 self._take_reason(mapping_in(document, "delta"))
@@ -546,8 +559,13 @@ class AnthropicForm(BlockForm):
         self._signatures[-1][1].append(signature)
 
     def _start(self, index: object, content: Mapping[str, object]) -> Sequence[ModelDelta]:
+        if not isinstance(index, int):
+            raise MalformedAnswerError(f"a part begins with the index {index!r:.40}")
+        if index in self._open or index in self._skipped:
+            raise MalformedAnswerError(f"part {index} begins twice")
         block = self._begin(content)
-        if block is None or not isinstance(index, int):
+        if block is None:
+            self._skipped.add(index)
             return ()
         self._open[index] = block
         deltas = [*self.blocks.begun(block)]
@@ -570,6 +588,7 @@ class AnthropicForm(BlockForm):
     def _extend(self, index: object, delta: Mapping[str, object]) -> Sequence[ModelDelta]:
         block = self._open.get(index) if isinstance(index, int) else None
         if block is None:
+            self._check_begun(index)
             return ()
         match delta.get("type"):
             case "text_delta":
@@ -581,6 +600,11 @@ class AnthropicForm(BlockForm):
             case "signature_delta":
                 self._sign(block, text_in(delta, "signature"))
         return ()
+
+    def _check_begun(self, index: object) -> None:
+        is_known = isinstance(index, int) and (index in self._open or index in self._skipped)
+        if not is_known:
+            raise MalformedAnswerError(f"it speaks of part {index!r:.40}, which has not begun")
 
     def _take_frame(self, document: Mapping[str, object]) -> None:
         self.blocks.model = text_in(document, "model") or self.blocks.model

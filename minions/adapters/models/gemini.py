@@ -22,7 +22,12 @@ from minions.adapters.models.answer_fields import (
     text_in,
 )
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
-from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
+from minions.adapters.models.block_answers import (
+    TWO_ANSWERS,
+    BlockAnswer,
+    BlockForm,
+    StreamedBlocks,
+)
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
@@ -347,12 +352,20 @@ _SIGNATURE: Final = "thoughtSignature"
 class GeminiForm(BlockForm):
     """One answer of Gemini's generateContent; a stream is a list of such documents."""
 
+    def __init__(self, blocks: AnswerBlocks) -> None:
+        super().__init__(blocks)
+        self._id = ""
+
     def take_document(self, document: Mapping[str, object]) -> None:
         self.take_event(document)
         if self.blocks.finish_reason is None:
             raise MalformedAnswerError("it has no candidate that was finished")
 
     def take_event(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
+        answer_id = text_in(document, "responseId")
+        if self._id and answer_id and answer_id != self._id:
+            raise MalformedAnswerError(TWO_ANSWERS)
+        self._id = self._id or answer_id
         self.blocks.model = text_in(document, "modelVersion") or self.blocks.model
         if usage := mapping_in(document, "usageMetadata"):
             self.blocks.usage = _usage(usage)

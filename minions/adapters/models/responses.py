@@ -11,7 +11,12 @@ from minions.adapters.models.answer_assembly import MalformedAnswerError, read_u
 from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerBlocks, BlockKind
 from minions.adapters.models.answer_fields import json_text, mapping_in, mappings_in, text_in
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
-from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
+from minions.adapters.models.block_answers import (
+    TWO_ANSWERS,
+    BlockAnswer,
+    BlockForm,
+    StreamedBlocks,
+)
 from minions.adapters.models.cache_rules import cache_key_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
@@ -40,7 +45,7 @@ from minions.contracts.messages import (
 )
 from minions.contracts.model_endpoints import ModelApi
 from minions.contracts.tool_search import FIND_TOOLS, found_names, found_tools
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, parse_json
 
 
 class ResponsesModel(HttpModel):
@@ -373,6 +378,9 @@ class ResponsesForm(BlockForm):
         super().__init__(blocks)
         self._open: dict[object, AnswerBlock] = {}
         """Blocks of a stream by the index of their item."""
+        self._is_begun = False
+        self._number = -1
+        """Of the newest document of a stream."""
         self._refusals: list[str] = []
 
     def error_in(self, document: Mapping[str, object]) -> object:
@@ -392,7 +400,16 @@ class ResponsesForm(BlockForm):
 
     def take_event(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         kind, index = text_in(document, "type"), document.get("output_index")
+        number = document.get("sequence_number")
+        if isinstance(number, int):
+            if number < self._number:
+                raise MalformedAnswerError(TWO_ANSWERS)
+            self._number = number
         match kind:
+            case "response.created":
+                if self._is_begun:
+                    raise MalformedAnswerError(TWO_ANSWERS)
+                self._is_begun = True
             case "response.output_item.added":
                 return self._begin(index, mapping_in(document, "item"))
             case (
@@ -461,7 +478,12 @@ class ResponsesForm(BlockForm):
         if block is None:
             return self._take_whole(item)
         self._complete(block, item)
-        return () if block.has_text else self.blocks.write(block, self._text_of(block, item))
+        whole = self._text_of(block, item)
+        if not block.has_text:
+            return self.blocks.write(block, whole)
+        if block.kind is not BlockKind.THOUGHT and not _is_same(block.text.text, whole):
+            raise MalformedAnswerError("the fragments of a part are not what it is as a whole")
+        return ()
 
     def _complete(self, block: AnswerBlock, item: Mapping[str, object]) -> None:
         if block.kind is BlockKind.THOUGHT and item.get("encrypted_content"):
@@ -492,6 +514,16 @@ class ResponsesForm(BlockForm):
             blocks.finish_reason = FILTERED if reason == FILTERED else CUT_AT_LIMIT
         else:
             blocks.finish_reason = "tool_calls" if blocks.has_calls else "stop"
+
+
+def _is_same(fragments: str, whole: str) -> bool:
+    """Whether fragments are the part as a whole, if that came; JSON may be spaced otherwise."""
+    if not whole.strip() or fragments.strip() == whole.strip():
+        return True
+    try:
+        return parse_json(fragments) == parse_json(whole)
+    except ValueError:
+        return False
 
 
 def _texts(item: Mapping[str, object], parts: str, name: str) -> Iterator[str]:
