@@ -1,4 +1,5 @@
-"""`python -m minions` as a process of its own, without the time that Python takes to load it.
+"""`python -m minions` as a process of its own, without the time that Python takes to load it;
+likewise `python -m pytest` and a program of the tests.
 
 The process is forked off one that has loaded everything, as a child of the tests' process: signals,
 exit codes, pipes, files and kills are those of any process. What a start loads, and how, is not
@@ -15,6 +16,7 @@ import io
 import json
 import os
 import platform
+import runpy
 import signal
 import socket
 import subprocess
@@ -23,7 +25,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import AnyStr, Final, NoReturn
 
@@ -36,17 +38,20 @@ _CLONE_PARENT: Final = 0x8000
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 _CAN_FORK: Final = sys.platform == "linux" and _CLONE is not None
 _LONGEST_ORDER: Final = 1_000_000
+_OTHERS: Final = ("pytest", "minions.testing", "batch_program")
+"""What other programs load: of `pytest` its own modules, none of the plugins that it rewrites."""
 _WARMING: Final = (
-    ("run", "r.yaml", "--db", "j.sqlite", "--trust", "-m", "scripted/s.yaml", "--json"),
+    ("run", "recipes/r.yaml", "--db", "j.sqlite", "--trust", "-m", "scripted/s.yaml", "--json"),
     ("sessions", "list", "--db", "j.sqlite"),
     ("serve", "--help"),
     ("worker", "--help"),
+    ("mcp", "serve", "--db", "j.sqlite"),  # its input has an end
     ("chat", "--help"),
 )
 
 
 class ForkedCommand(subprocess.Popen[AnyStr]):
-    """As `subprocess.Popen([*PROGRAM, ...])`."""
+    """As `subprocess.Popen([*PROGRAM, ...])`, or of another module, or of the path of a program."""
 
     def _execute_child(self, args: Sequence[str], executable: None, *given: object) -> None:
         """As in `subprocess`: start the process, and close what is its own of the pipes."""
@@ -55,12 +60,13 @@ class ForkedCommand(subprocess.Popen[AnyStr]):
             return
         preexec, _, _, cwd, env, _, _, shell, *rest = given
         pipes, (_, *identity, session, group) = rest[:6], rest[6:]
-        assert tuple(args[:3]) == PROGRAM, args
+        assert args[0] == sys.executable, args
+        assert args[1] == "-m" or args[1].endswith(".py"), args
         assert (preexec, shell, group) == (None, False, -1)
         assert identity == [None, None, None, -1]
         assert env is None or isinstance(env, Mapping)
         order = {
-            "arguments": list(args[3:]),
+            "arguments": list(args[1:]),
             "folder": str(cwd or Path.cwd()),
             "environ": dict(os.environ if env is None else env),
             "is_session": bool(session),
@@ -82,7 +88,7 @@ def run_forked(
     check: bool = False,
     **options: object,
 ) -> subprocess.CompletedProcess[AnyStr]:
-    """As `subprocess.run([*PROGRAM, ...])`."""
+    """As `subprocess.run([*PROGRAM, ...])`, or of what else `ForkedCommand` starts."""
     if input is not None:
         options["stdin"] = subprocess.PIPE
     if capture_output:
@@ -166,10 +172,13 @@ def _needed_modules() -> Sequence[str]:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             os.environ["HOME"] = folder
-            Path("r.yaml").write_text("id: r\nsteps: [{id: a, goal: Say.}]\n", "utf-8")
+            Path("recipes").mkdir()
+            Path("recipes/r.yaml").write_text("id: r\nsteps: [{id: a, goal: Say.}]\n", "utf-8")
             Path("s.yaml").write_text("answers: [Hi.]\n", "utf-8")
             codes = [run_command_line(command) for command in _WARMING]
             _make_server(Path(folder))
+            for each in _OTHERS:
+                importlib.import_module(each)
         with os.fdopen(writing, "w") as pipe:
             pipe.write(json.dumps([] if any(codes) else [*sys.modules]))
         os._exit(0)
@@ -218,14 +227,19 @@ def _become_command(order: Mapping[str, object], files: Sequence[int]) -> NoRetu
         assert isinstance(environ, dict)
         os.environ.clear()
         os.environ.update(environ)
-        sys.path[0] = str(order["folder"])
-        _open_streams()
-        from minions import __main__ as program
-
         arguments = order["arguments"]
         assert isinstance(arguments, list)
-        sys.argv = [str(program.__file__), *arguments]
-        code = _exit_code(program.main)
+        _open_streams()
+        if arguments[0] == "-m":
+            sys.path[0] = str(order["folder"])
+            name = arguments[1]
+            run = partial(runpy.run_module, name, run_name="__main__", alter_sys=True)
+            sys.argv = arguments[1:]
+        else:
+            sys.path[0] = str(Path(arguments[0]).parent)
+            run = partial(runpy.run_path, arguments[0], run_name="__main__")
+            sys.argv = arguments
+        code = _exit_code(run)
     except BaseException:  # noqa: BLE001  # the rim of a process
         traceback.print_exc()
     os._exit(code)

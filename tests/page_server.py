@@ -7,13 +7,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, cast
 
 from builders import draft_of
+from forked_commands import PROGRAM, ForkedCommand
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.runtime import SystemClock
 from page_project import write_project
@@ -34,13 +34,13 @@ class Served:
         token.chmod(0o600)
         self.port = "0"
         self.url = ""
-        self.process: subprocess.Popen[str] | None = None
+        self.process: ForkedCommand[str] | None = None
 
     def start(self) -> None:
         """Return as soon as it listens."""
         flags = ("--port", self.port, "--db", "j.db", "--token-file", "token", "--resume")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "minions", "serve", *flags],
+        self.process = ForkedCommand(
+            [*PROGRAM, "serve", *flags],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "default"},
             stdout=subprocess.PIPE,

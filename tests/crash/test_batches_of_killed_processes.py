@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from batch_worlds import ITEMS
+from forked_commands import ForkedCommand
 from minions.testing.batch_endpoint import BatchEndpoint, BatchForm
 from patience import HANG_S
 
@@ -25,22 +27,21 @@ class Process:
 
     def __init__(self, form: BatchForm, server: BatchEndpoint, database: Path) -> None:
         self.form, self.server, self.database = form, server, database
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedCommand[bytes] | None = None
         self.lines: list[Any] = []  # Any: JSON of results
 
     async def run(self, writes: int = 0) -> int:
         """Run until the end, or until it dies at that write; the exit code."""
         paths = os.pathsep.join((str(PROGRAM.parent), str(PROGRAM.parents[1])))
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(PROGRAM), self.form, self.server.base_url),
-            *(str(self.database), str(writes)),
+        place = (self.server.base_url, str(self.database))
+        with ForkedCommand[bytes](
+            [sys.executable, str(PROGRAM), str(self.form), *place, str(writes)],
             env={**os.environ, "PYTHONPATH": paths},
-            stdout=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(HANG_S):
-            said, _ = await self.process.communicate()
-        self.lines = [json.loads(line) for line in said.splitlines()]
-        return self.process.returncode or 0
+            stdout=subprocess.PIPE,
+        ) as self.process:
+            said, _ = await asyncio.to_thread(self.process.communicate, timeout=HANG_S)
+            self.lines = [json.loads(line) for line in said.splitlines()]
+            return self.process.returncode
 
     def kill(self) -> None:
         """Kill it now."""

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from forked_commands import PROGRAM, ForkedCommand
 from minions.data.json_values import JsonValue
 from minions.testing.prefix_endpoint import PrefixEndpoint
 
@@ -41,22 +42,21 @@ class Commands:
         (folder / "notes.md").write_text("A note about parcels.\n" * 400, "utf-8")
         (folder / "minions.toml").write_text(SETTINGS.replace("URL", server.base_url), "utf-8")
         self.folder = folder
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedCommand[bytes] | None = None
         self.said = b""
 
     async def __call__(self, *words: str) -> int:
         """The exit code."""
         root = str(Path(__file__).parents[2])
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "minions", *words, "--trust", "--db", "j.sqlite"),
+        with ForkedCommand[bytes](
+            [*PROGRAM, *words, "--trust", "--db", "j.sqlite"],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": root},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        async with asyncio.timeout(60):
-            self.said, _ = await self.process.communicate()
-        return self.process.returncode or 0
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as self.process:
+            self.said, _ = await asyncio.to_thread(self.process.communicate, timeout=60)
+            return self.process.returncode
 
     def kill(self) -> None:
         if self.process is not None:

@@ -20,6 +20,7 @@ import pytest
 from attrs import evolve
 from mcp import Client
 
+from forked_commands import PROGRAM, ForkedCommand, run_forked
 from mcp_servers import Called, called, scope
 from minions.contracts.tool_servers import Protocol, ToolServer
 from minions.data.errors import ToolError, ToolServerError
@@ -111,11 +112,8 @@ def over_streams(folder: Path) -> ToolServer:
 
 @pytest.fixture
 def over_http(folder: Path) -> Iterator[ToolServer]:
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "minions", "mcp", "serve", "--http", "--port", "0"),
-            *OPTIONS,
-        ],
+    process = ForkedCommand[str](
+        [*PROGRAM, "mcp", "serve", "--http", "--port", "0", *OPTIONS],
         cwd=folder,
         env={**os.environ, **environment()},
         stderr=subprocess.PIPE,
@@ -181,11 +179,10 @@ async def check_all(server: ToolServer) -> None:
 
 def cancelled_runs(folder: Path) -> int:
     """How many runs were recorded as cancelled."""
-    command = (sys.executable, "-m", "minions", "sessions", "list", "--json", "--db", "j.sqlite")
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment()}, capture_output=True, check=True
-    )
-    return done.stdout.decode().count('"cancelled"')
+    command = (*PROGRAM, "sessions", "list", "--json", "--db", "j.sqlite")
+    environ = {**os.environ, **environment()}
+    done = run_forked(command, cwd=folder, env=environ, capture_output=True, text=True, check=True)
+    return done.stdout.count('"cancelled"')
 
 
 async def test_recipes_are_tools_for_whoever_starts_the_server(folder: Path) -> None:
@@ -225,9 +222,9 @@ def highest_kib(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_a_message_that_is_too_large_is_answered_and_not_kept(folder: Path) -> None:
-    command = (sys.executable, "-m", "minions", "mcp", "serve", *OPTIONS)
+    command = (*PROGRAM, "mcp", "serve", *OPTIONS)
     environ = {**os.environ, **environment()}
-    with subprocess.Popen(
+    with ForkedCommand[bytes](
         command, cwd=folder, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
@@ -273,9 +270,8 @@ def test_a_recipe_that_is_no_tool_is_named_with_the_reason(folder: Path) -> None
     """A-135."""
     (folder / "recipes" / "a.b.yaml").write_text(ASKS.replace("asks", "a.b"))
     (folder / "recipes" / "a_b.yaml").write_text(ASKS.replace("asks", "a_b"))
-    command = (sys.executable, "-m", "minions", "mcp", "serve", *OPTIONS)
-    done = subprocess.run(
-        command,
+    done = run_forked(
+        [*PROGRAM, "mcp", "serve", *OPTIONS],
         cwd=folder,
         env={**os.environ, **environment()},
         capture_output=True,

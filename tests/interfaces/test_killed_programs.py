@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from command_line import Cli
+from forked_commands import PROGRAM, run_forked
 from minions.adapters.sandboxes.python_sandboxes import MontySandbox, ProcessSandbox
 
 TOOLS = """
@@ -78,9 +77,9 @@ def test_a_process_that_is_killed_in_a_call_goes_on_and_pays_once(
     (here / "paying.yaml").write_text(RECIPE.format(sandbox=sandbox), "utf-8")
     (here / "dies.txt").write_text(dies, "utf-8")
     own: tuple[str, ...] = ("--extensions", "own.py", "--db", "own.sqlite")
-    command = [sys.executable, "-m", "minions", "run", "paying.yaml", *own]
-    killed = subprocess.run(command, cwd=here, capture_output=True, check=False)  # our own program
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    command = [*PROGRAM, "run", "paying.yaml", *own]
+    killed = run_forked(command, cwd=here, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     if decision is not None:
         waits = cli("resume", "run_", *own)
         assert (waits.code, "error[in-doubt]" in waits.err) == (3, True)

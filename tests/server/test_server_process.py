@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forked_commands import PROGRAM, run_forked
 from patience import HANG_S
 from served import RECIPES
 from serving import EXTENSIONS, Serving
@@ -40,8 +41,8 @@ def reached(folder: Path) -> None:
 
 
 def refused(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "minions", "serve", *arguments],
+    done = run_forked(
+        [*PROGRAM, "serve", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -65,9 +66,9 @@ def test_a_signal_ends_streams_and_leaves_every_run_resumable(
         assert server.process.wait(HANG_S) == code
         assert (last.type, last.data["status"]) == ("run_failed", "cancelled")
     (folder / "open").touch()
-    resumed = subprocess.run(
+    resumed = run_forked(
         [
-            *(sys.executable, "-m", "minions", "resume", run["run_id"], "--json"),
+            *(*PROGRAM, "resume", run["run_id"], "--json"),
             *("--db", "j.sqlite", "--extensions", "own.py"),
         ],
         cwd=folder,

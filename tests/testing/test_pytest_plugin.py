@@ -13,6 +13,7 @@ from attrs import frozen
 
 import minions as m
 from chat_servers import served_models
+from forked_commands import run_forked
 from minions.events import RunCompleted
 from minions.testing import (
     Answer,
@@ -150,9 +151,7 @@ def pytest_of(folder: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     command += ["-p", "minions.testing.plugin", "-c", "/dev/null", "--rootdir", "."]
     environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others take seconds to load
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=environ
-    )
+    done = run_forked(command, cwd=folder, capture_output=True, text=True, env=environ)
     return done.stdout + done.stderr
 
 
