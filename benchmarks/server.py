@@ -146,10 +146,15 @@ async def _small_requests(effort: Effort, served: Served) -> tuple[float, float]
     for _ in range(_UNTIMED):  # the first answers of a server load what they need
         await _one_request(served, same)
         await _one_request(served)
-    for _ in range(effort.rounds * max(_FEWEST, effort.count(100))):  # in turns
+    for _ in range(effort.rounds * _many(effort, 100)):  # in turns
         kept.append(await _one_request(served, same))
         own.append(await _one_request(served))
     return sorted(kept)[len(kept) // 2], sorted(own)[len(own) // 2]
+
+
+def _many(effort: Effort, full: int) -> int:
+    """How many requests are timed; for a look at whether it works a few will do."""
+    return max(_FEWEST, effort.count(full)) if effort.warms_up else effort.count(full)
 
 
 async def _large_run(effort: Effort, served: Served) -> tuple[float, float]:
@@ -162,7 +167,7 @@ async def _large_run(effort: Effort, served: Served) -> tuple[float, float]:
     run_id = json.loads(await begun.readuntil(b"}}"))["run_id"]
     events = await served.open("GET", f"/runs/{run_id}/events")
     await events.readuntil(b"event: run_completed")
-    for _ in range(effort.rounds * max(_FEWEST, effort.count(50))):  # in turns
+    for _ in range(effort.rounds * _many(effort, 50)):  # in turns
         whole.append(await _one_request(served, same, f"/runs/{run_id}"))
         cut.append(await _one_request(served, same, f"/runs/{run_id}?parts=steps&cut={CUT_AT}"))
     return sorted(whole)[len(whole) // 2], sorted(cut)[len(cut) // 2]

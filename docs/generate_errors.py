@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -95,12 +96,13 @@ def _row(code: str, said: str, parts: Set[str]) -> str:
 def codes_of(package: Path) -> dict[str, set[str]]:
     """Code to the parts of the package that give it, such as `engine/step`."""
     trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}
-    places = _code_parameters(trees.values())
+    nodes = {path: [*ast.walk(tree)] for path, tree in trees.items()}
+    places = _code_parameters(itertools.chain.from_iterable(nodes.values()))
     constants = dict(constant for tree in trees.values() for constant in _constants(tree))
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for path, tree in trees.items():
+    for path in trees:
         part = "/".join(path.relative_to(package).parts[:2]).removesuffix(".py")
-        for value in _code_values(tree, places):
+        for value in _code_values(nodes[path], places):
             for code in _texts(value, constants):
                 if _CODE.fullmatch(code):
                     found[code].add(part)
@@ -116,11 +118,11 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield node.target.id, value.value
 
 
-def _code_parameters(trees: Iterable[ast.Module]) -> dict[str, int]:
+def _code_parameters(nodes: Iterable[ast.AST]) -> dict[str, int]:
     """Functions and classes that take a code by position, and at which."""
     found: dict[str, int] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
+    for node in nodes:
+        if isinstance(node, _Function | ast.ClassDef):
             for name, function in _callables(node):
                 names = [each.arg for each in function.args.args if each.arg != "self"]
                 if "code" in names:
@@ -137,9 +139,9 @@ def _callables(node: ast.AST) -> Iterator[tuple[str, _Function]]:
                 yield node.name, each
 
 
-def _code_values(tree: ast.Module, places: Mapping[str, int]) -> Iterator[ast.expr]:
+def _code_values(nodes: Iterable[ast.AST], places: Mapping[str, int]) -> Iterator[ast.expr]:
     """What is given, assigned or returned as a code."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             yield from (each.value for each in node.keywords if each.arg in _NAMES)
             place = places.get(_called(node))

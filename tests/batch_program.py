@@ -37,6 +37,13 @@ _FASTER: Final = 200
 """How much faster time passes for whoever sleeps."""
 
 
+class _QuickClock(SystemClock):
+    """Waves are sent soon after the last call, while leases still outlast a busy machine."""
+
+    def monotonic(self) -> float:
+        return 10 * super().monotonic()
+
+
 class _Life:
     """Ends with the process at the n-th write, before or after it was made."""
 
@@ -72,7 +79,7 @@ class _State(SqliteState):
 
 
 async def _main(form: BatchForm, base_url: str, database: Path, writes: int) -> None:
-    clock = SystemClock()
+    clock = _QuickClock()
     journal, store = _Journal(database, clock), _State(database)
     journal.life = store.life = _Life(writes)
     services = Services(

@@ -177,8 +177,8 @@ def _needed_modules() -> Sequence[str]:
             Path("s.yaml").write_text("answers: [Hi.]\n", "utf-8")
             codes = [run_command_line(command) for command in _WARMING]
             _make_server(Path(folder))
-            for each in _OTHERS:
-                importlib.import_module(each)
+            for other in _OTHERS:
+                importlib.import_module(other)
         with os.fdopen(writing, "w") as pipe:
             pipe.write(json.dumps([] if any(codes) else [*sys.modules]))
         os._exit(0)

@@ -650,7 +650,7 @@ MIB = 1024 * 1024
     "text",
     [
         "for i in 1 2 3 4 5 6; do head -c 8000000 /dev/zero > f$i; done; sleep 60",
-        "python3 -c 'for i in range(9000): open(str(i), \"w\").close()'; sleep 60",
+        "python3 -c 'for i in range(3500): open(str(i), \"w\").close()'; sleep 60",
         (
             "python3 -c 'import os\nfor i in range(9): "
             "os.posix_fallocate(os.open(str(i), 66), 0, 5000000)'"
@@ -665,10 +665,10 @@ MIB = 1024 * 1024
     ids=["files", "many small files", "reserved", "at its end", "without a name"],
 )
 async def test_the_space_that_a_command_takes_is_limited(run: Runner, text: str) -> None:
-    result = await run.shell(text, evolve(LIMITS, disk_bytes=32 * MIB))
+    result = await run.shell(text, evolve(LIMITS, disk_bytes=12 * MIB))
     assert code_of(result) == SandboxCode.DISK
     assert result.failure is not None
-    assert "more than 32 MiB of the disk" in result.failure.message
+    assert "more than 12 MiB of the disk" in result.failure.message
 
 
 async def test_holes_names_and_what_was_there_take_no_space(run: Runner, workspace: Path) -> None:

@@ -32,7 +32,7 @@ def test_runs_that_are_killed_again_and_again_come_to_the_end_they_would_have_ha
     `MINIONS_CRASH_KILLS` says how many kills, `MINIONS_CRASH_SEED` the first run's seed,
     `MINIONS_CRASH_PAGE` where a page with the figures goes.
     """
-    wanted = int(os.environ.get("MINIONS_CRASH_KILLS", "50"))
+    wanted = int(os.environ.get("MINIONS_CRASH_KILLS", "30"))
     first = int(os.environ.get("MINIONS_CRASH_SEED", "0"))
     begin = time.monotonic()
     hunt = Hunt(tmp_path, wanted, itertools.count(first))

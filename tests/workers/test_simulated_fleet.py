@@ -21,7 +21,7 @@ _DISTRIBUTED = evolve(_SMALL, runs=3, items=12, death_s=5.0)
 _OWN = os.environ.get("MINIONS_SIMULATED")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_run_ends_and_nothing_recorded_is_repeated(seed: int) -> None:
     """A-126, A-144."""
     outcome = simulated(_SMALL, seed)
@@ -30,7 +30,7 @@ def test_every_run_ends_and_nothing_recorded_is_repeated(seed: int) -> None:
     assert outcome.executions >= _SMALL.runs
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_item_of_a_distributed_loop_is_executed_once(seed: int) -> None:
     """A-126, A-144."""
     outcome = simulated(_DISTRIBUTED, seed)
@@ -39,7 +39,8 @@ def test_every_item_of_a_distributed_loop_is_executed_once(seed: int) -> None:
 
 
 def test_a_seed_plays_the_same_again() -> None:
-    assert simulated(_SMALL, 1) == simulated(_SMALL, 1)
+    few = evolve(_SMALL, runs=5)
+    assert simulated(few, 1) == simulated(few, 1)
 
 
 def test_writers_that_nobody_stops_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:

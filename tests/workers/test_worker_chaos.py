@@ -39,13 +39,13 @@ pytestmark = pytest.mark.skipif(
     reason="dbos is not installed: pip install 'minions-engine[dbos]'",
 )
 
-_RUNS: Final = int(os.environ.get("MINIONS_WORKER_RUNS", "14"))
+_RUNS: Final = int(os.environ.get("MINIONS_WORKER_RUNS", "8"))
 _CHAOS: Final = Chaos(
     workers=int(os.environ.get("MINIONS_WORKERS", "3")),
     kills=int(os.environ.get("MINIONS_WORKER_KILLS", "4")),
     restarts=int(os.environ.get("MINIONS_WORKER_RESTARTS", "1")),
 )
-_ITEMS: Final = 14
+_ITEMS: Final = 10
 _PAUSE_S: Final = float(os.environ.get("MINIONS_WORKER_PAUSE_S", "0.05"))
 """How long one effect takes."""
 
@@ -113,7 +113,7 @@ async def test_a_worker_that_is_cut_off_from_the_database_does_no_harm(
     """Its runs are executed by another one, and it can store nothing when it is back."""
     items = "".join(f"{json.dumps({'n': n})}\n" for n in range(8))
     (folder / "items.jsonl").write_text(items, "utf-8")
-    slow = (folder / "tools.py").read_text("utf-8").replace(f"PAUSE = {_PAUSE_S}", "PAUSE = 0.5")
+    slow = (folder / "tools.py").read_text("utf-8").replace(f"PAUSE = {_PAUSE_S}", "PAUSE = 0.25")
     (folder / "tools.py").write_text(slow, "utf-8")
     with tempfile.TemporaryDirectory(prefix="pg-") as place:
         proxy = Proxy(postgres.folder, Path(place))
