@@ -7,7 +7,6 @@ import io
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import tomllib
 import types
@@ -18,6 +17,7 @@ from typing import Final, cast
 import pytest
 
 from docs.markdown_blocks import Block, anchors_of, blocks_of, links_of
+from forked_commands import run_forked
 from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.app.wiring.extension_files import load_extensions
 from minions.interfaces.cli.main import run_command_line
@@ -310,11 +310,6 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, "utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "minions.testing.plugin"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command += ["-p", "no:cacheprovider"]
+    done = run_forked(command, cwd=tmp_path, capture_output=True, text=True)
     assert "3 passed" in done.stdout, done.stdout

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Write
+from forked_commands import PROGRAM, ForkedCommand
 from patience import HANG_S
 
 SLOW = """
@@ -39,8 +40,9 @@ RECIPE = "id: slow\nsteps:\n  - {id: first, set: {n: 1}}\n  - {id: second, tool:
 
 
 def start(here: Path, *arguments: str, through: Sequence[str] = ()) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*through, sys.executable, "-m", "minions", *arguments],
+    start_process: type[subprocess.Popen[str]] = subprocess.Popen if through else ForkedCommand
+    return start_process(
+        [*through, *PROGRAM, *arguments],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
