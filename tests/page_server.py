@@ -42,7 +42,7 @@ class Served:
         self.process = ForkedCommand(
             [*PROGRAM, "serve", *flags],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONWARNINGS": "default"},
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )
