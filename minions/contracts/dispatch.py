@@ -28,7 +28,8 @@ class Job:
     run_id: str = field(validator=and_(instance_of(str), min_len(1), max_len(200)))
     session_id: str = field(validator=instance_of(str))
     submission: str = field(validator=and_(instance_of(str), min_len(1), max_len(100)))
-    """Names the submission of the run: a second one with the same name is the same job."""
+    """Names the submission of the run: a second one with the same name is the same job. Behind the
+    first `-` stands the key of what the run needs of its worker."""
     queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
     priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
     """The lower number goes first; with the same number, one that was put back, then the one that
@@ -44,6 +45,11 @@ class Job:
     def key(self) -> str:
         """The name of the job: `RUN@SUBMISSION`, and how often it was put back."""
         return f"{self.run_id}@{self.submission}" + (f".{self.number}" if self.number else "")
+
+    @property
+    def needs(self) -> str:
+        """The key of what the run needs: jobs of one key need the same. Empty: it is not known."""
+        return self.submission.partition("-")[2]
 
     def put_back(self, delay_s: float = 0.0, *, is_failed_try: bool) -> Job:
         """The job that follows this one in the same queue.
@@ -81,11 +87,25 @@ class JobView:
 
 
 @frozen(kw_only=True)
+class Lack:
+    """Why a worker leaves a job to others: it takes no more jobs of that kind."""
+
+    parts: tuple[str, ...]
+    """What it lacks, in words for people."""
+    is_of_run: bool = False
+    """Whether that holds of this run alone; else of all jobs with the same `needs`."""
+    again_s: float | None = None
+    """Seconds until it may take them again; None: it never does."""
+
+
+@frozen(kw_only=True)
 class JobEnd:
     """What became of a job at a worker."""
 
     again: Job | None = None
     """The job that takes its place in the queue; None: nothing is left to do."""
+    lack: Lack | None = None
+    """Why this worker takes neither `again` nor others like it; None: it may."""
 
 
 Execute: TypeAlias = Callable[[Job], Awaitable[JobEnd]]
@@ -164,6 +184,9 @@ class WorkerPlan:
     """The most runs at a time."""
     drain_s: float = field(default=30.0, validator=ge(0))
     """Seconds that runs have to end when the worker is stopped; then they are handed over."""
+    heartbeat_s: float = field(default=5.0, validator=gt(0))
+    """Seconds between two signs of life, where others cannot see its process: after three without
+    one they take over its runs."""
     ends_when_idle: bool = False
     """Whether it ends when no job of its queues waits and it has none."""
     stream_url: str | None = None
@@ -230,7 +253,8 @@ class DispatchEngine(ABC):
         """Take jobs of the plan's queues until `stop` is set, or until the worker is idle.
 
         Then those that it has may end within `drain_s`; the rest are cancelled. Jobs of dead
-        workers are put back meanwhile.
+        workers are put back meanwhile. What `execute` says that this worker lacks, it does not take
+        again, and other workers do; a worker that has nothing else to do is idle.
 
         Raises:
             EnvironmentRefusedError: The engine cannot be reached.

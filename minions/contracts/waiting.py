@@ -13,7 +13,9 @@ from minions.data.json_values import JsonValue
 
 @frozen(kw_only=True)
 class RunWait:
-    """The decisions for which a run began to wait with its last execution."""
+    """The decisions for which a run began to wait with its last execution, or what workers lack for
+    one that waits in a queue.
+    """
 
     id: str
     """The same however often the wait is told: a receiver that keeps it is told once."""
@@ -32,9 +34,15 @@ class RunWait:
     address: str | None = None
     """The page on which they are made; None: there is none."""
 
+    lacks: tuple[str, ...] = ()
+    """What its worker would need and no worker of its queue has, in words; then there is no
+    decision to make. Runs that need the same are told once, with the one that waits longest."""
+
     def to_json(self) -> dict[str, JsonValue]:
         """The document that a webhook posts."""
         more: dict[str, JsonValue] = {"reminder": self.reminder} if self.reminder else {}
+        if self.lacks:
+            more["lacks"] = list(self.lacks)
         return {
             "type": "run.waiting",
             "timestamp": self.since.isoformat(),

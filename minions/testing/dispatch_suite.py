@@ -29,6 +29,7 @@ from minions.contracts.dispatch import (
     Job,
     JobEnd,
     JobState,
+    Lack,
     QueueLimits,
     RateLimit,
     WorkerPlan,
@@ -61,6 +62,7 @@ class Worked:
     opened: asyncio.Event = field(factory=asyncio.Event)
     """Until this is set, jobs do not end."""
     again: Callable[[Job], Job | None] = field(default=lambda _: None)
+    lack: Callable[[Job], Lack | None] = field(default=lambda _: None)
     cancelled: list[str] = field(factory=list)
 
     async def execute(self, taken: Job) -> JobEnd:
@@ -76,7 +78,7 @@ class Worked:
             raise
         finally:
             self.at_once -= 1
-        return JobEnd(again=self.again(taken))
+        return JobEnd(again=self.again(taken), lack=self.lack(taken))
 
 
 def opened() -> Worked:
@@ -318,6 +320,51 @@ async def test_a_job_that_is_put_back_goes_before_others_of_its_priority(
     )
     await serve(engine, worked, slots=1)
     assert worked.runs == ["run_0", "run_0", "run_1", "run_2"]
+
+
+def leaving(**more: object) -> Worked:
+    """A worker that cannot execute jobs with the needs `odd`."""
+    lack = Lack(parts=("an odd tool",), **more)  # type: ignore[arg-type]  # of a test
+    worked = opened()
+    worked.lack = lambda taken: lack if taken.needs == "odd" else None
+    worked.again = lambda taken: (
+        taken.put_back(is_failed_try=False) if taken.needs == "odd" else None
+    )
+    return worked
+
+
+async def test_a_worker_takes_jobs_that_it_cannot_execute_once_and_leaves_others_like_them(
+    engine: DispatchEngine,
+) -> None:
+    for number in range(4):
+        await engine.submit(job(f"odd_{number}", submission="1-odd"))
+    await engine.submit(job("run_1", submission="1-usual"))
+    unable = leaving()
+    await serve(engine, unable, slots=1)  # it ends: for it, nothing is left to do
+    assert sorted(unable.runs) == ["odd_0", "run_1"]
+    able = opened()
+    await serve(engine, able, slots=1)
+    assert sorted(able.runs) == [f"odd_{number}" for number in range(4)]
+    assert {each.tries for each in able.jobs} == {0}
+
+
+async def test_a_worker_leaves_one_run_and_takes_others_with_the_same_needs(
+    engine: DispatchEngine,
+) -> None:
+    for number in range(3):
+        await engine.submit(job(f"odd_{number}", submission="1-odd"))
+    unable = leaving(is_of_run=True)
+    await serve(engine, unable, slots=1)
+    assert sorted(unable.runs) == ["odd_0", "odd_1", "odd_2"]
+    assert len(await engine.jobs(["odd_0", "odd_1", "odd_2"])) == 3
+
+
+async def test_a_worker_takes_again_what_it_left_for_a_time(engine: DispatchEngine) -> None:
+    await engine.submit(job("odd_0", submission="1-odd"))
+    unable = leaving(again_s=0.2)
+    async with serving(engine, unable):
+        await until(lambda: len(unable.runs) >= 3)
+    assert [each.number for each in unable.jobs[:3]] == [0, 1, 2]
 
 
 async def test_a_stopped_worker_lets_its_jobs_end(engine: DispatchEngine) -> None:

@@ -126,6 +126,41 @@ async def test_a_job_of_another_worker_counts_where_all_of_them_are_limited(
         await until(lambda: worked.runs == ["run_2"])
 
 
+async def test_a_worker_of_this_machine_whose_process_has_ended_is_not_waited_for(
+    postgres_url: str,
+) -> None:
+    dead = "host:9:9+dead"
+    engine = DbosDispatch(
+        postgres_url, NullLog(), is_gone=dead.__eq__, heartbeat_s=0.1, poll_s=0.05
+    )
+    await engine.submit(job())
+    taken_by(postgres_url, dead, "run_1@1")
+    seen(postgres_url, dead, 0)
+    worked = opened()
+    await serve(engine, worked)
+    assert [(each.number, each.tries) for each in worked.jobs] == [(1, 1)]
+    assert engine.is_worker_gone(f"{dead}.4")
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(("silent_s", "is_alive"), [(4, True), (8, False)])
+async def test_a_worker_is_dead_after_three_of_its_own_heartbeats(
+    postgres_url: str, silent_s: int, is_alive: bool
+) -> None:
+    engine = DbosDispatch(postgres_url, NullLog(), poll_s=0.05)
+    async with serving(engine, opened(), heartbeat_s=2.0):
+        while not await engine.workers():  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+        executed(
+            postgres_url,
+            "UPDATE minions_dispatch.minions_workers "
+            f"SET seen_at = now() - interval '{silent_s} seconds'",
+        )
+        (worker,) = await engine.workers()
+    assert worker.is_alive is is_alive
+    await engine.aclose()
+
+
 async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_url: str) -> None:
     await engine.submit(job(priority=4))
     await serve(engine, opened())

@@ -173,24 +173,19 @@ def test_who_consents_is_decided_by_the_worker(
     assert status(cli, other) == "completed"
 
 
-def test_a_run_that_no_worker_can_execute_is_given_up(
+def test_a_run_that_no_worker_can_execute_waits_for_one_that_can(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minions.interfaces.worker.run_execution._AGAIN_S", 0.0)
+    """A-181"""
     write("tools.py", SIGN)
     write("signed.yaml", SIGNED)
     run_id = str(
         cli("run", "signed.yaml", "--detach", "--json", "--extensions", "tools.py").json["run_id"]
     )
     worked = work(cli)  # without the tool
-    shown = cli("sessions", "show", run_id, "--json").json
-    assert status(cli, run_id) == "failed", worked.err
-    error = shown["error"]
-    assert isinstance(error, dict)
-    assert error["code"] == "given-up"
-    assert f"minions retry {run_id} --detach" in str(error["message"])
+    assert "lacks=\"the tool 'sign'; the run was queued with --extensions " in worked.err
+    assert status(cli, run_id) == "queued"
     monkeypatch.setenv("MINIONS_EXTENSIONS", str(Path("tools.py").absolute()))
-    assert cli("retry", run_id, "--detach").code == 0
     work(cli, "--approve", "all")
     assert status(cli, run_id) == "completed"
 
@@ -214,18 +209,15 @@ def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Wr
 def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minions.interfaces.worker.run_execution._AGAIN_S", 0.0)
     first, second = queued(cli, *LIGHT), queued(cli, *LIGHT)
     monkeypatch.setenv("MINIONS_DB", str(here / "journal.sqlite"))
     (here / "other").mkdir()
     monkeypatch.chdir(here / "other")
     cli("cancel", second)
     worked = work(cli)
-    assert "run_given_up" in worked.err
+    assert f"the folder {here}, or the option --any-folder" in worked.err
     assert "Traceback" not in worked.err
-    error = json.dumps(cli("sessions", "show", first, "--json").json["error"])
-    assert "--any-folder`. What was done is kept." in error
-    cli("retry", first, "--detach")
+    assert status(cli, first) == "queued"
     work(cli, "--any-folder")
     assert status(cli, first) == "completed"
     assert status(cli, second) == "cancelled"
@@ -264,7 +256,6 @@ def test_a_batch_is_queued_and_collected_by_the_same_command(cli: Cli, write: Wr
         (("worker", "--queues", "a,,b"), "is no name of a queue"),
         (("worker", "--health", "here"), "expected a port"),
         (("worker", "--no-store"), "A worker needs a journal"),
-        (("workers", "list"), "journal is in PostgreSQL"),
         (("queues", "set", "a", "--rate", "10"), "expected NUMBER/TIME"),
         (("queues", "set", "a"), "Say which limit"),
     ],

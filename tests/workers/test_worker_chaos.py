@@ -182,6 +182,6 @@ was done again, each effect had one idempotency key, and no living worker held a
 
 {len(pauses)} executions were cut off. From their last fact to the first of the next one it took
 {median:.1f} s in the median and {late:.1f} s at the 95th percentile. A worker counted as dead here
-after {DEAD_AFTER_S:g} s without a heartbeat; by default that is 20 s. Clocks of workers were right,
+after {DEAD_AFTER_S:g} s without a heartbeat; by default that is 15 s. Clocks of workers were right,
 an hour ahead, or an hour behind, in turn.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import logging
 import pickle  # one of our own is offered to DBOS, which must refuse it
 import threading
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import asdict
 
-from minions.adapters.dispatch.postgres_workers import SCHEMA, PostgresWorkers
+from minions.adapters.dispatch.left_jobs import LeftJobs
+from minions.adapters.dispatch.postgres_workers import NEEDS, RUN_ID, SCHEMA, PostgresWorkers
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.dispatch import (
     DispatchEngine,
@@ -35,7 +37,7 @@ from minions.contracts.dispatch import (
     WorkerPlan,
     WorkerView,
 )
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import IsWorkerGone, Log
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import JsonValue, as_object, as_objects
 
@@ -51,6 +53,10 @@ _POLLS_PER_LOOK: Final = 4
 """How many times a worker looks for jobs until it looks which delays are over."""
 _KEPT_S: Final = 7 * 86_400.0
 """A week: a run that is submitted twice within it has one job."""
+_HEARTBEATS: Final = 3.0
+"""So many heartbeats may fail to come until a worker counts as dead."""
+_DEAD_AFTER_S: Final = 20.0
+"""Seconds after which one does that says no such time: it is of an earlier version."""
 _CLEAN_EVERY_S: Final = 600.0
 
 
@@ -68,8 +74,9 @@ class DbosDispatch(DispatchEngine):
         url: str,
         log: Log,
         *,
-        heartbeat_s: float = 5.0,
-        dead_after_s: float = 20.0,
+        is_gone: IsWorkerGone = lambda _: False,
+        heartbeat_s: float | None = None,
+        dead_after_s: float | None = None,
         poll_s: float = _POLL_S,
         kept_s: float = _KEPT_S,
     ) -> None:
@@ -77,8 +84,11 @@ class DbosDispatch(DispatchEngine):
 
         Args:
             url: `postgresql://…` of the journal.
-            heartbeat_s: Seconds between two heartbeats of a worker.
-            dead_after_s: Seconds without one after which its jobs are put back.
+            is_gone: Whether a worker is known to be dead by its name, as where its process was on
+                this machine: then nobody waits for its heartbeats.
+            heartbeat_s: Seconds between two heartbeats of a worker; None: as its plan says.
+            dead_after_s: Seconds without one after which its jobs are put back; None: three
+                heartbeats, and 20 s of a worker of an earlier version.
             poll_s: Seconds between two looks for jobs.
             kept_s: Seconds after their end for which jobs are kept.
         """
@@ -88,7 +98,8 @@ class DbosDispatch(DispatchEngine):
         self._dead_after_s = dead_after_s
         self._poll_s = poll_s
         self._kept_s = kept_s
-        self._workers = PostgresWorkers(url, dead_after_s=dead_after_s)
+        self._is_gone = is_gone
+        self._workers = PostgresWorkers(url, dead_after_s=dead_after_s or _DEAD_AFTER_S)
         self._client: DBOSClient | None = None
         self._opening = asyncio.Lock()
         self._server: DbosServer | None = None
@@ -231,23 +242,26 @@ class DbosDispatch(DispatchEngine):
     async def _has_work(self, server: DbosServer) -> bool:
         if server.taken:
             return True
-        return await self._ask_workers(self._workers.has_work(WORKFLOW, server.plan))
+        left = server.left
+        asking = self._workers.has_work(WORKFLOW, server.plan, left.needs, left.runs)
+        return await self._ask_workers(asking)
 
     async def _beats(self, server: DbosServer) -> None:
         loop = asyncio.get_running_loop()
-        steady_since = -self._dead_after_s
+        dead_after_s = self._dead_after_s or _HEARTBEATS * server.plan.heartbeat_s
+        steady_since = -dead_after_s
         """After a pause of its own, a worker waits until the others could have been heard of: all
         are silent while the database is away."""
         cleaned_at = -_CLEAN_EVERY_S
         while True:
-            await asyncio.sleep(self._heartbeat_s)
+            await asyncio.sleep(self._heartbeat_s or server.plan.heartbeat_s)
             try:
                 await self._beat(server, is_steady=loop.time() >= steady_since)
                 if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
                     cleaned_at = loop.time()
                     await self._forget_ended(await self._open_client())
             except EnvironmentRefusedError as error:
-                steady_since = loop.time() + self._dead_after_s
+                steady_since = loop.time() + dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
 
     async def _begins_due(self) -> None:
@@ -264,16 +278,20 @@ class DbosDispatch(DispatchEngine):
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
-        heard = await self._ask_workers(self._workers.beat(server.plan, server.taken))
+        dead_after_s = self._dead_after_s or _HEARTBEATS * server.plan.heartbeat_s
+        beating = self._workers.beat(server.plan, server.taken, dead_after_s)
+        heard = await self._ask_workers(beating)
+        gone = frozenset(name for name in heard.living if self._is_gone(name))
         if not is_steady:
             return
-        server.dead = heard.dead
+        server.dead = heard.dead | gone
+        living = heard.living - gone
         client = await self._open_client()
         taken = await self._call_client(lambda: taken_jobs(client))
         own = [each.workflow_id for each in taken if each.executor_id == server.plan.name]
         lost = server.not_begun(own)
         left = [each for each in taken if each.workflow_id in lost]
-        abandoned = [each for each in taken if each.executor_id not in heard.living]
+        abandoned = [each for each in taken if each.executor_id not in living]
         await self._put_back(client, left, is_failed_try=False)
         await self._put_back(client, abandoned, is_failed_try=True)
 
@@ -569,6 +587,7 @@ class DbosServer:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(plan.slots)
+        self.left = LeftJobs(time.monotonic)
         self._tasks: set[asyncio.Task[str]] = set()
         self._missing: frozenset[str] = frozenset()
         self._is_stopping = False
@@ -599,6 +618,7 @@ class DbosServer:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
         _keep_delays()
+        _claim_without(self.left)
         logger = logging.getLogger("dbos")
         if not logger.handlers:  # else it prints to standard error
             logger.addHandler(logging.NullHandler())
@@ -638,13 +658,16 @@ class DbosServer:
     async def _execute_job(self, job: Job) -> str:
         try:
             async with self._slots:
-                end = await self._execute(job) if not self._is_stopping else _end_unused(job)
+                is_taken = self.left.takes(job) and not self._is_stopping
+                end = await self._execute(job) if is_taken else _end_unused(job)
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
             end = _end_unused(job)
         if end.again is None:
             return _DONE
+        if end.lack is not None:
+            self.left.leave(end.again, end.lack)
         await self._put_back(end.again)
         return _PUT_BACK
 
@@ -717,6 +740,39 @@ def _keep_delays() -> None:
 
     if callable(known):
         SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
+
+
+def _claim_without(left: LeftJobs) -> None:
+    """Keep DBOS from claiming the jobs that this worker leaves to others.
+
+    Raises:
+        EnvironmentRefusedError: `unknown-dbos`; this version claims in another way.
+    """
+    import sqlalchemy as sa
+
+    try:
+        from dbos._sys_db import SystemDatabase
+
+        usual = SystemDatabase._claim_gate  # noqa: SLF001  # see `_keep_delays`
+    except (ImportError, AttributeError) as error:
+        raise _unknown(f"it claims jobs in another way ({error})") from error
+    usual = getattr(usual, "__wrapped__", usual)  # of an earlier worker of this process
+    needs = sa.literal_column(NEEDS, sa.Text)
+    run = sa.literal_column(RUN_ID, sa.Text)
+
+    @functools.wraps(usual)
+    def gate(
+        database: SystemDatabase, queue_name: str, partition_key: str | None
+    ) -> list[sa.ColumnElement[bool]]:
+        """The usual conditions, and those of this worker."""
+        conditions = usual(database, queue_name, partition_key)
+        if left_needs := left.needs:
+            conditions = [*conditions, needs.not_in(left_needs)]
+        if left_runs := left.runs:
+            conditions = [*conditions, run.not_in(left_runs)]
+        return conditions
+
+    SystemDatabase._claim_gate = gate  # type: ignore[method-assign,assignment]  # noqa: SLF001  # see above
 
 
 def _end_unused(job: Job) -> JobEnd:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
+from minions.adapters.dispatch.left_jobs import LeftJobs
 from minions.contracts.dispatch import (
     DispatchEngine,
     Execute,
@@ -49,6 +50,7 @@ class _Server:
     execute: Execute
     tasks: dict[asyncio.Task[None], Job] = field(factory=dict)
     started_at: datetime
+    left: LeftJobs
 
     def taken(self, queue: str) -> int:
         """How many jobs of that queue it has."""
@@ -172,7 +174,12 @@ class LocalDispatch(DispatchEngine):
         ]
 
     async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
-        server = _Server(plan=plan, execute=execute, started_at=self._clock.now())
+        server = _Server(
+            plan=plan,
+            execute=execute,
+            started_at=self._clock.now(),
+            left=LeftJobs(self._clock.monotonic),
+        )
         self._servers.append(server)
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -222,7 +229,8 @@ class LocalDispatch(DispatchEngine):
         busy = {job.session_id for each in self._servers for job in each.tasks.values()}
 
         def is_ready(each: _Waiting) -> bool:
-            return each.due <= now and each.job.session_id not in busy
+            is_free = each.due <= now and each.job.session_id not in busy
+            return is_free and server.left.takes(each.job)
 
         entries = self._waiting[queue]
         if entries and is_ready(entries[0]):
@@ -254,12 +262,14 @@ class LocalDispatch(DispatchEngine):
 
     async def _execute_job(self, server: _Server, job: Job) -> None:
         try:
-            again = (await server.execute(job)).again
+            end = await server.execute(job)
         except asyncio.CancelledError:
             await self.submit(job.put_back(is_failed_try=False))
             raise
-        if again is not None:
-            await self.submit(again)
+        if end.again is not None:
+            if end.lack is not None:
+                server.left.leave(end.again, end.lack)
+            await self.submit(end.again)
 
     def _forget(self, server: _Server, task: asyncio.Task[None]) -> None:
         self._end(server.tasks.pop(task))
@@ -276,7 +286,9 @@ class LocalDispatch(DispatchEngine):
             return False
         now = self._clock.monotonic()
         return not any(
-            each.due <= now for name in server.plan.queues for each in self._waiting[name]
+            each.due <= now and server.left.takes(each.job)
+            for name in server.plan.queues
+            for each in self._waiting[name]
         )
 
     async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
@@ -301,7 +313,9 @@ class LocalDispatch(DispatchEngine):
             for name in server.plan.queues
             for each in self._waiting[name]
         ]
-        return min((at - now for at in times if at > now), default=None)
+        soonest = min((at - now for at in times if at > now), default=None)
+        left_s = server.left.next_s()
+        return left_s if soonest is None or (left_s is not None and left_s < soonest) else soonest
 
     async def _drain(self, server: _Server) -> None:
         """Let the worker's jobs end in time, and cancel the others."""

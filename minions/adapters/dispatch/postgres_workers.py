@@ -30,28 +30,32 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_workers (
     seen_at timestamptz NOT NULL
 )
 """
-_HAS_STREAM_URL: Final = f"""
-SELECT EXISTS (
-    SELECT 1 FROM pg_attribute
-    WHERE attrelid = '{SCHEMA}.minions_workers'::regclass AND attname = 'stream_url'
-)
+_HAS_COLUMNS: Final = f"""
+SELECT count(*) = 2 FROM pg_attribute
+WHERE attrelid = '{SCHEMA}.minions_workers'::regclass
+    AND attname IN ('stream_url', 'dead_after_s')
 """  # noqa: S608  # the schema is a constant
-_ADD_STREAM_URL: Final = f"ALTER TABLE {SCHEMA}.minions_workers ADD COLUMN stream_url text"
-"""Of a table that an earlier version made. Its workers, which may still be alive, leave it NULL."""
+_ADD_COLUMNS: Final = f"""
+ALTER TABLE {SCHEMA}.minions_workers ADD COLUMN IF NOT EXISTS stream_url text,
+    ADD COLUMN IF NOT EXISTS dead_after_s float8
+"""
+"""Of a table that an earlier version made. Its workers, which may still be alive, leave them NULL.
+"""
+_IS_ALIVE: Final = "seen_at > clock_timestamp() - make_interval(secs => coalesce(dead_after_s, %s))"
 _STREAM_URL: Final = f"""
 SELECT stream_url FROM {SCHEMA}.minions_workers
-WHERE name = %s AND seen_at > clock_timestamp() - make_interval(secs => %s)
+WHERE name = %s AND {_IS_ALIVE}
 """  # noqa: S608
 _MAKING: Final = 7_316_082_145
 """Of the advisory lock under which the table is made."""
 _BEAT: Final = f"""
 INSERT INTO {SCHEMA}.minions_workers AS known
-    (name, queues, slots, taken, started_at, seen_at, stream_url)
-VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s)
+    (name, queues, slots, taken, started_at, seen_at, stream_url, dead_after_s)
+VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s, %s)
 ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at
 """  # noqa: S608  # the schema is a constant
 _LIVING: Final = f"""
-SELECT name, seen_at > clock_timestamp() - make_interval(secs => %s)
+SELECT name, {_IS_ALIVE}
 FROM {SCHEMA}.minions_workers
 """  # noqa: S608
 _FORGET_OLD: Final = f"""
@@ -59,7 +63,7 @@ DELETE FROM {SCHEMA}.minions_workers WHERE seen_at < clock_timestamp() - interva
 """  # noqa: S608
 _VIEWS: Final = f"""
 SELECT name, queues, slots, taken, started_at, seen_at,
-    seen_at > clock_timestamp() - make_interval(secs => %s), stream_url
+    {_IS_ALIVE}, stream_url
 FROM {SCHEMA}.minions_workers ORDER BY name
 """  # noqa: S608
 _COUNTS: Final = f"""
@@ -67,10 +71,14 @@ SELECT queue_name, status, count(*) FROM {SCHEMA}.workflow_status
 WHERE status IN ('ENQUEUED', 'DELAYED', 'PENDING') AND name = %s AND queue_name IS NOT NULL
 GROUP BY queue_name, status
 """  # noqa: S608
+RUN_ID: Final = "split_part(workflow_uuid, '@', 1)"
+NEEDS: Final = "split_part(split_part(split_part(workflow_uuid, '@', 2), '.', 1), '-', 2)"
+"""The key of what a job needs, in the name of its row."""
 _TO_DO: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {SCHEMA}.workflow_status WHERE name = %(name)s AND (
-        (status = 'ENQUEUED' AND queue_name = ANY (%(queues)s))
+        (status = 'ENQUEUED' AND queue_name = ANY (%(queues)s)
+            AND {NEEDS} <> ALL (%(needs)s) AND {RUN_ID} <> ALL (%(runs)s))
         OR (status = 'PENDING' AND executor_id = %(worker)s)
     )
 )
@@ -102,7 +110,8 @@ class PostgresWorkers:
         """No I/O here.
 
         Args:
-            dead_after_s: Seconds without a heartbeat after which a worker counts as dead.
+            dead_after_s: Seconds without a heartbeat after which a worker counts as dead that does
+                not say it itself.
         """
         self._url = url
         self._dead_after_s = dead_after_s
@@ -120,19 +129,24 @@ class PostgresWorkers:
             async with db.transaction():
                 await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
                 await db.execute(_TABLE)
-                found = await (await db.execute(_HAS_STREAM_URL)).fetchone()
+                found = await (await db.execute(_HAS_COLUMNS)).fetchone()
                 if found is None or not found[0]:
-                    await db.execute(_ADD_STREAM_URL)
+                    await db.execute(_ADD_COLUMNS)
 
-    async def beat(self, plan: WorkerPlan, taken: int) -> Heartbeat:
+    async def beat(
+        self, plan: WorkerPlan, taken: int, dead_after_s: float | None = None
+    ) -> Heartbeat:
         """Say that a worker is alive, and learn who else is.
 
+        Args:
+            dead_after_s: Seconds without a further heartbeat after which others take it for dead;
+                None: as they do where nothing is said.
         Raises:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
             db = await self._connect()
-            await db.execute(_BEAT, _row_of(plan, taken))
+            await db.execute(_BEAT, _row_of(plan, taken, dead_after_s))
             rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
             await db.execute(_FORGET_OLD)
         living = frozenset(name for name, is_alive in rows if is_alive)
@@ -153,13 +167,24 @@ class PostgresWorkers:
             rows = await (await db.execute(_COUNTS, [workflow])).fetchall()
         return {(queue, status): count for queue, status, count in rows}
 
-    async def has_work(self, workflow: str, plan: WorkerPlan) -> bool:
+    async def has_work(
+        self, workflow: str, plan: WorkerPlan, left_needs: Sequence[str], left_runs: Sequence[str]
+    ) -> bool:
         """Whether a job waits in the worker's queues, or the worker has one.
 
+        Args:
+            left_needs: Keys of needs whose jobs it does not take.
+            left_runs: Ids of runs whose jobs it does not take.
         Raises:
             psycopg.Error: The server cannot be reached.
         """
-        asked = {"name": workflow, "queues": list(plan.queues), "worker": plan.name}
+        asked = {
+            "name": workflow,
+            "queues": list(plan.queues),
+            "worker": plan.name,
+            "needs": list(left_needs),
+            "runs": list(left_runs),
+        }
         async with self._lock:
             db = await self._connect()
             row = await (await db.execute(_TO_DO, asked)).fetchone()
@@ -261,5 +286,5 @@ class PostgresWorkers:
         return self._connection
 
 
-def _row_of(plan: WorkerPlan, taken: int) -> list[object]:
-    return [plan.name, list(plan.queues), plan.slots, taken, plan.stream_url]
+def _row_of(plan: WorkerPlan, taken: int, dead_after_s: float | None) -> list[object]:
+    return [plan.name, list(plan.queues), plan.slots, taken, plan.stream_url, dead_after_s]

@@ -140,6 +140,7 @@ class PrometheusMetrics(Metrics):
         flow: FlowControl | None = None,
         blocking: BlockingCalls | None = None,
         day: DayBudget | None = None,
+        left: Mapping[str, int] | None = None,
     ) -> str:
         """The page.
 
@@ -147,12 +148,14 @@ class PrometheusMetrics(Metrics):
             flow: The flow control whose servers are shown; None: none are.
             blocking: What calls synchronous tools; None: its threads are not shown.
             day: The budget of the day; None: it is not shown.
+            left: How many queued runs no worker can execute, by queue.
         Raises:
             EnvironmentRefusedError: `missing-extra`; `prometheus-client` is not installed.
         """
         now = [] if blocking is None else _blocking(blocking)
         now += [] if day is None else _day(day)
         now += [] if flow is None else _flow(flow)
+        now += [_left(left)] if left else []
         with self._lock:
             active = Gauge(
                 "minions_runs_active", "Runs that are executed now.", float(self._active)
@@ -166,6 +169,12 @@ class PrometheusMetrics(Metrics):
             *(self._rungs, self._rung_cost),
             *(self._tools, self._tool_s, self._retries, self._refusals),
         )
+
+
+def _left(left: Mapping[str, int]) -> Family:
+    words = "Queued runs that no worker can execute: each lacks something that they need."
+    counts: dict[tuple[str, ...], float] = {(queue,): float(count) for queue, count in left.items()}
+    return Gauge("minions_runs_without_worker", words, counts, ["queue"])
 
 
 def _blocking(blocking: BlockingCalls) -> list[Family]:

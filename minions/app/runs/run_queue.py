@@ -5,17 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from minions.app.runs.run_needs import needs_key, needs_of
 from minions.app.runs.run_policy import QUEUE
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.journal.start_note import QueuePlace
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.contracts.runtime import Clock
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.run.agent_run import AgentRun
 
 if TYPE_CHECKING:
     from minions.contracts.dispatch import DispatchEngine, Job
+    from minions.engine.compile.extensions import Extensions
 
 
 @frozen(kw_only=True)
@@ -34,15 +36,20 @@ class QueuedRun:
 class RunQueue:
     """Queues runs for workers."""
 
-    def __init__(self, engine: DispatchEngine | None, clock: Clock) -> None:
+    def __init__(
+        self, engine: DispatchEngine | None, clock: Clock, extensions: Extensions | None = None
+    ) -> None:
         """Nothing is opened.
 
         Args:
             engine: Where jobs are submitted; None: the caller submits them, or workers find the
                 runs in the journal.
+            extensions: What recipes may name here: the workers of the runs need the same. None:
+                they need what the places of the runs say.
         """
         self._engine = engine
         self._clock = clock
+        self._extensions = extensions
 
     async def put(self, run: AgentRun, place: QueuePlace) -> QueuedRun:
         """Record the run as queued, and submit it.
@@ -54,6 +61,9 @@ class RunQueue:
             UsageError, LeaseHeldError, JournalError: It could not be recorded; nothing was done.
         """
         await run.check_budgets()
+        if self._extensions is not None:
+            needs = needs_of(run.context.recipe, StartNote.of(run.note).cwd, self._extensions)
+            place = evolve(place, needs=needs)
         entry = await run.record_queued({QUEUE: place.to_note()})
         job, problem = job_of(entry, place, self._clock.now()), None
         if self._engine is not None:
@@ -86,7 +96,7 @@ def job_of(entry: JournalEntry, place: QueuePlace, now: datetime) -> Job:
     return Job(
         run_id=entry.run_id,
         session_id=entry.session_id,
-        submission=str(entry.position),
+        submission=f"{entry.position}-{needs_key(place.needs)}".rstrip("-"),
         queue=place.name,
         priority=place.priority,
         delay_s=0.0 if until is None else max(0.0, (until - now).total_seconds()),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Final, TypeVar
 
 from attrs import evolve
 
 from minions.adapters.stores.memory_stores import NoStepCache
 from minions.app.runs.deciders import named_policy
+from minions.app.runs.run_needs import WorkerParts
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import QueuedRun, RunQueue
 from minions.app.settings.settings import Settings, bounded, within_share
@@ -59,6 +61,7 @@ class UnattendedRuntime:
         *,
         name: str,
         folder: str | None,
+        takes_other_versions: bool = False,
     ) -> None:
         """Nothing is opened yet.
 
@@ -67,6 +70,8 @@ class UnattendedRuntime:
             name: The start of the names of its workers, unique among all processes.
             folder: Where relative paths of tools start: runs that began elsewhere are refused.
                 None: runs of all folders are executed here.
+            takes_other_versions: Whether queued runs are executed here whose tools, code or
+                package had another version where they were queued.
         Raises:
             UsageError: A setting is wrong.
         """
@@ -74,10 +79,18 @@ class UnattendedRuntime:
         self.name = name
         self._runtime = runtime
         self._folder = folder
+        self._takes_other_versions = takes_other_versions
         self._numbers = itertools.count(1)
         self._ended: set[str] = set()
         self._waves: PatientCalls | None = None
         self._wake: WakeRuns | None = None
+
+    @cached_property
+    def parts(self) -> WorkerParts:
+        """What the process has of what queued runs need; taken where it is first asked for."""
+        return WorkerParts.of(
+            self.extensions, self._folder, takes_other_versions=self._takes_other_versions
+        )
 
     def has_ended(self, worker_id: str) -> None:
         """Note that a worker of this process has ended: its lease may be taken over."""

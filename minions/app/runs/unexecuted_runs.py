@@ -188,12 +188,12 @@ class DueRuns:
 
 def idle_executions(entries: Sequence[JournalEntry]) -> int:
     """How many of the newest executions finished nothing; to be put in a queue is no execution, and
-    one that ended in order to wait for a batch has not died.
+    one that ended in order to wait for a batch or for child runs has not died.
     """
     at_work = {
         entry.generation
         for entry in entries
-        if entry.state not in _BEGINNINGS or _waits_for_batch(entry)
+        if entry.state not in _BEGINNINGS or _has_come_to_wait(entry)
     }
     begun = {
         entry.generation
@@ -203,11 +203,13 @@ def idle_executions(entries: Sequence[JournalEntry]) -> int:
     return sum(generation > max(at_work, default=0) for generation in begun)
 
 
-def _waits_for_batch(entry: JournalEntry) -> bool:
+def _has_come_to_wait(entry: JournalEntry) -> bool:
+    """Whether it says that an execution ended in order to wait for batches or for child runs."""
     fact = entry.fact
     if not isinstance(fact, RunBeginning) or not fact.queued:
         return False
-    return bool(StartNote.of(fact.note).batch_waves)
+    note = StartNote.of(fact.note)
+    return bool(note.waits or note.batch_waves)
 
 
 def may_pass(error: MinionsError) -> bool:

@@ -379,6 +379,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "params": _file("reads {value} as inputs"),
         "extensions": _extensions,
         "db": _journal,
+        "give_up_after": _plain("gives up queued runs that no worker can execute after {value}"),
         "no_store": _flag("keeps no journal", "keeps the journal"),
         "no_cache": _flag("runs every step again", "takes outputs from the cache"),
         "max_cache_entries": _plain("keeps up to {value} outputs in the cache"),

@@ -270,6 +270,12 @@ class Settings:
             "and `patterns`, further kinds."
         ),
     )
+    give_up_after: Annotated[str, Constraint(_is_duration, "a duration such as 7d or 12h")] = field(
+        default="7d",
+        metadata=_describe_key(
+            "How long a queued run waits for a worker that has what it needs; then it has failed."
+        ),
+    )
     no_store: bool = field(
         default=False, metadata=_describe_key("Keep the journal in memory only; nothing to resume.")
     )

@@ -42,6 +42,10 @@ class QueuePlace:
     pauses: int = field(default=0, validator=ge(0))
     """How often in a row the run paused for a server, with no call answered in between."""
 
+    needs: tuple[str, ...] = ()
+    """What its worker has to have, as `KIND:NAME` or `KIND:NAME@VERSION`; empty: it was not said.
+    """
+
     def to_note(self) -> dict[str, JsonValue]:
         """The form in which it is stored."""
         note: dict[str, JsonValue] = {"name": self.name, "priority": self.priority}
@@ -49,6 +53,8 @@ class QueuePlace:
             note["not_before"] = self.not_before.isoformat()
         if self.pauses:
             note["pauses"] = self.pauses
+        if self.needs:
+            note["needs"] = list(self.needs)
         return note
 
     @classmethod
@@ -63,6 +69,7 @@ class QueuePlace:
                 priority=note.get("priority", 0),
                 not_before=None if until is None else datetime.fromisoformat(until),
                 pauses=note.get("pauses", 0),
+                needs=_texts(note.get("needs")),
             )
         except (TypeError, ValueError):
             return None

@@ -59,6 +59,7 @@ from minions.engine.views.lookup import REJECTED, json_of_blob
 from minions.engine.views.output_rungs import RungCount, rungs_in
 from minions.engine.views.run_items import LoopItems, loops_in
 from minions.engine.views.run_notes import RunNote, notes_in, rollback_notes_in
+from minions.engine.views.run_states import read_leases
 from minions.engine.views.run_summary import RunSummary
 
 F = TypeVar("F", bound=Struct)
@@ -168,6 +169,10 @@ class RunDetail:
     resumes_at: datetime | None = None
     """When a run that is queued or waits can be resumed without a decision; None: at once, or
     never."""
+    worker: str | None = None
+    """The worker that executes it now; None: none does."""
+    lacks: tuple[str, ...] = ()
+    """What a queued run needs and no worker of its queue has, in words; empty: nothing is known."""
 
 
 async def show_run(
@@ -193,8 +198,14 @@ async def show_run(
     started = await beside(threads, len(all_rows), lambda: _newest(rows, RunStarted, RunResumed))
     ids, looped = await _step_ids(journal, started, threads)
     children = await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone, threads)
-    return await beside(
+    detail = await beside(
         threads, len(all_rows), lambda: _detail(run, all_rows, rows, started, ids, children)
+    )
+    if run.status != RunState.RUNNING:
+        return detail
+    leases = (await read_leases(journal, is_worker_gone)).executed
+    return evolve(
+        detail, worker=next((each.worker_id for each in leases if each.run_id == run.run_id), None)
     )
 
 

@@ -22,6 +22,7 @@ from minions.interfaces.cli.options import CommandContext, option
 
 if TYPE_CHECKING:
     from minions.app.runs.run_queue import QueuedRun, RunQueue
+    from minions.engine.compile.extensions import Extensions
 
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
@@ -100,12 +101,18 @@ def queue_place(
 
 
 @asynccontextmanager
-async def open_queue(context: CommandContext) -> AsyncIterator[RunQueue]:
-    """The queues of the command's database, closed at the end of the block."""
+async def open_queue(
+    context: CommandContext, extensions: Extensions | None
+) -> AsyncIterator[RunQueue]:
+    """The queues of the command's database, closed at the end of the block.
+
+    Args:
+        extensions: As for `RunQueue`.
+    """
     from minions.app.runs.run_queue import RunQueue
 
     log = make_log(context.settings, log_line)
-    queue = RunQueue(shared_dispatch(context.settings, log), SystemClock())
+    queue = RunQueue(shared_dispatch(context.settings, log), SystemClock(), extensions)
     try:
         yield queue
     finally:

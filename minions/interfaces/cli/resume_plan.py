@@ -309,7 +309,7 @@ class RecordedRunOpener:
         for line in run.preview():
             tell(line)
         if self._place is not None:
-            async with open_queue(self.context) as queue:
+            async with open_queue(self.context, self.runtime.extensions) as queue:
                 return report_queued(await queue.put(run, self._place), self.context, out)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it was started")

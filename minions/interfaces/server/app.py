@@ -12,6 +12,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.app.runs.remote_deltas import remote_deltas
@@ -246,8 +247,10 @@ def create_app(
     folders: tuple[str | Path, ...] = (*recipes, *offered)
     served = ServerRuntime(settings, runtime, note=note, folders=folders)
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
-    notices = _waiting_notices(options, settings, runtime.services, log, on_waiting)
-    return App(_app_state(options, served, recipes, log, place, notices), log, resumes=resume)
+    marks = state_beside(runtime.services.journal)
+    notices = _waiting_notices(options, settings, runtime.services, log, on_waiting, marks)
+    state = _app_state(options, served, recipes, log, place, notices, marks)
+    return App(state, log, resumes=resume)
 
 
 def _counting(runtime: Runtime) -> Runtime:
@@ -264,6 +267,7 @@ def _waiting_notices(
     services: Services,
     log: Log,
     on_waiting: OnWaiting | None,
+    marks: StateStore,
 ) -> WaitingNotices:
     webhook = waiting_webhook(
         settings,
@@ -273,7 +277,6 @@ def _waiting_notices(
         secrets=services.secrets,
     )
     hooks = tuple(hook for hook in (on_waiting, webhook) if hook is not None)
-    marks = state_beside(services.journal)
     return WaitingNotices(
         hooks, services.journal, marks, log, page=options.public_url, clock=services.clock
     )
@@ -286,6 +289,7 @@ def _app_state(
     log: Log,
     place: str,
     notices: WaitingNotices,
+    marks: StateStore,
 ) -> AppState:
     services = runtime.services
     repository = StepRepository(services)
@@ -303,13 +307,14 @@ def _app_state(
         log,
         most=options.max_runs,
         on_waiting=notices.tell,
-        queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock),
+        queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock, runtime.extensions),
         place=options.queue,
     )
     allows_text = options.allow_recipe_bodies
     return AppState(
         options=options,
         journal=services.journal,
+        marks=marks,
         repository=repository,
         recipe_store=recipe_store,
         runtime=runtime,

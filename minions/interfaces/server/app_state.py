@@ -9,6 +9,7 @@ from datetime import datetime
 
 from attrs import frozen
 
+from minions.adapters.stores.memory_stores import StateStore
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry
@@ -40,6 +41,8 @@ class AppState:
 
     options: ServerOptions
     journal: Journal
+    marks: StateStore
+    """Texts beside the journal, such as what workers lack; closed with `waiting_notices`."""
     repository: StepRepository
     recipe_store: RecipeStore
     runtime: ServerRuntime

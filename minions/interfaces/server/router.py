@@ -5,7 +5,9 @@ Importing this loads Litestar.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
@@ -19,8 +21,9 @@ from litestar.types import ASGIApp
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics, require_client
+from minions.app.runs.left_runs import left_runs
 from minions.contracts.metrics import JointMetrics
-from minions.data.errors import MinionsError
+from minions.data.errors import JournalError, MinionsError
 from minions.interfaces.http.http_answers import (
     Answer,
     AsgiApp,
@@ -121,7 +124,11 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     budgets = services.budgets
     day = budgets.day(services.clock.now()) if budgets is not None else None
     await import_in_daemon_thread(require_client)
-    page = counted.text(services.flow, services.blocking, day).encode()
+    state, left = app_state_of(request), Counter[str]()
+    with contextlib.suppress(JournalError):  # what was counted here is told all the same
+        waiting = await left_runs(state.journal, state.marks, services.is_worker_gone)
+        left.update(run.queue for run in waiting)
+    page = counted.text(services.flow, services.blocking, day, left).encode()
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from attrs import evolve
 
+from minions.app.runs.left_runs import LeftRuns, WaitingRun
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue, job_of
 from minions.app.runs.unattended_runtime import UnattendedRuntime
@@ -20,15 +21,17 @@ from minions.app.runs.unexecuted_runs import (
     idle_executions,
     may_pass,
 )
-from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
+from minions.contracts.dispatch import DispatchEngine, Job, JobEnd, Lack
 from minions.contracts.executions import RunState, RunStatus
 from minions.contracts.journal.child_run_links import (
     OPEN_STATES,
     ChildRunQueue,
     ChildWait,
     QueueableRun,
+    child_runs_start,
 )
 from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import QueuePlace, StartNote, without_waits
 from minions.contracts.runtime import IsWorkerGone, Log
@@ -55,9 +58,12 @@ from minions.recipe.model import AgentRecipe, StepSpec
 _BUSY_S: Final = 2.0
 """Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
 _AGAIN_S: Final = 1.0
-"""Seconds until a run is tried again that could not be executed, twice as long each time."""
+"""Seconds until this worker tries a run again that it could not execute, twice as long each time.
+Others may take it at once."""
+_LONGEST_S: Final = 60.0
+"""The longest of these times."""
 _MOST_TRIES: Final = 5
-"""Of a run of which nothing was finished since it was queued."""
+"""Of workers that died with a run of which nothing was finished since it was queued."""
 _MOST_TRIES_AT_WORK: Final = 50
 """Of any other run: its executions finish something, and yet end with their process."""
 _NEWS_S: Final = 10.0
@@ -82,11 +88,13 @@ class RunExecution:
         deltas: DeltaStreams | None = None,
         parks: bool = True,
         patience_s: float | None = None,
+        left: LeftRuns,
     ) -> None:
         """Nothing is executed yet.
 
         Args:
             parents: Knows which runs wait for child runs.
+            left: Told of runs that this worker cannot execute.
             on_waiting: Called with the id of a run that has begun to wait for a person.
             deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
             parks: Whether runs whose calls wait for batches of providers leave their slots.
@@ -100,6 +108,7 @@ class RunExecution:
         self._parents = parents
         self._on_waiting = on_waiting
         self._deltas = deltas
+        self._left = left
 
     async def execute(self, job: Job) -> JobEnd:
         """Execute the run of a job until it ends or waits; cancelled, it hands over the run.
@@ -125,9 +134,12 @@ class RunExecution:
             return parents.looked_at_later(job)
         if job.number and self._parks and await self._waits_for_batch(job):
             return JobEnd(again=job.put_back(LOOK_AT_WAVES_S, is_failed_try=False))
-        recorded = await runtime.recorded(job.run_id)
+        recorded = await runtime.recorded(job.run_id, of_any_folder=True)
         if (end := await self._end_at_once(job, recorded)) is not None:
             return end
+        if lacking := await self._lacking(recorded):
+            return await self._leave(job, Lack(parts=lacking))
+        runtime.check_folder(recorded)
         recipe = runtime.own_recipe(recorded)
         executor = runtime.executor_of(
             recipe,
@@ -138,6 +150,7 @@ class RunExecution:
         )
         note = without_waits(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
+        self._left.took(job)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
         with nullcontext() if self._deltas is None else self._deltas.executing(run):
             end = await self._end(job, run)
@@ -176,7 +189,9 @@ class RunExecution:
             return self._parents.looked_at_later(job)
         if not job.number and self._parks and not await self._has_news(job.run_id, recorded.start):
             return JobEnd(again=job.put_back(LOOK_AT_WAVES_S, is_failed_try=False))
-        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
+        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS and not (
+            await self._parents.have_ended_since(job.run_id, _since_of(recorded.entries))
+        ):
             reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             return await self._given_up(job, reason)
         if await self._parents.is_orphan(recorded):
@@ -269,13 +284,39 @@ class RunExecution:
         return _DONE
 
     async def _put_back(self, job: Job, error: MinionsError) -> JobEnd:
-        """Try again later, perhaps at another worker; the last time the run fails."""
-        self._log.warning("run_not_taken", run_id=job.run_id, reason=error.message)
+        """Try again later, or leave it to another worker: what is wrong may be wrong only here."""
         if may_pass(error):
+            self._log.warning("run_not_taken", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
-        if job.tries + 1 >= _MOST_TRIES:
-            return await self._given_up(job, f"no worker could execute it: {error.message}")
-        return JobEnd(again=job.put_back(_AGAIN_S * 2**job.tries, is_failed_try=True))
+        again_s = min(_LONGEST_S, _AGAIN_S * 2 ** self._left.times(job.run_id))
+        return await self._leave(job, Lack(parts=(error.message,), is_of_run=True, again_s=again_s))
+
+    async def _lacking(self, recorded: RecordedRun) -> tuple[str, ...]:
+        """What this worker lacks for the run, in words; empty: nothing that is known."""
+        place = RunPolicy.recorded(recorded.note).queue
+        needs = () if place is None else place.needs
+        parts = self._runtime.parts
+        if any(each.startswith("sandbox:") for each in needs):  # it is tried, which takes a moment
+            lacking = await asyncio.to_thread(parts.lacking, needs)
+        else:
+            lacking = parts.lacking(needs)
+        named = recorded.noted.extensions
+        if lacking and named:
+            return (*lacking, f"the run was queued with --extensions {', '.join(named)}")
+        return lacking
+
+    async def _leave(self, job: Job, lack: Lack) -> JobEnd:
+        """Leave the run to a worker that can execute it; it waits until there is one."""
+        self._log.warning("run_left", run_id=job.run_id, lacks="; ".join(lack.parts))
+        await self._left.leave(job, lack)
+        return JobEnd(again=job.put_back(is_failed_try=False), lack=lack)
+
+    async def give_up(self, run: WaitingRun) -> None:
+        """Record that a run failed that waited too long for a worker that can execute it."""
+        job = Job(run_id=run.run_id, session_id=run.session_id, submission=str(run.position))
+        lacks = "; ".join(run.parts)
+        since = f"since {run.since:%Y-%m-%d %H:%M}Z no worker could execute it, for each lacks"
+        await self._given_up(job, f"{since}: {lacks}")
 
     async def _reason_to_give_up(self, job: Job) -> str | None:
         """Why the run is not tried once more; None: it is. Read without loading all of the run."""
@@ -291,7 +332,12 @@ class RunExecution:
         )
         if any(entry.state not in ("started", "resumed", "waiting") for entry in since):
             return None
-        return f"{job.tries} workers that took it have died or refused it"
+        begun = await self._runtime.services.journal.entries(
+            job.session_id, run_id=job.run_id, kinds={"run"}, limit=20, newest_first=True
+        )
+        if begun and await self._parents.have_ended_since(job.run_id, _since_of(begun[::-1])):
+            return None
+        return f"{job.tries} workers that took it have died"
 
     async def _given_up(self, job: Job, reason: str) -> JobEnd:
         """Record that the run failed, so that no worker tries it any more."""
@@ -318,6 +364,21 @@ class RunExecution:
         except MinionsError as error:  # the run around it looks by itself
             self._log.warning("runs_not_told", run_id=job.run_id, reason=error.message)
         return _DONE
+
+
+def _since_of(entries: Sequence[JournalEntry]) -> datetime:
+    """When the fifth execution from the end began, or the first that there is: what ended since
+    then is progress.
+
+    Args:
+        entries: With the facts of its beginnings, the oldest first; not empty.
+    """
+    begun = [
+        entry.at
+        for entry in entries
+        if isinstance(entry.fact, RunBeginning) and not entry.fact.queued
+    ]
+    return (begun[-MOST_IDLE_EXECUTIONS:] or [entries[0].at])[0]
 
 
 def _pause_of(recorded: RecordedRun, *, parks: bool) -> RunPause | None:
@@ -414,6 +475,9 @@ class Reconciliation:
 # --- child runs at a worker ----------------------------------------------------------------------
 
 
+_ENDED_STATES: Final = frozenset(RunState) - OPEN_STATES
+_MOST_CHILDREN: Final = 2_000
+"""Child runs that are read, the newest first, before a run is given up."""
 _LOOK_S: Final = 10.0
 """Seconds until a run that waits for child runs looks whether they ended, if nobody wakes it."""
 
@@ -525,7 +589,18 @@ class ParentRuns:
         self._log.info("run_waits_for_runs", run_id=job.run_id)
         is_ready = await self._is_ready(job.session_id, job.run_id)
         pause_s = _LOOK_S if is_ready is False else 0.0
-        return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
+        # Whoever held it before may have died; this execution came to its end.
+        return JobEnd(again=evolve(job.put_back(pause_s, is_failed_try=False), tries=0))
+
+    async def have_ended_since(self, run_id: str, since: datetime) -> bool:
+        """Whether a child run of that run has ended after that time; some of them are read.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        wanted = RunFilter(id_start=child_runs_start(run_id), statuses=_ENDED_STATES)
+        rows = await self._journal.runs(wanted, limit=_MOST_CHILDREN)
+        return any(row.ended_at is not None and row.ended_at > since for row in rows)
 
     # --- a child run ------------------------------------------------------------------------------
 

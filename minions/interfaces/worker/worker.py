@@ -10,6 +10,15 @@ from typing import Final
 
 from attrs import evolve, field, mutable
 
+from minions.adapters.stores.memory_stores import MemoryState, StateStore
+from minions.app.runs.left_runs import (
+    LeftRuns,
+    WaitingRun,
+    left_runs,
+    living_workers,
+    worker_records,
+)
+from minions.app.runs.run_needs import package_version
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
@@ -17,9 +26,11 @@ from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.runs.unexecuted_runs import DueRuns
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.journal.start_note import SCHEDULE, StartNote
 from minions.contracts.runtime import Log
+from minions.contracts.waiting import RunWait
 from minions.data.errors import (
     BudgetSpentError,
     JournalError,
@@ -47,6 +58,11 @@ _LOOK_SCHEDULES_S: Final = 5.0
 """Seconds between two looks at schedules at most; at a due time there is one more."""
 _LOOK_OLD_S: Final = 10.0
 """Seconds between two looks for old sessions; each removes some of them."""
+_LOOK_LEFT_S: Final = 5.0
+"""Seconds between two looks for runs that no worker can execute; only a worker that left some
+looks."""
+_MOST_LEFT: Final = 500
+"""Runs that it left which one look reads."""
 _READY_S: Final = 5.0
 
 
@@ -76,6 +92,7 @@ class Worker:
         deltas: DeltaStreams | None = None,
         retain_s: float | None = None,
         patience_s: float | None = None,
+        state: StateStore | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -88,14 +105,19 @@ class Worker:
             retain_s: How long sessions stay after the end of their last run; None: as long as
                 their runs say.
             patience_s: As of `RunExecution`.
+            state: Where it says what it lacks for queued runs; None: in memory.
         """
         self.plan = plan
         self._runtime = runtime
+        self._parts = runtime.parts
+        """Taken now, before files change."""
         self._engine = engine
         self._log = log
         self._notices = notices
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
+        state = state or MemoryState()
+        self._left = LeftRuns(state, plan, package_version())
         self._execution = RunExecution(
             runtime,
             log,
@@ -105,6 +127,10 @@ class Worker:
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
             patience_s=patience_s,
+            left=self._left,
+        )
+        self._unable = UnableWorkers(
+            runtime, engine, self._execution, self._left, notices, state, log
         )
         runtime.wake_with(parents.wake)
         self._timed_waits = TimedWaits(runtime, engine, log)
@@ -132,6 +158,8 @@ class Worker:
         """Why the worker cannot work now; None: it can."""
         if self.is_stopping:
             return "stopping"
+        if (lacks := self._parts.problem) is not None:
+            return f"it lacks {lacks}"
         try:
             async with asyncio.timeout(_READY_S):
                 await self._runtime.services.journal.held_leases()
@@ -145,6 +173,7 @@ class Worker:
         Raises:
             EnvironmentRefusedError: The database cannot be reached at the start.
         """
+        await self._unable.begin()
         await self._schedules.look()
         await self._timed_waits.look()
         await self._reconciliation.look()
@@ -157,6 +186,7 @@ class Worker:
                 (self._schedules.look, lambda: self._schedules.pause_s),
                 (self._notices.remind, lambda: REMINDERS_S),
                 (self._retention.look, lambda: _LOOK_OLD_S),
+                (self._unable.look, lambda: _LOOK_LEFT_S),
             )
         ]
         try:
@@ -164,6 +194,8 @@ class Worker:
         finally:
             for each in looking:
                 each.cancel()
+            with contextlib.suppress(MinionsError):  # others find that it is dead
+                await self._left.remove()
             await self._notices.told()
 
     async def aclose(self) -> None:
@@ -206,6 +238,112 @@ class Worker:
             self._log.warning("runs_not_looked_for", reason=words_of(error))
             return words_of(error)
         return None
+
+
+# --- runs that no worker can execute -------------------------------------------------------------
+
+
+class UnableWorkers:
+    """Tells of queued runs that no living worker can execute, and gives up those that waited too
+    long for one. A worker that left no run reads nothing for it.
+    """
+
+    def __init__(
+        self,
+        runtime: UnattendedRuntime,
+        engine: DispatchEngine,
+        execution: RunExecution,
+        left: LeftRuns,
+        notices: WaitingNotices,
+        state: StateStore,
+        log: Log,
+    ) -> None:
+        """Nothing is read yet."""
+        self._runtime = runtime
+        self._engine = engine
+        self._execution = execution
+        self._left = left
+        self._notices = notices
+        self._state = state
+        self._log = log
+        self._told: set[str] = set()
+
+    async def begin(self) -> None:
+        """Store what this worker is, where others know it by that alone.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        if not self._engine.is_shared:  # else it is to be known as living before
+            await self._left.store()
+            await self._remove_dead(None)
+
+    async def _remove_dead(self, living: Collection[str] | None) -> None:
+        """Remove what workers stored that have died.
+
+        Args:
+            living: The names of those that live; None: a name tells whether its process does.
+        """
+        records = await worker_records(self._state)
+        if self._left.name not in [each.name for each in records]:  # others took it for dead
+            await self._left.store(again=True)
+        for record in records:
+            if living is None:
+                is_dead = self._runtime.is_worker_gone(record.name)
+            else:
+                is_dead = record.name not in living
+            if is_dead:
+                await self._left.remove(record.name)
+
+    async def look(self) -> int:
+        """Tell of what no worker can execute; returns how many runs wait for that.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        await self._left.store()
+        if not self._left.has_any:
+            return 0
+        services, living = self._runtime.services, await living_workers(self._engine)
+        await self._remove_dead(living)
+        await self._forget_ended(services.journal)
+        gone = self._runtime.is_worker_gone
+        runs = await left_runs(services.journal, self._state, gone, living)
+        longest_s, now = seconds_of(self._runtime.settings.give_up_after), services.clock.now()
+        for run in runs:
+            if now - run.since > timedelta(seconds=longest_s):
+                await self._execution.give_up(run)
+                continue
+            name = f"lacks_{run.queue}_{run.needs or run.run_id}"
+            if name not in self._told:
+                self._told.add(name)
+                self._log.warning(
+                    "run_waits_for_worker", run_id=run.run_id, lacks="; ".join(run.parts)
+                )
+                await self._notices.tell_once(_wait_of(run))
+        return len(runs)
+
+    async def _forget_ended(self, journal: Journal) -> None:
+        """Forget the runs that it left and that others executed, with their jobs here."""
+        known = sorted(self._left.run_ids)[:_MOST_LEFT]
+        rows = await journal.runs(RunFilter(run_ids=set(known))) if known else ()
+        waiting = {row.run_id for row in rows if row.status in OPEN_STATES}
+        ended = [run_id for run_id in known if run_id not in waiting]
+        for run_id in ended:
+            await self._engine.cancel(run_id)
+        self._left.forget(ended)
+
+
+def _wait_of(run: WaitingRun) -> RunWait:
+    return RunWait(
+        id=f"wait_{run.run_id}_{run.position}_lacks",
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        since=run.since,
+        decisions=(),
+        lacks=run.parts,
+    )
 
 
 # --- waiting runs that can be resumed at a known time without a decision -------------------------
@@ -288,7 +426,7 @@ class DueSchedules:
         self._runtime = runtime
         self._clock = runtime.services.clock
         self._journal = runtime.services.journal
-        self._queue = RunQueue(engine, self._clock)
+        self._queue = RunQueue(engine, self._clock, runtime.extensions)
         self._store = store
         self._log = log
         self._every_s = every_s

@@ -206,7 +206,7 @@ async def _run_until(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
     )
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
-    async with _enqueue(context, options.queued_at) as enqueue:
+    async with _enqueue(context, runtime, options.queued_at) as enqueue:
         lines = lines_of(recipe, items, common, Path.cwd())
         batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
         return await _follow_batch(signals, context, runtime, options, batch, plan, total, out)
@@ -214,14 +214,14 @@ async def _run_until(
 
 @contextlib.asynccontextmanager
 async def _enqueue(
-    context: CommandContext, place: QueuePlace | None
+    context: CommandContext, runtime: Runtime, place: QueuePlace | None
 ) -> AsyncIterator[Enqueue | None]:
     """Queues runs there; None: runs are executed here. One warning for all that goes wrong."""
     if place is None:
         yield None
         return
     problems: set[str] = set()
-    async with open_queue(context) as queue:
+    async with open_queue(context, runtime.extensions) as queue:
 
         async def enqueue(run: AgentRun) -> None:
             problem = (await queue.put(run, place)).problem

@@ -212,7 +212,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
             for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
                 tell(line)
             if wanted.place is not None:
-                async with open_queue(context) as queue:
+                async with open_queue(context, runtime.extensions) as queue:
                     return report_queued(await queue.put(run, wanted.place), context, out)
             return await follow(
                 run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes

@@ -12,11 +12,14 @@ from datetime import datetime
 from typing import Final, TextIO, cast
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
+from minions.app.runs.left_runs import parts_lacking
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
+from minions.app.wiring.databases import state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
+from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
@@ -25,7 +28,7 @@ from minions.data.json_values import JsonValue, as_count, as_object, as_objects
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.secret_sources import environment_and_files
-from minions.engine.services.services import Services
+from minions.engine.services.services import Services, is_worker_gone
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.child_run_states import ChildRun, ChildRunStates
@@ -242,10 +245,18 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
     journal = context.known_journal()
     try:
         with naming_the_journal(context):
-            if (detail := await find_session_detail(journal, name)) is not None:
-                return detail
+            if (session := await find_session_detail(journal, name)) is not None:
+                return session
             run = await find_run(journal, name)
-        return await show_run(journal, run)
+        detail = await show_run(journal, run)
+        if run.status != RunState.QUEUED:
+            return detail
+        state = state_beside(journal)
+        try:
+            lacks = await parts_lacking(journal, state, run.run_id, is_worker_gone)
+        finally:
+            await state.aclose()
+        return evolve(detail, lacks=lacks)
     finally:
         await journal.aclose()
 
@@ -294,6 +305,10 @@ def _lines(
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    if detail.worker is not None:
+        yield f"executed by {detail.worker}"
+    if detail.lacks:
+        yield f"no worker can execute it: none has {'; '.join(detail.lacks)}"
     if detail.resumes_at is not None:
         yield f"resumes at {detail.resumes_at:%Y-%m-%d %H:%M:%S}Z"
     yield from _use(detail)

@@ -10,15 +10,17 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.app.wiring.databases import shared_dispatch
+from minions.app.runs.left_runs import WaitingRun, left_runs, worker_records
+from minions.app.wiring.databases import shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import (
     DEFAULT_SLOTS,
@@ -27,7 +29,6 @@ from minions.contracts.dispatch import (
     QueueView,
     RateLimit,
     WorkerPlan,
-    WorkerView,
 )
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.model_endpoints import check_base_url
@@ -35,7 +36,7 @@ from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
-from minions.engine.services.services import worker_name
+from minions.engine.services.services import is_worker_gone, worker_name
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
+_LEAST_HEARTBEAT_S: Final = 0.2
 _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
 
@@ -92,6 +94,13 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     help="When it is stopped, runs have that long to end; then others resume them.",
 )
 @click.option(
+    "--heartbeat",
+    default="5s",
+    show_default=True,
+    metavar="TIME",
+    help="How often it tells that it lives; after three times without, others take its runs.",
+)
+@click.option(
     "--health", metavar="[HOST:]PORT", help="Answer /health and /ready there; else nowhere."
 )
 @click.option(
@@ -113,6 +122,11 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     help="Model calls of runs that say nothing may wait so long after the run's start for the "
     "half-price batches of their providers, where those have some: 8h, 24h.",
 )
+@click.option(
+    "--any-version",
+    is_flag=True,
+    help="Take runs that were queued with other versions of tools or of the package, too.",
+)
 @takes_options(_ExecutionOptions)
 def worker_command(
     execution: _ExecutionOptions,
@@ -121,11 +135,13 @@ def worker_command(
     slots: int,
     once: bool,
     drain: str,
+    heartbeat: str,
     health: str | None,
     token_file: str | None,
     stream_url: str | None,
     any_folder: bool,
     patience: str | None,
+    any_version: bool,
 ) -> int:
     """Execute the runs that were queued in the database of --db, until Ctrl-C or SIGTERM.
 
@@ -137,11 +153,12 @@ def worker_command(
         raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
     address = None if health is None else _address(health)
     options = _WorkerOptions(
-        plan=_plan(queues, slots, drain, once=once),
+        plan=_plan(queues, slots, drain, heartbeat, once=once),
         health=address,
         stream=_stream(address, token_file, stream_url),
         any_folder=any_folder,
         patience_s=None if patience is None else seconds_of(patience),
+        any_version=any_version,
     )
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
@@ -159,6 +176,7 @@ class _WorkerOptions:
     """Who may read the pieces of answers; None: nobody."""
     any_folder: bool
     patience_s: float | None
+    any_version: bool
 
 
 @frozen(kw_only=True)
@@ -168,7 +186,7 @@ class _Stream:
     """Where other processes reach it; None: at the address on which it listens."""
 
 
-def _plan(queues: str, slots: int, drain: str, *, once: bool) -> WorkerPlan:
+def _plan(queues: str, slots: int, drain: str, heartbeat: str, *, once: bool) -> WorkerPlan:
     """The plan, under a name that no other worker has.
 
     Raises:
@@ -184,7 +202,10 @@ def _plan(queues: str, slots: int, drain: str, *, once: bool) -> WorkerPlan:
                 "letters, digits, `-`, `_` or `.`; several are separated by commas.",
                 code="bad-queue-name",
             ) from error
+    if not (heartbeat_s := seconds_of(heartbeat)) >= _LEAST_HEARTBEAT_S:
+        raise UsageError(f"--heartbeat {heartbeat}: expected {_LEAST_HEARTBEAT_S:g} s or more.")
     return WorkerPlan(
+        heartbeat_s=heartbeat_s,
         name=worker_name(f"wrk_{os.urandom(6).hex()}"),
         queues=names,
         slots=slots,
@@ -272,7 +293,7 @@ def _access(stream: _Stream) -> DeltaAccess:
 
 def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAccess | None) -> Worker:
     from minions.app.runs.schedule_store import ScheduleStore
-    from minions.app.wiring.databases import make_dispatch, state_beside
+    from minions.app.wiring.databases import make_dispatch
     from minions.app.wiring.webhook import waiting_webhook
     from minions.interfaces.server.live.waiting_notices import WaitingNotices
     from minions.interfaces.worker.worker import WorkerRuntime
@@ -283,7 +304,13 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
     services, is_gone = parts.services, parts.services.is_worker_gone
     parts = parts.evolve(is_worker_gone=lambda name: is_gone(name) or engine.is_worker_gone(name))
     folder = None if options.any_folder else str(Path.cwd())
-    runtime = WorkerRuntime(settings, parts, name=plan.name, folder=folder)
+    runtime = WorkerRuntime(
+        settings,
+        parts,
+        name=plan.name,
+        folder=folder,
+        takes_other_versions=options.any_version,
+    )
     webhook = waiting_webhook(
         settings,
         clock=services.clock,
@@ -306,6 +333,7 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
         deltas=deltas,
         retain_s=settings.journal.retain_s,
         patience_s=options.patience_s,
+        state=marks,
     )
 
 
@@ -542,45 +570,92 @@ def workers_command() -> None:
 @workers_command.command("list")
 @takes_options(_SharedDatabaseOption)
 def list_workers(options: _SharedDatabaseOption) -> int:
-    """List the workers that were heard of within a day, and what they execute."""
+    """List the workers that were heard of within a day, and the runs that none can execute."""
     context = command_context(options)
     found = asyncio.run(_workers(context))
     if context.settings.json:
-        say(json_text({"workers": [_worker_document(each) for each in found]}))
+        workers = [_worker_document(each) for each in found.workers]
+        say(json_text({"workers": workers, "left": [each.to_json() for each in found.left]}))
         return 0
-    for each in found:
+    for each in found.workers:
         state = "alive" if each.is_alive else "dead"
+        seen = each.seen_at
         say(
-            f"{each.name}  {state}  {each.taken} of {each.slots} runs  "
-            f"queues {', '.join(each.queues)}  seen {each.seen_at:%Y-%m-%d %H:%M:%S}Z"
+            f"{each.name}  {state}  "
+            + (f"{each.taken} of {each.slots} runs  " if seen is not None else "")
+            + f"queues {', '.join(each.queues)}"
+            + (f"  seen {seen:%Y-%m-%d %H:%M:%S}Z" if seen is not None else "")
         )
-    if not found:
+    groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}
+    for run in found.left:
+        groups.setdefault((run.queue, run.parts), []).append(run)
+    for (queue, parts), runs in groups.items():
+        count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
+        say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+    if not found.workers:
         tell("There is no worker. Start one: minions worker --db URL --queues NAME")
     return 0
 
 
-def _worker_document(worker: WorkerView) -> JsonValue:
+@frozen(kw_only=True)
+class _Listed:
+    workers: Sequence[_ListedWorker]
+    left: Sequence[WaitingRun]
+
+
+@frozen(kw_only=True)
+class _ListedWorker:
+    """A worker; of one of an SQLite file no more is known than its queues."""
+
+    name: str
+    is_alive: bool
+    queues: tuple[str, ...]
+    slots: int | None = None
+    taken: int | None = None
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    stream_url: str | None = None
+
+
+def _worker_document(worker: _ListedWorker) -> JsonValue:
+    started, seen = worker.started_at, worker.seen_at
     return {
         "name": worker.name,
         "is_alive": worker.is_alive,
         "queues": list(worker.queues),
         "slots": worker.slots,
         "taken": worker.taken,
-        "started_at": worker.started_at.isoformat(),
-        "seen_at": worker.seen_at.isoformat(),
+        "started_at": None if started is None else started.isoformat(),
+        "seen_at": None if seen is None else seen.isoformat(),
         "stream_url": worker.stream_url,
     }
 
 
-async def _workers(context: CommandContext) -> Sequence[WorkerView]:
+async def _workers(context: CommandContext) -> _Listed:
+    journal = context.known_journal()
+    state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
-    if engine is None:
-        raise UsageError(
-            "Workers are known where the journal is in PostgreSQL: give --db postgresql://…. A "
-            "worker of an SQLite file answers at its --health.",
-            code="no-shared-queues",
-        )
     try:
-        return await engine.workers()
+        if engine is None:
+            records = await worker_records(state)
+            left = await left_runs(journal, state, is_worker_gone)
+            workers = [
+                _ListedWorker(
+                    name=each.name, is_alive=not is_worker_gone(each.name), queues=each.queues
+                )
+                for each in records
+            ]
+        else:
+            views = await engine.workers()
+            living = {each.name: each.queues for each in views if each.is_alive}
+            left = await left_runs(journal, state, is_worker_gone, living)
+            names = [each.name for each in fields(_ListedWorker)]
+            workers = [
+                _ListedWorker(**{name: getattr(view, name) for name in names}) for view in views
+            ]
+        return _Listed(workers=workers, left=left)
     finally:
-        await engine.aclose()
+        if engine is not None:
+            await engine.aclose()
+        await state.aclose()
+        await journal.aclose()

@@ -465,6 +465,10 @@ class RunView:
     has_file_changes: bool
     """Whether the run recorded changes of files that a rollback undoes."""
     links: Links
+    worker: str | None = None
+    """The worker that executes it now."""
+    lacks: tuple[str, ...] = ()
+    """What a queued run needs and no worker of its queue has, in words."""
     cut: tuple[CutPart, ...] = ()
     """What `?cut=` left out."""
 

@@ -119,6 +119,15 @@ class WaitingNotices:
         self._due = due
         return told
 
+    async def tell_once(self, wait: RunWait) -> None:
+        """Tell of a wait that no process has told; of several that try, one does.
+
+        Raises:
+            JournalError: The mark of it cannot be stored.
+        """
+        if self._hooks and await self._marks.replace(f"{_TOLD}{wait.id}", None, wait.run_id):
+            self._begin(self._tell_all(wait))
+
     async def _tell(self, run_id: str) -> None:
         try:
             wait = await new_wait(self._journal, run_id, page=self._page)

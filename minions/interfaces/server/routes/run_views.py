@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from attrs import evolve
+
+from minions.app.runs.left_runs import parts_lacking
+from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import NotFoundError, UsageError
 from minions.engine.services.event_loop import beside
+from minions.engine.services.services import is_worker_gone
 from minions.engine.views.lookup import list_runs, readable
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_summary import RunSummary
@@ -105,6 +110,10 @@ async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     journal = request.app_state.journal
     threads = request.app_state.threads
     detail = await show_run(journal, run, threads=threads)
+    if run.status == RunState.QUEUED:
+        marks = request.app_state.marks
+        lacks = await parts_lacking(journal, marks, run.run_id, is_worker_gone)
+        detail = evolve(detail, lacks=lacks)
     waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)
     size = len(detail.steps) + len(detail.messages) + len(detail.notes)
     return await beside(threads, size, lambda: _view(request, detail, waiting))
@@ -132,6 +141,8 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         faults=tuple(map(fault_view, detail.faults)),
         waiting=tuple(waiting),
         has_file_changes=bool(detail.changed_files),
+        worker=detail.worker,
+        lacks=detail.lacks,
         links=links_of(request, run.run_id, run.session_id),
     )
 

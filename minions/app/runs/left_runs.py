@@ -1,0 +1,288 @@
+"""Queued runs that no worker can execute: what each worker lacks is stored beside the journal.
+
+A worker writes one text at its start, another where it leaves a kind of runs for the first time,
+and none where it lacks nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Final, Self
+
+from attrs import evolve, field, frozen
+
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
+from minions.app.runs.run_needs import needs_key
+from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.contracts.dispatch import DispatchEngine, Job, Lack, WorkerPlan
+from minions.contracts.executions import RunState
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import IsWorkerGone
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue, dumps, parse_json
+
+_WORKER: Final = f"{RESERVED}worker:"
+_MOST_LACKS: Final = 100
+"""Entries of one worker; of more runs that it cannot execute, the first ones are named."""
+_MOST_RUNS: Final = 500
+"""Runs that one look reads, those that wait longest."""
+_MOST_TIMES: Final = 10
+_MOST_KNOWN: Final = 10_000
+
+
+@frozen(kw_only=True)
+class WorkerRecord:
+    """What a worker serves, and what it lacks for runs that it met."""
+
+    name: str
+    queues: tuple[str, ...]
+    version: str = ""
+    """That of the package."""
+    lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """In words, by the key of needs or by the id of a run."""
+
+    def to_text(self) -> str:
+        """The form in which it is stored."""
+        lacks: JsonValue = {key: list(parts) for key, parts in self.lacks.items()}
+        return dumps({"queues": list(self.queues), "version": self.version, "lacks": lacks})
+
+    @classmethod
+    def of_text(cls, name: str, text: str) -> Self | None:
+        """What was stored; None: it is of another form."""
+        try:
+            stored = parse_json(text)
+        except ValueError:
+            return None
+        lacks = stored.get("lacks") if isinstance(stored, Mapping) else None
+        if not isinstance(stored, Mapping) or not isinstance(lacks, Mapping):
+            return None
+        return cls(
+            name=name,
+            queues=_texts(stored.get("queues")),
+            version=str(stored.get("version", "")),
+            lacks={key: _texts(parts) for key, parts in lacks.items()},
+        )
+
+    def lacking(self, run: WaitingRun) -> tuple[str, ...] | None:
+        """What it lacks for that run; None: nothing is known."""
+        return self.lacks.get(run.run_id) or self.lacks.get(run.needs)
+
+
+@frozen(kw_only=True)
+class WaitingRun:
+    """A run that waits in a queue, and what the workers of the queue lack for it."""
+
+    run_id: str
+    session_id: str
+    recipe: str
+    queue: str
+    position: int
+    """Of the fact that queued it."""
+    since: datetime
+    needs: str
+    """The key of its needs; empty: it is not known what it needs."""
+    lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """By the name of each worker of its queue; none of them can execute it."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All that is lacking somewhere, each part once."""
+        return tuple(dict.fromkeys(part for each in self.lacks.values() for part in each))
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is printed."""
+        return {
+            "run_id": self.run_id,
+            "queue": self.queue,
+            "queued_at": self.since.isoformat(),
+            "lacks": {worker: list(parts) for worker, parts in self.lacks.items()},
+        }
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
+
+
+async def worker_records(state: StateStore) -> list[WorkerRecord]:
+    """What workers stored of themselves, also those that were killed; by name.
+
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    found = []
+    for key in await state.keys(_WORKER):
+        text, name = await state.get(key), key.removeprefix(_WORKER)
+        if text is not None and (record := WorkerRecord.of_text(name, text)) is not None:
+            found.append(record)
+    return found
+
+
+async def left_runs(
+    journal: Journal,
+    state: StateStore,
+    is_gone: IsWorkerGone,
+    living: Mapping[str, Collection[str]] | None = None,
+    run_ids: Collection[str] | None = None,
+) -> list[WaitingRun]:
+    """The queued runs that no living worker of their queues can execute, the oldest first.
+
+    Where workers lack nothing, no run is read; else those that have waited longest are.
+
+    Args:
+        is_gone: Whether a worker is known to be dead.
+        living: The queues of all workers that are alive; None: only those that stored something
+            are known.
+        run_ids: Look at these alone; None: at all.
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    records = [each for each in await worker_records(state) if not is_gone(each.name)]
+    if living is not None:
+        known = {each.name for each in records}
+        others = [each for each in living if each not in known]  # of a version that stores nothing
+        records = [each for each in records if each.name in living]
+        records += [WorkerRecord(name=each, queues=tuple(living[each])) for each in others]
+    if not any(each.lacks for each in records):
+        return []
+    wanted = RunFilter(statuses={RunState.QUEUED})
+    if run_ids is not None:
+        wanted = evolve(wanted, run_ids=frozenset(run_ids))
+    found = []
+    for row in reversed(await journal.runs(wanted, limit=_MOST_RUNS)):
+        if row.mark != QUEUE:
+            continue
+        newest = await journal.entries(
+            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        place = (
+            RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
+        )
+        if place is None:
+            continue
+        run = WaitingRun(
+            run_id=row.run_id,
+            session_id=row.session_id,
+            recipe=row.recipe,
+            queue=place.name,
+            position=newest[0].position,
+            since=newest[0].at,
+            needs=needs_key(place.needs),
+        )
+        able = [each for each in records if place.name in each.queues and not each.lacking(run)]
+        lacks = {
+            each.name: parts
+            for each in records
+            if place.name in each.queues and (parts := each.lacking(run))
+        }
+        if lacks and not able:
+            found.append(evolve(run, lacks=lacks))
+    return found
+
+
+async def parts_lacking(
+    journal: Journal, state: StateStore, run_id: str, is_gone: IsWorkerGone
+) -> tuple[str, ...]:
+    """What that queued run needs and no worker of its queue has, in words; empty: nothing is known.
+
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    found = await left_runs(journal, state, is_gone, run_ids={run_id})
+    return found[0].parts if found else ()
+
+
+async def living_workers(engine: DispatchEngine) -> Mapping[str, Collection[str]] | None:
+    """The queues of all living workers by name; None: workers of other processes are not known.
+
+    Raises:
+        EnvironmentRefusedError: The engine cannot be reached.
+    """
+    if not engine.is_shared:
+        return None
+    return {each.name: each.queues for each in await engine.workers() if each.is_alive}
+
+
+class LeftRuns:
+    """What one worker cannot execute, as it stores it."""
+
+    def __init__(self, state: StateStore, plan: WorkerPlan, version: str) -> None:
+        """Nothing is stored yet."""
+        self._state = state
+        self._record = WorkerRecord(name=plan.name, queues=plan.queues, version=version)
+        self._times: dict[str, int] = {}
+        self._is_stored = False
+        self.run_ids: set[str] = set()
+        """The runs that it left and that may still wait."""
+
+    @property
+    def name(self) -> str:
+        """The name of the worker."""
+        return self._record.name
+
+    @property
+    def has_any(self) -> bool:
+        """Whether it left any run."""
+        return bool(self._record.lacks)
+
+    def times(self, run_id: str) -> int:
+        """How often in a row it left that run alone."""
+        return self._times.get(run_id, 0)
+
+    async def leave(self, job: Job, lack: Lack) -> None:
+        """Note that it leaves the job to others. Where it cannot be stored now, `store` does it."""
+        self.run_ids.add(job.run_id)
+        key = job.run_id if lack.is_of_run or not job.needs else job.needs
+        if lack.is_of_run:
+            self._times[job.run_id] = min(_MOST_TIMES, self.times(job.run_id) + 1)
+            if len(self._times) > _MOST_KNOWN:
+                self._times.pop(next(iter(self._times)))
+        lacks = dict(self._record.lacks)
+        if lacks.get(key) == lack.parts or (key not in lacks and len(lacks) >= _MOST_LACKS):
+            return
+        self._put({**lacks, key: lack.parts})
+        with contextlib.suppress(JournalError):
+            await self.store()
+
+    def took(self, job: Job) -> None:
+        """Note that it executes a run; what it lacked before, it lacks no more."""
+        lacks = self._record.lacks
+        self._times.pop(job.run_id, None)
+        self.run_ids.discard(job.run_id)
+        if job.run_id in lacks or job.needs in lacks:
+            left = {k: v for k, v in lacks.items() if k not in (job.run_id, job.needs)}
+            self._put(left)
+
+    def forget(self, run_ids: Collection[str]) -> None:
+        """Forget runs that wait no more."""
+        lacks = self._record.lacks
+        self.run_ids.difference_update(run_ids)
+        if not lacks.keys().isdisjoint(run_ids):
+            self._put({key: parts for key, parts in lacks.items() if key not in run_ids})
+
+    def _put(self, lacks: Mapping[str, tuple[str, ...]]) -> None:
+        self._record, self._is_stored = evolve(self._record, lacks=lacks), False
+
+    async def store(self, *, again: bool = False) -> None:
+        """Store what was not stored yet.
+
+        Args:
+            again: Whether it is gone from the store.
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        if again or not self._is_stored:
+            await self._state.put(_WORKER + self._record.name, self._record.to_text())
+            self._is_stored = True
+
+    async def remove(self, name: str | None = None) -> None:
+        """Remove what a worker stored that has ended; None: this one.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        await self._state.remove(_WORKER + (name or self._record.name))
