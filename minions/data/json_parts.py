@@ -210,7 +210,9 @@ class _Decoding:
         at = _after_blanks(text, at + 1)
         is_empty = text[at : at + 1] == close
         while not is_empty:
-            at = self._several(at, pairs if is_object else None, items)
+            at, is_over = self._several(at, pairs if is_object else None, items)
+            if is_over:
+                break
             if is_object:
                 at = self._pair(at, pairs)
             else:
@@ -230,9 +232,13 @@ class _Decoding:
         )
         return dict(pairs) if hook is None else hook(pairs), at + 1
 
-    def _several(self, at: int, pairs: list[tuple[str, object]] | None, items: list[object]) -> int:
-        """Take the whole members in the next window, but for the last of them; where it begins."""
-        text = self._text
+    def _several(
+        self, at: int, pairs: list[tuple[str, object]] | None, items: list[object]
+    ) -> tuple[int, bool]:
+        """Take the whole members in the next window, but for the last of them; where it begins.
+        True: where the list or object ends, as it does within the window.
+        """
+        text, opening, close = self._text, *(("[", "]") if pairs is None else ("{", "}"))
         for mark in (",", "},", "],"):
             found = text.rfind(mark, at, at + _WINDOW)
             end = found + len(mark) - 1
@@ -240,17 +246,21 @@ class _Decoding:
             if self._left <= 0 or not chunk or chunk.isspace():
                 continue
             # Between brackets of its own it is a whole list, or object, only where it was cut
-            # between two members: else a text or a member within it would have no end.
+            # between two members, or ends: else a text or a member within it would have no end.
             try:
-                if pairs is None:
-                    items += self._decoder.decode(f"[{chunk}]")
-                else:
-                    pairs += self._decoder.decode(f"{{{chunk}}}").items()
+                found_members, length = self._decoder.raw_decode(f"{opening}{chunk}{close}")
             except ValueError:
                 self._left -= len(chunk)
                 continue
-            return _after_blanks(text, end + 1)
-        return at
+            if pairs is None:
+                items += found_members
+            else:
+                pairs += found_members.items()
+            if length < len(chunk) + 2:
+                self._left -= len(chunk) - length
+                return at + length - 2, True
+            return _after_blanks(text, end + 1), False
+        return at, False
 
     def _pair(self, at: int, pairs: list[tuple[str, object]]) -> int:
         text = self._text

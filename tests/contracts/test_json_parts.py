@@ -189,3 +189,14 @@ def test_to_see_that_a_value_is_large_costs_no_more_than_the_limit() -> None:
             assert is_large(value)
         counts.append(work.calls)
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("behind", ['], "more": [1, 2]}', ']}, {"a": "x"}]', "]}"])
+@pytest.mark.parametrize("size", [40_000, 60_000, 90_000, 100_000])
+def test_the_end_of_a_long_list_is_read_at_once(size: int, behind: str) -> None:
+    """Wherever it stands in its window, and whatever follows."""
+    text = '{"a": [' + "0, " * size + f"0{behind}"
+    text = f"[{text}" if behind.endswith("]") else text
+    with counted_work() as work:
+        assert parse_json(text, in_parts=True) == json.loads(text)
+    assert work.calls < 2_000
