@@ -60,10 +60,10 @@ class CallQuestion:
         for truth in self.truth:
             ((name, values),) = truth.items()
             function = next(each for each in self.functions if each["name"] == name)
-            fit = next((each for each in left if _fits(each, function, values)), None)
+            fit = next((at for at, each in enumerate(left) if _fits(each, function, values)), None)
             if fit is None:
                 return False
-            left = [each for each in left if each is not fit]
+            del left[fit]  # by its place: equal calls may stand twice
         return True
 
 

@@ -84,6 +84,8 @@ _INTRODUCTION: Final = """# Quality
 What a model gets right by whoever asks it: the same questions to the same server, greedily, with
 200 tokens for each answer, one after another. Model: {model}. Others: {peers}.
 `{command}` asks again and writes this page; it needs no network once the environment is there.
+With `QUALITY_MODEL=NAME QUALITY_BASE_URL=http://…/v1` it asks another model, with `QUALITY_TASKS=5`
+at most five questions of each kind, chosen by a seed, with `QUALITY_ONLY=fields,calls` parts.
 
 A share has Wilson's interval at 95 %, or that of the means of questions where a question has
 several fields. "Better by" is Minions' share less the other's, in points, on the same questions,
@@ -180,7 +182,10 @@ def _verdict(arms: dict[str, list[Row]], best: Sequence[Row]) -> Iterator[str]:
     found = _difference(other, best)
     assert found is not None
     said = "level" if found.low <= 0 <= found.high else "ahead" if found.value > 0 else "behind"
-    times = f"{_mean(best) / _mean(other):.2f} × " if _mean(other) else "all, against none, of "
+    if not _mean(other):
+        yield f"{best[0].arm}: {_points(found)} points; the others have nothing right."
+        return
+    times = f"{_mean(best) / _mean(other):.2f} × "
     yield (
         f"{best[0].arm}: {times}the best of the others ({other[0].arm}); {said}, "
         f"{_points(found)} points."

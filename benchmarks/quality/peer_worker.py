@@ -129,14 +129,16 @@ def main() -> None:
     """Answer until there are no more lines."""
     out = sys.stdout
     sys.stdout = sys.stderr  # what libraries print is no answer
-    for line in sys.stdin:
-        job = json.loads(line)
-        try:
-            answer = asyncio.run(PEERS[job["peer"]](job))
-        except Exception as error:  # noqa: BLE001  # each library has failures of its own
-            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
+    # One loop for all: LangChain keeps its connections from one question to the next.
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            job = json.loads(line)
+            try:
+                answer = runner.run(PEERS[job["peer"]](job))
+            except Exception as error:  # noqa: BLE001  # each library has failures of its own
+                answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+            out.write(json.dumps(answer) + "\n")
+            out.flush()
 
 
 if __name__ == "__main__":

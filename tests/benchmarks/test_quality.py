@@ -211,6 +211,9 @@ def test_calls_are_right_in_any_order_each_once_and_none_where_none_is() -> None
     assert not two.is_right([rome, rome])
     assert not two.is_right([rome])
     assert not two.is_right([rome, oslo, rome])
+    twice = evolve(two, truth=[two.truth[0], two.truth[0]])
+    assert twice.is_right([rome, rome])
+    assert not twice.is_right([rome, oslo])
     assert NOTHING.is_right([])
     assert not NOTHING.is_right([rome])
     assert not QUESTION.is_right([Call("weather.get", {"city": "NYC"})])  # no server takes a dot
@@ -437,6 +440,8 @@ def test_a_lead_whose_interval_holds_nought_is_none() -> None:
     assert "(SDK); ahead, +30" in many
     assert "(SDK); level, +33" in few
     assert "(SDK); behind, -50" in behind
+    neither = page([*rows("Minions", [0]), *rows("SDK", [0])], SETTING)
+    assert "Minions: +0 (-79 to +79) points; the others have nothing right." in neither
 
 
 def test_arms_that_were_asked_other_questions_are_not_compared() -> None:
