@@ -13,7 +13,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check typos bench agent-dojo tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test test-local check typos bench agent-dojo quality tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -90,6 +90,8 @@ lock: $(RELEASE_READY)  ## Choose new versions for all locks.
 	$(COMPILE) --group docs -o requirements-docs.lock
 	$(COMPILE) --group release -o requirements-release.lock
 	echo 'xllamacpp>=2026.4,<2027' | $(COMPILE) - --no-deps -o requirements-local.lock
+	printf 'pydantic-ai-slim[openai]>=2\nlangchain-openai>=1.1\ninstructor>=1.13\n' | $(COMPILE) - -o requirements-quality.lock
+	echo 'bfcl-eval>=2026.3' | $(COMPILE) --no-deps - >> requirements-quality.lock
 	printf 'agentdojo==0.1.35\ndeepdiff\norderly-set\nemail-validator\ndnspython\ncachebox\n' | $(COMPILE) - --no-deps -o requirements-agent-dojo.lock
 
 # The suites without the clients of model providers, which they name as requirements.
@@ -99,6 +101,16 @@ $(VENV)/.agent-dojo: $(READY) requirements-agent-dojo.lock
 
 agent-dojo: $(VENV)/.agent-dojo  ## Play the injections of AgentDojo, with the model as the attacker; writes benchmarks/agent_dojo.md.
 	$(BIN)/python -m benchmarks.agent_dojo
+
+# The libraries of others and the questions of BFCL: in an environment of their own, so that no version is decided by another.
+QUALITY := .venv-quality
+$(QUALITY)/.ready: requirements-quality.lock
+	$(PYTHON) -m venv $(QUALITY)
+	$(QUALITY)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-quality.lock
+	@touch $@
+
+quality: $(READY) $(QUALITY)/.ready $(if $(QUALITY_BASE_URL),,$(LOCAL))  ## Ask a model what has known answers, by Minions and by others; writes docs/quality.md. QUALITY_TASKS=5 for a few of each.
+	$(BIN)/python -m benchmarks.quality
 
 release: $(RELEASE_READY)  ## Build a release into out/release, twice: wheel, source, lock, SBOM, hashes, provenance. Uploads nothing.
 	$(RELEASE)/bin/python release/build_release.py $(RELEASE_OPTIONS)
@@ -131,4 +143,4 @@ $(SITE)/.ready: requirements-docs.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SITE) $(RELEASE) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SITE) $(RELEASE) $(QUALITY) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,6 +29,7 @@ _FILES: Final = (
     *("benchmarks/plan_reuse.md", "benchmarks/capture.md"),
     *("benchmarks/tool_search.md", "benchmarks/tokens.md"),
     *("benchmarks/agent_dojo.md", "benchmarks/agent_dojo.yaml"),
+    *("benchmarks/quality/field_tasks.txt", "benchmarks/quality/schema_tasks.jsonl"),
 )
 _NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
 _REFERENCE: Final = "reference"

@@ -19,6 +19,7 @@ LOCKS: Final = (
     "requirements-dev.lock",
     "requirements-docs.lock",
     "requirements-agent-dojo.lock",
+    "requirements-quality.lock",
     "requirements-local.lock",
     "requirements-release.lock",
 )

@@ -1,0 +1,1 @@
+"""`make quality`: what a model gets right, by whoever asks it."""

@@ -1,0 +1,294 @@
+"""`make quality`: ask all questions by all arms, and write the page.
+
+QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
+QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
+QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops
+QUALITY_PART=development   texts that are not held out
+QUALITY_PAGE=FILE    where the page is written; default: docs/quality.md for all parts, else nowhere
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, TypeVar
+
+from attrs import field, frozen
+
+from benchmarks.counting_proxy import Counted, counting_proxy
+from benchmarks.local_model import model_in_the_box
+from benchmarks.quality.arms import Arms, arms_at
+from benchmarks.quality.function_calls import Call, CallQuestion, call_questions, cross_check
+from benchmarks.quality.page import Row, Setting, page, write_rows
+from benchmarks.quality.tasks import (
+    SEED,
+    Loop,
+    Question,
+    Score,
+    field_tasks,
+    loops,
+    schema_tasks,
+    word_problems,
+)
+from minions.data.json_values import JsonValue
+
+ROOT: Final = Path(__file__).parents[2]
+PARTS: Final = ("fields", "calls", "schemas", "problems", "loops")
+PEERS: Final = ROOT / ".venv-quality"
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Options:
+    """What the environment says."""
+
+    parts: Sequence[str] = PARTS
+    tasks: int | None = None
+    """At most so many questions of each group; None: all."""
+    texts: str = "held-out"
+    base_url: str | None = None
+    """None: the model in the box."""
+    api_key: str | None = None
+    model: str = "local"
+    page: Path | None = None
+    command: str = "make quality"
+
+
+def read_options(environ: Mapping[str, str]) -> Options:
+    """The options of the variables that begin with `QUALITY_`.
+
+    Raises:
+        SystemExit: A variable is unknown or has a value that it cannot have.
+    """
+    said = {name: value for name, value in environ.items() if name.startswith("QUALITY_") and value}
+    known = ("MODEL", "BASE_URL", "API_KEY", "TASKS", "ONLY", "PART", "PAGE")
+    unknown = [name for name in said if name.removeprefix("QUALITY_") not in known]
+    if unknown:
+        raise SystemExit(
+            f"{unknown[0]} is no setting. There are: QUALITY_{', QUALITY_'.join(known)}."
+        )
+    parts = tuple(said.get("QUALITY_ONLY", ",".join(PARTS)).split(","))
+    if not set(parts) <= set(PARTS):
+        raise SystemExit(f"QUALITY_ONLY is {said['QUALITY_ONLY']!r}; parts are {', '.join(PARTS)}.")
+    tasks = said.get("QUALITY_TASKS")
+    if tasks is not None and not (tasks.isdecimal() and int(tasks)):
+        raise SystemExit(f"QUALITY_TASKS is {tasks!r}, not a whole number from 1.")
+    texts = said.get("QUALITY_PART", "held-out")
+    if texts not in ("held-out", "development"):
+        raise SystemExit(f"QUALITY_PART is {texts!r}, neither 'held-out' nor 'development'.")
+    if ("QUALITY_BASE_URL" in said) is not ("QUALITY_MODEL" in said):
+        raise SystemExit("QUALITY_MODEL and QUALITY_BASE_URL go together: a model and its server.")
+    whole = set(parts) == set(PARTS) and texts == "held-out"
+    at = said.get("QUALITY_PAGE") or (str(ROOT / "docs" / "quality.md") if whole else None)
+    shown = [f"{name}={value}" for name, value in said.items() if name in _SHOWN]
+    return Options(
+        parts=parts,
+        tasks=None if tasks is None else int(tasks),
+        texts=texts,
+        base_url=said.get("QUALITY_BASE_URL"),
+        api_key=said.get("QUALITY_API_KEY"),
+        model=said.get("QUALITY_MODEL", "local"),
+        page=None if at is None else Path(at),
+        command=" ".join(["make quality", *shown]),
+    )
+
+
+_SHOWN: Final = ("QUALITY_MODEL", "QUALITY_BASE_URL", "QUALITY_TASKS", "QUALITY_PART")
+"""What the command on the page repeats; a key is none of it."""
+
+
+@frozen(kw_only=True)
+class Measured:
+    """What was asked, and the calls that models answered."""
+
+    rows: list[Row] = field(factory=list)
+    calls: list[tuple[str, Sequence[Call]]] = field(factory=list)
+
+
+@frozen(kw_only=True)
+class Tasks:
+    """The questions of one run."""
+
+    questions: Mapping[str, Sequence[Question]]
+    """By part: `fields`, `schemas`, `problems`."""
+    calls: Sequence[CallQuestion]
+    loops: Sequence[Loop]
+
+
+def chosen_tasks(options: Options, data: Path | None) -> Tasks:
+    """The questions that the options ask for.
+
+    Args:
+        data: The folder of BFCL's data; None: there are no calls.
+    """
+    texts = [each.question for each in field_tasks() if each.part == options.texts]
+    asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems()}
+    calls = call_questions(data) if data is not None and "calls" in options.parts else []
+    return Tasks(
+        questions={
+            part: _sample(found, lambda each: each.group, options.tasks)
+            for part, found in asked.items()
+            if part in options.parts
+        },
+        calls=_sample(calls, lambda each: each.group, options.tasks),
+        loops=loops() if "loops" in options.parts else [],
+    )
+
+
+def _sample(found: Sequence[T], group_of: Callable[[T], str], count: int | None) -> list[T]:
+    groups: dict[str, list[T]] = {}
+    for each in found:
+        groups.setdefault(group_of(each), []).append(each)
+    chance = random.Random(SEED)  # questions, not secrets
+    sampled: list[T] = []
+    for group in groups.values():
+        kept = range(len(group))
+        chosen = kept if count is None else sorted(chance.sample(kept, min(count, len(group))))
+        sampled += [group[at] for at in chosen]
+    return sampled
+
+
+async def measure(
+    tasks: Tasks, arms: Arms, counted: Counted, say: Callable[[str], None]
+) -> Measured:
+    """Ask all questions by all arms, one after another.
+
+    Args:
+        say: Takes a line about each part and arm that is done.
+    """
+    measured = Measured()
+
+    async def ask(
+        part: str, group: str, name: str, arm: str, answer: Callable[[], Awaitable[Score]], of: int
+    ) -> None:
+        counted.reset()
+        began = time.monotonic()
+        failure = None
+        try:
+            score = await answer()
+        except Exception as error:  # noqa: BLE001  # each library has failures of its own
+            failure = f"{type(error).__name__}: {error!s:.300}"
+            score = Score(right=0, of=of)
+        measured.rows.append(
+            Row(
+                part=part,
+                group=group,
+                question=name,
+                arm=arm,
+                right=score.right,
+                of=score.of,
+                failure=failure,
+                requests=counted.requests,
+                input_tokens=counted.input_tokens,
+                output_tokens=counted.output_tokens,
+                seconds=round(time.monotonic() - began, 3),
+            )
+        )
+
+    for part, questions in tasks.questions.items():
+        ways = {**arms.questions, **(arms.problems if part == "problems" else {})}
+        for arm, way in ways.items():
+            for each in questions:
+
+                async def answer(each: Question = each, way: _Asks = way) -> Score:
+                    return each.score(await way(each))
+
+                of = len(each.right or "1")
+                await ask(part, each.group, each.id, arm, answer, of)
+            say(_line(measured.rows, part, arm))
+    for arm, calling in arms.calls.items() if tasks.calls else ():
+        for question in tasks.calls:
+
+            async def call(question: CallQuestion = question, calling: _Calls = calling) -> Score:
+                calls = await calling(question)
+                measured.calls.append((question.id, calls))
+                return Score(right=int(question.is_right(calls)), of=1)
+
+            await ask("calls", question.group, question.id, arm, call, 1)
+        say(_line(measured.rows, "calls", arm))
+    for arm, walking in arms.loops.items() if tasks.loops else ():
+        for loop in tasks.loops:
+
+            async def walk(loop: Loop = loop, walking: _Walks = walking) -> Score:
+                return Score(right=int(loop.is_right(await walking(loop))), of=1)
+
+            await ask("loops", f"{loop.hops} calls", loop.id, arm, walk, 1)
+        say(_line(measured.rows, "loops", arm))
+    return measured
+
+
+_Asks = Callable[[Question], Awaitable[JsonValue]]
+_Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
+_Walks = Callable[[Loop], Awaitable[str]]
+
+
+def _line(rows: Sequence[Row], part: str, arm: str) -> str:
+    found = [each for each in rows if (each.part, each.arm) == (part, arm)]
+    right, of = sum(each.right for each in found), sum(each.of for each in found)
+    seconds = sum(each.seconds for each in found)
+    return f"{part}: {arm}: {right} of {of} right, {len(found)} questions, {seconds:.0f} s"
+
+
+def _data_of(environment: Path) -> Path | None:
+    return next(environment.glob("lib/python*/site-packages/bfcl_eval/data"), None)
+
+
+def _versions(python: Path) -> Iterator[str]:
+    names = {
+        "instructor": "instructor",
+        "pydantic-ai-slim": "Pydantic AI",
+        "langchain-openai": "LangChain's OpenAI part",
+    }
+    script = f"import importlib.metadata as m; print(*map(m.version, {[*names]}))"
+    found = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    for label, version in zip(names.values(), found.stdout.split(), strict=True):
+        yield f"{label} {version}"
+
+
+async def _main(options: Options) -> None:
+    python, data = PEERS / "bin" / "python", _data_of(PEERS)
+    if data is None:
+        raise SystemExit(f"{PEERS} does not hold the libraries of others: `make quality` makes it.")
+    tasks = chosen_tasks(options, data)
+    async with AsyncExitStack() as stack:
+        base_url, key, name = options.base_url, options.api_key, options.model
+        if base_url is None:
+            _, server = await stack.enter_async_context(model_in_the_box())
+            base_url, key, name = server.base_url, server.key, "local"
+        counted = await stack.enter_async_context(counting_proxy(base_url, key))
+        arms = await stack.enter_async_context(arms_at(counted.base_url, name, python))
+        measured = await measure(tasks, arms, counted, lambda line: print(line, flush=True))
+    out = ROOT / "out" / "quality.jsonl"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(write_rows(measured.rows), "utf-8")
+    checked = "BFCL's own scoring was not compared."
+    if tasks.calls:
+        found = cross_check(call_questions(data), data, measured.calls)
+        print(*found.differ[:10], sep="\n")
+        checked = (
+            f"The scoring of calls is written anew: {found.compared} answers, changed right ones "
+            f"and those above, were scored by the package as well; {len(found.differ)} differ, and "
+            f"at {found.failed} the package breaks off."
+        )
+    setting = Setting(
+        command=options.command,
+        model="`local`, SmolLM2-135M-Instruct" if options.base_url is None else f"`{name}`",
+        peers=", ".join(_versions(python)),
+        cross_check=checked,
+    )
+    text = page(measured.rows, setting)
+    if options.page is None:
+        print(text)
+    else:
+        options.page.write_text(text, "utf-8")
+        print(f"{options.page} is written; each answer's row is in {out}.")
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(read_options(os.environ)))

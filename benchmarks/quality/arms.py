@@ -1,0 +1,469 @@
+"""Who asks, and how: Minions, the bare SDK in three ways, and the libraries of others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from attrs import field, frozen
+
+from benchmarks.quality.function_calls import Call, CallQuestion, schema_of_calls
+from benchmarks.quality.tasks import OTHER_TOOLS, Loop, Question, object_of
+from minions import AgentExecutor, OpenAIModel, RunStatus
+from minions.contracts.calls import ModelCapabilities
+from minions.contracts.instructions import OutputMode
+from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, find_json_value
+from minions.engine.compile.extensions import Extensions
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import recipe_from_document
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+MOST_TOKENS: Final = 200
+"""Of each answer, for all who ask."""
+MOST_TURNS: Final = 24
+"""Requests in one tool loop."""
+
+
+class UnansweredError(Exception):
+    """There is no answer, and whoever was asked says so."""
+
+
+_Asks = Callable[[Question], Awaitable[JsonValue]]
+_Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
+
+
+@frozen(kw_only=True)
+class Arms:
+    """The ways to ask, by the name that tables have for them."""
+
+    questions: Mapping[str, _Asks]
+    """Fields of texts and schemas; `UnansweredError` where there is no value."""
+    problems: Mapping[str, _Asks]
+    """Further ways for word problems."""
+    calls: Mapping[str, _Calls]
+    loops: Mapping[str, Callable[[Loop], Awaitable[str]]]
+
+
+@asynccontextmanager
+async def arms_at(base_url: str, model: str, peers: Path | None) -> AsyncIterator[Arms]:
+    """All arms, whose requests go there.
+
+    Args:
+        base_url: Of a server with OpenAI's protocol that needs no key.
+        peers: The Python of the environment of `peer_worker.py`; None: nobody else asks.
+    """
+    from openai import AsyncOpenAI
+
+    capabilities = ModelCapabilities(output_mode=OutputMode.JSON_SCHEMA)
+    ours = OpenAIModel(model, base_url=base_url, provider="quality", capabilities=capabilities)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(ours.aclose)
+        client = await stack.enter_async_context(
+            AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0)
+        )
+        by_us, by_sdk = _Minions(ours, model), _Sdk(client, model)
+        questions: dict[str, _Asks] = {
+            "Minions": by_us.answer,
+            "SDK, schema": by_sdk.by_schema,
+            "SDK, tools=": by_sdk.by_tool,
+            "SDK, read out of text": by_sdk.by_text,
+        }
+        calls: dict[str, _Calls] = {
+            "Minions, tools of a step": by_us.calls,
+            "Minions, chosen, then filled": by_us.chosen_calls,
+            "SDK, tools=": by_sdk.calls,
+            "SDK, schema of calls": by_sdk.calls_by_schema,
+            "SDK, read out of text": by_sdk.calls_by_text,
+        }
+        if peers is not None:
+            worker = _Worker(peers, {"base_url": base_url, "model": model})
+            stack.push_async_callback(worker.aclose)
+            for name, label in _PEERS.items():
+                questions[label] = worker.answers_of(name)
+                if name != "instructor":  # it has no calls beside a value of a class
+                    calls[label] = worker.calls_of(name)
+        yield Arms(
+            questions=questions,
+            problems={"Minions, in steps": by_us.answer_in_steps},
+            calls=calls,
+            loops={"Minions": by_us.walk, "SDK, tools=": by_sdk.walk},
+        )
+
+
+_PEERS: Final = {
+    "instructor": "instructor",
+    "pydantic_ai": "Pydantic AI",
+    "langchain": "LangChain",
+}
+
+
+# --- Minions --------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class _RecordingTool(Tool):
+    spec: ToolSpec
+    work: Callable[[str, Mapping[str, JsonValue]], JsonValue]
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        return self.work(self.spec.name, arguments)
+
+
+@frozen(eq=False)
+class _Minions:
+    model: OpenAIModel
+    name: str
+
+    async def answer(self, question: Question) -> JsonValue:
+        """The output of one step."""
+        step: dict[str, JsonValue] = {
+            "id": "read",
+            "system_prompt": question.ask,
+            "goal": "{{ inputs.text }}",
+            "output": dict(question.schema),
+        }
+        return await self._output([step], question.text)
+
+    async def answer_in_steps(self, question: Question) -> JsonValue:
+        """The output of a step that reads what an earlier one worked out in words."""
+        steps: list[JsonValue] = [
+            {
+                "id": "work",
+                "system_prompt": f"{question.ask} Work it out line by line.",
+                "goal": "{{ inputs.text }}",
+            },
+            {
+                "id": "read",
+                "goal": "{{ inputs.text }}\n\nWorked out:\n{{ work }}\n\nWhich number is it?",
+                "output": dict(question.schema),
+            },
+        ]
+        return await self._output(steps, question.text)
+
+    async def calls(self, question: CallQuestion) -> Sequence[Call]:
+        """The calls of a step's first answer."""
+        calls: list[Call] = []
+        tools = _tools(question, calls)
+        step: dict[str, JsonValue] = {
+            "id": "call",
+            "goal": "{{ inputs.text }}",
+            "tools": [each.spec.name for each in tools],
+        }
+        # Calls of the first answer are made; a second one is not asked for.
+        await self._run([step], question.text, tools, {"max_model_calls_per_step": 1})
+        return calls
+
+    async def chosen_calls(self, question: CallQuestion) -> Sequence[Call]:
+        """The call of a tool step, whose tool a step before it chose among all and none."""
+        calls: list[Call] = []
+        tools = _tools(question, calls)
+        names = [each.spec.name for each in tools]
+        listed = "\n".join(f"- {each.spec.name}: {each.spec.description}" for each in tools)
+        choose: dict[str, JsonValue] = {
+            "id": "choose",
+            "system_prompt": (
+                f"Which tool answers the question?\n{listed}\n- none: no tool is about it"
+            ),
+            "goal": "{{ inputs.text }}",
+            "output": object_of({"tool": {"type": "string", "enum": [*names, "none"]}}),
+        }
+        # What a model fills in is required of it, so only that which the tool requires.
+        steps: list[JsonValue] = [
+            choose,
+            {"id": "question", "set": {"question": "{{ inputs.text }}"}},
+        ]
+        for at, tool in enumerate(tools):
+            steps.append(
+                {
+                    "id": f"call_{at}",
+                    "description": "Call the tool as the question asks.",
+                    "depends_on": ["question"],
+                    "when": f"choose.tool == '{tool.spec.name}'",
+                    "tool": tool.spec.name,
+                    "fill": tool.spec.parameters["required"],
+                }
+            )
+        await self._run(steps, question.text, tools)
+        return calls
+
+    async def walk(self, loop: Loop) -> str:
+        """The answer of a step with tools."""
+        specs = [_spec("look", "What stands in a room.", _parameters("room"))]
+        if loop.distractors:
+            specs += [_spec(name, said, _parameters(one)) for name, said, one in OTHER_TOOLS]
+        tools = [_RecordingTool(spec, lambda name, said: _look(loop, name, said)) for spec in specs]
+        step: dict[str, JsonValue] = {
+            "id": "walk",
+            "goal": "{{ inputs.text }}",
+            "tools": [each.spec.name for each in tools],
+        }
+        limits: dict[str, JsonValue] = {"max_model_calls_per_step": MOST_TURNS}
+        return str(await self._run([step], loop.text, tools, limits))
+
+    async def _output(self, steps: list[JsonValue], text: str) -> JsonValue:
+        output = await self._run(steps, text)
+        if isinstance(output, UnansweredError):
+            raise output
+        return output
+
+    async def _run(
+        self,
+        steps: list[JsonValue],
+        text: str,
+        tools: Sequence[Tool] = (),
+        limits: dict[str, JsonValue] | None = None,
+    ) -> JsonValue | UnansweredError:
+        document: dict[str, JsonValue] = {
+            "id": "quality",
+            "inputs": {"text": "string"},
+            "model": {
+                "name": f"quality/{self.name}",
+                "temperature": 0,
+                "max_output_tokens": MOST_TOKENS,
+            },
+            "tools": [each.spec.name for each in tools],
+            "steps": steps,
+            "limits": limits or {},
+        }
+        specs = {each.spec.name: each.spec for each in tools}
+        recipe = recipe_from_document(document, Catalog(tools=specs))
+        executor = AgentExecutor(self.model, extensions=Extensions(tools=Toolbox(tools)))
+        result = await executor.execute(recipe, {"text": text})
+        if result.status is not RunStatus.COMPLETED:
+            return UnansweredError(str(result.error))
+        return result.output
+
+
+def _spec(name: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSpec:
+    return ToolSpec(
+        name=name,
+        description=description,
+        parameters=parameters,
+        effect=Effect.PURE,
+        reads=Reads.TRUSTED,
+    )
+
+
+def _parameters(name: str) -> dict[str, JsonValue]:
+    return object_of({name: {"type": "string"}})
+
+
+def _tools(question: CallQuestion, calls: list[Call]) -> list[_RecordingTool]:
+    def record(name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        calls.append(Call(name, dict(arguments)))
+        return "done"
+
+    return [_RecordingTool(_spec(*each), record) for each in question.tools()]
+
+
+def _look(loop: Loop, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    if name != "look":
+        return "It has nothing to do with rooms."
+    room = str(arguments.get("room", "")).lower()
+    if room not in loop.rooms:
+        raise ToolError(f"There is no room {room!r}.")
+    return loop.rooms[room]
+
+
+# --- the SDK -----------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class _Sdk:
+    client: AsyncOpenAI
+    model: str
+
+    async def by_schema(self, question: Question) -> JsonValue:
+        """An answer with `response_format`."""
+        message = await self._ask(question.ask, question.text, _response_format(question.schema))
+        return cast("JsonValue", json.loads(message.content))
+
+    async def by_tool(self, question: Question) -> JsonValue:
+        """The arguments of a tool that has to be called."""
+        tools = [_sent_tool("answer", "Takes the answer.", question.schema)]
+        body = {"tools": tools, "tool_choice": "required"}
+        message = await self._ask(question.ask, question.text, body)
+        if not message.tool_calls:
+            raise UnansweredError("no call")
+        return cast("JsonValue", json.loads(message.tool_calls[0].function.arguments))
+
+    async def by_text(self, question: Question) -> JsonValue:
+        """The first JSON of an answer in words, told the schema."""
+        said = f"{question.ask}\nAnswer with JSON of this schema: {json.dumps(question.schema)}"
+        message = await self._ask(said, question.text, {})
+        found = find_json_value(message.content or "")
+        if found is None:
+            raise UnansweredError("no JSON")
+        return found
+
+    async def calls(self, question: CallQuestion) -> Sequence[Call]:
+        """What the server makes of `tools=`."""
+        tools = [_sent_tool(*each) for each in question.tools()]
+        message = await self._ask("", question.text, {"tools": tools})
+        return [
+            Call(each.function.name, json.loads(each.function.arguments))
+            for each in message.tool_calls or ()
+        ]
+
+    async def calls_by_schema(self, question: CallQuestion) -> Sequence[Call]:
+        """A list of calls with `response_format`."""
+        said = f"{_listed(question)}\nAnswer with the calls that the question needs; none: []."
+        body = _response_format(schema_of_calls(question))
+        message = await self._ask(said, question.text, body)
+        return _calls_of(json.loads(message.content))
+
+    async def calls_by_text(self, question: CallQuestion) -> Sequence[Call]:
+        """A list of calls that is read out of an answer in words."""
+        said = (
+            f"{_listed(question)}\nAnswer with the calls that the question needs as JSON: "
+            '{"calls": [{"name": …, "arguments": {…}}]}; none: {"calls": []}.'
+        )
+        message = await self._ask(said, question.text, {})
+        return _calls_of(find_json_value(message.content or ""))
+
+    async def walk(self, loop: Loop) -> str:
+        """The usual loop by hand."""
+        tools = [_sent_tool("look", "What stands in a room.", _parameters("room"))]
+        if loop.distractors:
+            tools += [_sent_tool(name, said, _parameters(one)) for name, said, one in OTHER_TOOLS]
+        messages: list[Any] = [{"role": "user", "content": loop.text}]
+        for _ in range(MOST_TURNS):
+            message = await self._create(messages, {"tools": tools})
+            if not message.tool_calls:
+                return message.content or ""
+            messages.append(message.model_dump(exclude_none=True))
+            for each in message.tool_calls:
+                try:
+                    arguments = json.loads(each.function.arguments)
+                    told = str(_look(loop, each.function.name, arguments))
+                except (ToolError, ValueError) as error:
+                    told = str(error)
+                messages.append({"role": "tool", "tool_call_id": each.id, "content": told})
+        raise UnansweredError("too many turns")
+
+    async def _ask(self, system: str, text: str, body: Mapping[str, Any]) -> Any:
+        said = [{"role": "system", "content": system}] if system else []
+        return await self._create([*said, {"role": "user", "content": text}], body)
+
+    async def _create(self, messages: Sequence[Any], body: Mapping[str, Any]) -> Any:
+        # Any: the SDK's own types are those of literals
+        create = cast("Callable[..., Awaitable[Any]]", self.client.chat.completions.create)
+        answer = await create(
+            model=self.model,
+            messages=messages,
+            temperature=0,
+            max_tokens=MOST_TOKENS,
+            **body,
+        )
+        return answer.choices[0].message
+
+
+def _response_format(schema: Mapping[str, JsonValue]) -> dict[str, Any]:
+    named = {"name": "answer", "schema": schema, "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def _sent_tool(name: str, description: str, schema: Mapping[str, JsonValue]) -> dict[str, Any]:
+    function = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def _listed(question: CallQuestion) -> str:
+    return "Functions:\n" + "\n".join(
+        f"{name}: {description} Arguments: {json.dumps(schema)}"
+        for name, description, schema in question.tools()
+    )
+
+
+def _calls_of(value: Any) -> list[Call]:
+    listed = value.get("calls") if isinstance(value, dict) else value
+    if not isinstance(listed, list):
+        raise UnansweredError("no list of calls")
+    return [
+        Call(str(each["name"]), each["arguments"])
+        for each in listed
+        if isinstance(each, dict) and isinstance(each.get("arguments"), dict) and "name" in each
+    ]
+
+
+# --- others ---------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class _Worker:
+    """A process with the libraries of others; it starts at the first question."""
+
+    python: Path
+    common: Mapping[str, JsonValue]
+    _process: list[asyncio.subprocess.Process] = field(factory=list)
+
+    def answers_of(self, peer: str) -> Callable[[Question], Awaitable[JsonValue]]:
+        """A way to ask for values."""
+
+        async def ask(question: Question) -> JsonValue:
+            is_flat = question.right is not None
+            if peer == "instructor" and not is_flat:
+                raise UnansweredError("instructor takes classes, no schemas")
+            job: dict[str, JsonValue] = {
+                "peer": peer,
+                "ask": question.ask,
+                "text": question.text,
+                "schema": dict(question.schema),
+                "is_flat": is_flat,
+            }
+            return cast("JsonValue", (await self._asked(job))["answer"])
+
+        return ask
+
+    def calls_of(self, peer: str) -> Callable[[CallQuestion], Awaitable[Sequence[Call]]]:
+        """A way to ask for calls."""
+
+        async def ask(question: CallQuestion) -> Sequence[Call]:
+            tools: list[JsonValue] = [[*each] for each in question.tools()]
+            job: dict[str, JsonValue] = {
+                "peer": peer,
+                "ask": "",
+                "text": question.text,
+                "tools": tools,
+            }
+            return [Call(*each) for each in (await self._asked(job))["calls"]]
+
+        return ask
+
+    async def aclose(self) -> None:
+        """End the process."""
+        for process in self._process:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
+
+    async def _asked(self, job: Mapping[str, JsonValue]) -> dict[str, Any]:
+        if not self._process:
+            self._process.append(
+                await asyncio.create_subprocess_exec(
+                    self.python,
+                    Path(__file__).with_name("peer_worker.py"),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    limit=1 << 22,
+                )
+            )
+        (process,) = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = json.dumps({**self.common, **job, "max_tokens": MOST_TOKENS})
+        process.stdin.write(line.encode() + b"\n")
+        await process.stdin.drain()
+        answer = json.loads(await process.stdout.readline() or '{"error": "the worker ended"}')
+        if "error" in answer:
+            raise UnansweredError(answer["error"])
+        return cast("dict[str, Any]", answer)

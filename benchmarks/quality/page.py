@@ -1,0 +1,210 @@
+"""Rows of what was asked, and the page about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from attrs import asdict, frozen
+
+from minions.evaluation.statistics import Interval, difference, rate_interval
+
+OURS: Final = "Minions"
+
+
+@frozen(kw_only=True)
+class Row:
+    """One question by one arm."""
+
+    part: str
+    """`fields`, `calls`, `schemas`, `problems` or `loops`."""
+    group: str
+    question: str
+    arm: str
+    right: int
+    of: int
+    failure: str | None
+    """Why the arm says that it has no answer; None: it has one."""
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """How much is right, from 0 to 1."""
+        return self.right / self.of
+
+
+def write_rows(rows: Sequence[Row]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(asdict(each)) + "\n" for each in rows)
+
+
+def read_rows(text: str) -> list[Row]:
+    """The rows of such a text."""
+    return [Row(**json.loads(line)) for line in text.splitlines()]
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What the page says of how it was made."""
+
+    command: str
+    model: str
+    peers: str
+    """Their versions."""
+    cross_check: str
+    """A sentence about the two scorings of calls."""
+
+
+def page(rows: Sequence[Row], setting: Setting) -> str:
+    """The page, as Markdown.
+
+    Raises:
+        ValueError: Two arms of a part were not asked the same questions.
+    """
+    parts: dict[str, list[Row]] = {}
+    for each in rows:
+        parts.setdefault(each.part, []).append(each)
+    sections = [
+        f"## {_TITLES[part]}\n\n{_WORDS[part]}\n\n{_tables(part, found)}\n\n"
+        f"`{setting.command.replace('make quality', f'make quality QUALITY_ONLY={part}')}`"
+        for part, found in parts.items()
+    ]
+    if "calls" in parts:
+        sections.append(setting.cross_check)
+    text = "\n\n".join([_INTRODUCTION.format(**asdict(setting)), *sections, _END])
+    return text.strip() + "\n"
+
+
+_INTRODUCTION: Final = """# Quality
+
+What a model gets right by whoever asks it: the same questions to the same server, greedily, with
+200 tokens for each answer, one after another. Model: {model}. Others: {peers}.
+`{command}` asks again and writes this page; it needs no network once the environment is there.
+With `QUALITY_MODEL=NAME QUALITY_BASE_URL=http://…/v1` it asks another model, with `QUALITY_TASKS=5`
+at most five questions of each kind, chosen by a seed, with `QUALITY_ONLY=fields,calls` parts.
+
+A share has Wilson's interval at 95 %, or that of the means of questions where a question has
+several fields. "Better by" is Minions' share less the other's, in points, on the same questions,
+with Newcombe's interval for pairs: where it holds nought, the questions do not tell the two apart.
+"Told": there was no answer, and the arm said so. Tokens and requests are those of one question."""
+_END: Final = """## Injections
+
+What becomes of injections is counted [on a page of its own](../benchmarks/agent_dojo.md):
+`make agent-dojo`."""
+_TITLES: Final = {
+    "fields": "Fields of varied texts",
+    "calls": "Function calls",
+    "schemas": "Schemas",
+    "problems": "Word problems",
+    "loops": "Tool loops",
+}
+_WORDS: Final = {
+    "fields": (
+        "Texts of ten kinds, each written by itself ([all of them]"
+        "(../benchmarks/quality/field_tasks.txt)), without examples. The held-out half; the other "
+        "one is for development. Case, marks around a text and the order of a list do not count."
+    ),
+    "calls": (
+        "Questions of the Berkeley Function Calling Leaderboard, version 4: one function, several, "
+        "several calls, and functions that are not about the question. Right calls are those of "
+        "the first three; to call nothing is right in the last, which a server that drops "
+        "`tools=` in silence gives to everybody."
+    ),
+    "schemas": (
+        "Schemas with the keywords that are used most ([all of them]"
+        "(../benchmarks/quality/schema_tasks.jsonl)). An answer counts if it fits; what it says "
+        "does not. instructor takes classes and no schemas."
+    ),
+    "problems": (
+        "Arithmetic in two or three operations, made by a seed, the answers computed: one prompt, "
+        "and steps, of which the first works in words and the second reads the number."
+    ),
+    "loops": (
+        "A way of two, four or eight calls of one tool, each of which names the next, alone and "
+        "beside eight tools that have nothing to do with it."
+    ),
+}
+
+
+def _tables(part: str, rows: Sequence[Row]) -> str:
+    if part != "calls":
+        return _table(rows, by_group=part == "fields")
+    right = [each for each in rows if each.group != "irrelevance"]
+    nothing = [each for each in rows if each.group == "irrelevance"]
+    tables = [_table(right, by_group=True)] if right else []
+    if nothing:
+        tables.append("Where no call is right:\n\n" + _table(nothing, by_group=False))
+    return "\n\n".join(tables)
+
+
+def _table(rows: Sequence[Row], *, by_group: bool) -> str:
+    arms: dict[str, list[Row]] = {}
+    for each in rows:
+        arms.setdefault(each.arm, []).append(each)
+    asked = {arm: [each.question for each in found] for arm, found in arms.items()}
+    if len({tuple(each) for each in asked.values()}) > 1:
+        counts = {arm: len(each) for arm, each in asked.items()}
+        raise ValueError(f"the arms were not asked the same questions: {counts}")
+    own = {arm: found for arm, found in arms.items() if arm.startswith(OURS)}
+    best = max(own.values(), key=_mean) if own else []
+    groups = list(dict.fromkeys(each.group for each in rows)) if by_group else []
+    head = ["who asks", "right", "wholly", f"{best[0].arm} better by" if best else "", "told"]
+    head += ["requests", "input", "output", "tokens per right", "s", *groups]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
+    for arm, found in arms.items():
+        cells = [arm, _interval(rate_interval([each.share for each in found]))]
+        cells.append(str(sum(each.right == each.of for each in found)) + f" of {len(found)}")
+        cells.append("" if not best or found is best else _points(_difference(found, best)))
+        cells.append(str(sum(each.failure is not None for each in found)))
+        count = len(found)
+        cells.append(f"{sum(each.requests for each in found) / count:.1f}")
+        cells.append(f"{sum(each.input_tokens for each in found) / count:.0f}")
+        cells.append(f"{sum(each.output_tokens for each in found) / count:.0f}")
+        right = sum(each.right for each in found)
+        tokens = sum(each.input_tokens + each.output_tokens for each in found)
+        cells.append(f"{tokens / right:.0f}" if right else "-")
+        cells.append(f"{sum(each.seconds for each in found) / count:.2f}")
+        cells += [f"{_mean([one for one in found if one.group == each]):.0%}" for each in groups]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_verdict(arms, best)])
+
+
+def _verdict(arms: dict[str, list[Row]], best: Sequence[Row]) -> Iterator[str]:
+    """One sentence: Minions' best arm against the best of the others."""
+    others = [found for arm, found in arms.items() if not arm.startswith(OURS)]
+    if not best or not others:
+        return
+    other = max(others, key=_mean)
+    found = _difference(other, best)
+    assert found is not None
+    said = "level" if found.low <= 0 <= found.high else "ahead" if found.value > 0 else "behind"
+    if not _mean(other):
+        yield f"{best[0].arm}: {_points(found)} points; the others have nothing right."
+        return
+    times = f"{_mean(best) / _mean(other):.2f} × "
+    yield (
+        f"{best[0].arm}: {times}the best of the others ({other[0].arm}); {said}, "
+        f"{_points(found)} points."
+    )
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    return sum(each.share for each in rows) / len(rows)
+
+
+def _difference(other: Sequence[Row], ours: Sequence[Row]) -> Interval | None:
+    return difference([each.share for each in other], [each.share for each in ours])
+
+
+def _interval(found: Interval | None, scale: Callable[[float], str] = "{:.0%}".format) -> str:
+    if found is None:
+        return "-"
+    return f"{scale(found.value)} ({scale(found.low)} to {scale(found.high)})"
+
+
+def _points(found: Interval | None) -> str:
+    return _interval(found, lambda value: f"{100 * value:+.0f}")
