@@ -272,7 +272,7 @@ async def _main(options: Options) -> None:
         found = cross_check(call_questions(data), data, measured.calls)
         print(*found.differ[:10], sep="\n")
         checked = (
-            f"The scoring of calls is written anew: {found.compared} answers, changed right ones "
+            f"The scoring of calls is our own: {found.compared} answers, changed right ones "
             f"and those above, were scored by the package as well; {len(found.differ)} differ, and "
             f"at {found.failed} the package breaks off."
         )

