@@ -7,7 +7,7 @@ every name; within one recipe, two openings of a toolset have separate permissio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve
 from msgspec import Struct, structs
@@ -37,6 +37,10 @@ _ENDING: Final = ".,;:!?"
 """Signs that end a text, unless it continues behind them: `example:80`."""
 _MOST_SIGNS: Final = 32
 """Signs behind a text that are looked at."""
+_MOST_LOOKS: Final = 20_000
+"""Texts of a result, and places in them, that are looked at: they take some milliseconds."""
+_CHARACTERS_OF_LOOK: Final = 2_000
+"""Characters that are searched in the time of a look."""
 WORDS_OF: Final = "words_of"
 DECIDED_BY: Final = "decided_by"
 STANDS_IN: Final = "stands_in"
@@ -68,17 +72,12 @@ class CallWords(Struct, frozen=True, kw_only=True):
         }
         scope: dict[str, JsonValue] = {WORDS_OF: words, DECIDED_BY: list(self.deciding)}
         if STANDS_IN in condition:
-            found = {name: [*self._standing(values.get(name))] for name in names}
-            scope[STANDS_IN] = cast("JsonValue", found)
+            results = list(self.results())
+            scope[STANDS_IN] = {
+                name: [step for step, result in results if _stands_in(values.get(name), result)]
+                for name in names
+            }
         return scope
-
-    def _standing(self, value: JsonValue) -> Iterator[str]:
-        """The steps in whose results a text stands as it is, between spaces or punctuation."""
-        if not isinstance(value, str) or not value.strip():
-            return
-        for step, result in self.results():
-            if any(_stands_alone(value, text) for text in _texts_in(result)):
-                yield step
 
     def told(self, words: Sequence[str]) -> tuple[str, ...]:
         """Some of them as a person reads them: with the argument, where that is known."""
@@ -263,18 +262,31 @@ class _OwnRights(Struct, frozen=True):
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
 
 
-def _stands_alone(part: str, text: str) -> bool:
-    """Whether a text holds that one between spaces or punctuation."""
-    at = text.find(part)
-    while at >= 0:
-        end = at + len(part)
-        before, after = text[max(at - 1, 0) : at], text[end : end + _MOST_SIGNS]
-        rest = after.lstrip(_ENDING)
-        continues = _joins(rest[:1]) if rest else len(after) == _MOST_SIGNS
-        if not (_joins(before) or before == "." or continues):
-            return True
-        at = text.find(part, at + 1)
+def _stands_in(part: JsonValue, result: JsonValue) -> bool:
+    """Whether a text stands as it is in a result, between spaces or punctuation; no, if that is not
+    seen in so many looks as hold nobody up.
+    """
+    if not isinstance(part, str) or not part.strip():
+        return False
+    left = _MOST_LOOKS
+    for text in _texts_in(result):
+        at = text.find(part)
+        while at >= 0 and left > 0:
+            if _stands_alone(text, at, at + len(part)):
+                return True
+            left -= 1
+            at = text.find(part, at + 1)
+        left -= 1 + len(text) // _CHARACTERS_OF_LOOK
+        if left <= 0:
+            return False
     return False
+
+
+def _stands_alone(text: str, begin: int, end: int) -> bool:
+    before, after = text[max(begin - 1, 0) : begin], text[end : end + _MOST_SIGNS]
+    rest = after.lstrip(_ENDING)
+    continues = _joins(rest[:1]) if rest else len(after) == _MOST_SIGNS
+    return not (_joins(before) or before == "." or continues)
 
 
 def _joins(sign: str) -> bool:

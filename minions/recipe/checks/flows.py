@@ -627,6 +627,8 @@ class UntrustedText:
             walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs, Follow.WORDS)
             self._found = walk.reached() | inputs
         self._names = Names(recipe)
+        self._known: dict[tuple[str, int], tuple[Term, bool]] = {}
+        """What was found of each expression, by its step and identity; the recipe decides it."""
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -635,6 +637,12 @@ class UntrustedText:
         """Whether the value of an expression in the step's texts may hold untrusted text."""
         if not self._found:
             return False
+        key = step.id, id(term)
+        if key not in self._known:
+            self._known[key] = term, self._holds(step, term)
+        return self._known[key][1]
+
+    def _holds(self, step: StepSpec, term: Term) -> bool:
         references = tuple(carried_by(term))
         if any(each.path[0] == "feedback" for each in references):
             return True  # the message of an error may hold what a tool read

@@ -265,16 +265,9 @@ class _Untrusted(Struct, frozen=True):
     words: UntrustedText
     contents: Sequence[Term]
     """Contents of files: data, whoever wrote them."""
-    known: dict[int, tuple[Term, bool]] = {}
-    """What was found of each term, by its identity; the recipe decides it."""
 
     def __call__(self, term: Term) -> bool:
-        known = self.known.get(id(term))
-        if known is None:
-            is_content = any(term is each for each in self.contents)
-            known = term, is_content or self.words.is_in(self.spec, term)
-            self.known[id(term)] = known
-        return known[1]
+        return any(term is each for each in self.contents) or self.words.is_in(self.spec, term)
 
 
 def _output(spec: GoalSpec) -> OutputInstructions[object] | None:
