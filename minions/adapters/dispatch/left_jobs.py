@@ -7,8 +7,8 @@ from typing import Final
 
 from minions.contracts.dispatch import Job, Lack
 
-_MOST_RUNS: Final = 1_000
-"""Runs that are remembered; the oldest are forgotten, and may be taken once more."""
+_MOST: Final = 1_000
+"""Needs, and runs, that are remembered; the oldest are forgotten, and may be taken once more."""
 
 
 class LeftJobs:
@@ -24,13 +24,12 @@ class LeftJobs:
     def leave(self, job: Job, lack: Lack) -> None:
         """Take no more jobs like that one."""
         until = None if lack.again_s is None else self._monotonic() + lack.again_s
-        if not lack.is_of_run and job.needs:
-            self._needs[job.needs] = until
-            return
-        self._runs.pop(job.run_id, None)  # it is the newest one again
-        self._runs[job.run_id] = until
-        if len(self._runs) > _MOST_RUNS:
-            self._runs.pop(next(iter(self._runs)))
+        is_of_kind = not lack.is_of_run and bool(job.needs)
+        left, name = (self._needs, job.needs) if is_of_kind else (self._runs, job.run_id)
+        left.pop(name, None)  # it is the newest one again
+        left[name] = until
+        if len(left) > _MOST:
+            left.pop(next(iter(left)))
 
     def takes(self, job: Job) -> bool:
         """Whether the worker may take it."""
@@ -39,9 +38,7 @@ class LeftJobs:
         return self._is_over(self._needs, job.needs) and self._is_over(self._runs, job.run_id)
 
     def _is_over(self, left: dict[str, float | None], name: str) -> bool:
-        if name not in left:
-            return True
-        until = left[name]
+        until = left.get(name, 0.0)  # one look: the loop may forget it meanwhile
         return until is not None and until <= self._monotonic()
 
     @property
