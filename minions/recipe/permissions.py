@@ -46,6 +46,8 @@ DECIDED_BY: Final = "decided_by"
 STANDS_IN: Final = "stands_in"
 READ_BY_POLICIES: Final = ("args", WORDS_OF, DECIDED_BY, STANDS_IN)
 """What a policy reads of a call; a recipe's reads its inputs, too."""
+BY_ARGUMENT: Final = (WORDS_OF, STANDS_IN)
+"""What of that is told by argument."""
 
 
 class CallWords(Struct, frozen=True, kw_only=True):

@@ -744,6 +744,8 @@ def test_the_check_says_what_the_operator_lets_become_of_such_a_call() -> None:
         ({"policies": {"send": "steps.read == 1"}}, "'steps' cannot be read here"),
         ({"policies": {"typed": "not words_of.tto"}}, "'typed' has no argument 'tto'"),
         ({"policies": {"typed": "stands_in.tto"}}, "'typed' has no argument 'tto'"),
+        ({"policies": {"send": "stands_in"}}, "'stands_in' names no argument"),
+        ({"policies": {"send": "not words_of"}}, "'words_of' names no argument"),
         ({"requires_approval": [{"tool": "send", "when": "words_of.to"}]}, "cannot be read here"),
         ({"policies": {"send": "args.to in inputs.mail"}}, "a stranger would decide"),
         ({"policies": {"send": "args.to in inputs.teem"}}, "unknown input 'teem'"),

@@ -254,6 +254,11 @@ def test_a_project_makes_no_policy_of_an_operator(here: Path) -> None:
         ("args.to in", "'send' is 'args.to in', which is no condition: "),
         ("to {{ args.to }}", "which is no condition: a condition is one expression"),
         ("args.to in inputs.team", "'send' reads 'inputs'; a condition of an operator reads the "),
+        (
+            "stands_in",
+            "'send' reads 'stands_in', which as a whole is true of every call; name the ",
+        ),
+        ("not words_of or args.x", "'send' reads 'words_of', which as a whole is true of every "),
     ],
 )
 def test_a_policy_that_is_no_condition_over_a_call_is_refused_at_the_start(

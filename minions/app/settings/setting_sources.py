@@ -527,7 +527,7 @@ def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
     """Faults of conditions over calls, which read the arguments and whose words are in them."""
     from minions.recipe.expressions.template import compile_condition
     from minions.recipe.expressions.values import TemplateError
-    from minions.recipe.permissions import READ_BY_POLICIES
+    from minions.recipe.permissions import BY_ARGUMENT, READ_BY_POLICIES
 
     policies = content.get("policies")
     for tool, condition in policies.items() if isinstance(policies, Mapping) else ():
@@ -539,6 +539,12 @@ def policy_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
             text = f"'{tool}' is {condition!r:.200}, which is no condition: {error.message}"
             yield SettingFault(table=("policies",), order=2, text=text)
             continue
+        for whole in [each for each in BY_ARGUMENT if any(x.path == (each,) for x in read)]:
+            text = (
+                f"'{tool}' reads '{whole}', which as a whole is true of every call; name the "
+                f"argument that the policy is about, `{whole}.NAME`"
+            )
+            yield SettingFault(table=("policies",), order=2, text=text)
         for other in sorted({str(each.path[0]) for each in read}.difference(READ_BY_POLICIES)):
             text = (
                 f"'{tool}' reads '{other:.60}'; a condition of an operator reads the arguments of "

@@ -33,7 +33,7 @@ from minions.recipe.language import step_keys as model_keys
 from minions.recipe.model import CallRule, ExecutionMode, InputSpec, Permissions, UntrustedRule
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.nested_recipes import recipes_within
-from minions.recipe.permissions import DECIDED_BY, READ_BY_POLICIES
+from minions.recipe.permissions import BY_ARGUMENT, DECIDED_BY, READ_BY_POLICIES
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import (
     Entry,
@@ -648,6 +648,14 @@ class _Policies(Struct, frozen=True):
             self._check_input(place, name, is_policy=is_policy)
         elif path[0] == DECIDED_BY:
             return
+        elif path[0] in BY_ARGUMENT and not name:
+            self.report(
+                place.fault(
+                    "unknown-reference",
+                    f"'{path[0]}' names no argument: as a whole it is true of every call",
+                    help=f"name the argument that the policy is about, {path[0]}.NAME",
+                )
+            )
         elif tool in self.draft.tools.specs and name:
             shape = Shape.of(self.draft.tools.specs[tool].parameters)
             dead = find_dead_end(shape, path[1:] if path[0] == "args" else path[1:2])
