@@ -53,7 +53,7 @@ LLAMA_CACHE: Final = PromptCache(
     reads_at=1.0,
     asks_one_first=False,  # the others are read by other slots
     includes_form=False,
-    source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+    source="llama.cpp, tools/server/README.md",
     read_on="2026-11-28",
 )
 UNKNOWN_CACHE: Final = PromptCache(

@@ -2,8 +2,7 @@
 
 Each slot keeps the prompt that it read last and reads only what is new behind its beginning; no
 slot has what another one read.
-Source: https://github.com/ggml-org/llama.cpp/tree/master/tools/server, `id_slot`, `cache_prompt`
-and `/props`.
+Source: llama.cpp, tools/server/README.md: `id_slot`, `cache_prompt` and `/props`.
 """
 
 from __future__ import annotations
