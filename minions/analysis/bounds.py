@@ -484,7 +484,7 @@ def nothing_known(config: ModelConfig) -> KnownModel:
 
 
 @frozen(kw_only=True)
-class Asking:
+class StepCallBounds:
     """The model calls of one step."""
 
     config: ModelConfig
@@ -502,7 +502,7 @@ class Asking:
 class AskingRecipe:
     """The model calls of a recipe: the outermost one, or that of a step."""
 
-    parts: Sequence[Asking | AskingRecipe]
+    parts: Sequence[StepCallBounds | AskingRecipe]
     limits: Limits
     """The limits of one run of the recipe."""
     max_parallel: int = 1
@@ -574,7 +574,7 @@ class _Use:
 class _Measure:
     """A unit of spending: tokens or dollars."""
 
-    of_attempt: Callable[[Asking], _Use]
+    of_attempt: Callable[[StepCallBounds], _Use]
     limit_of: Callable[[Limits], float | None]
 
     def most(self, asked: AskingRecipe) -> UpperBound:
@@ -598,7 +598,7 @@ class _Measure:
         reasons = tuple(reason for part in parts for reason in part.unbounded)
         return _Use(at_most=min(known, default=None), largest=largest, unbounded=reasons)
 
-    def _of_part(self, part: Asking | AskingRecipe) -> _Use:
+    def _of_part(self, part: StepCallBounds | AskingRecipe) -> _Use:
         """The usage of all calls of a step, or of all runs of a nested recipe."""
         if isinstance(part, AskingRecipe):
             each = self._of_run(part)
@@ -611,8 +611,8 @@ class _Measure:
         return _Use(at_most=None, largest=each.largest, unbounded=(*part.unbounded, *own))
 
 
-def _count(part: Asking | AskingRecipe) -> int | None:
-    return part.calls if isinstance(part, Asking) else part.times
+def _count(part: StepCallBounds | AskingRecipe) -> int | None:
+    return part.calls if isinstance(part, StepCallBounds) else part.times
 
 
 def _retry(use: _Use, attempts: int) -> _Use:
@@ -643,11 +643,11 @@ def _in_flight(asked: AskingRecipe) -> int | None:
 # --- one attempt at a call ----------------------------------------------------------------------
 
 
-def _tokens(asking: Asking, know: KnowModel) -> _Use:
+def _tokens(asking: StepCallBounds, know: KnowModel) -> _Use:
     return _largest([_tokens_of(each, know(each.config)) for each in _by_model(asking)])
 
 
-def _by_model(asking: Asking) -> Iterator[Asking]:
+def _by_model(asking: StepCallBounds) -> Iterator[StepCallBounds]:
     """The calls as if each of the models of the step made all of them."""
     for config in (asking.config, *asking.config.others):
         yield evolve(asking, config=config)
@@ -661,17 +661,17 @@ def _largest(uses: Sequence[_Use]) -> _Use:
     return _Use(at_most=most, largest=most, unbounded=tuple(why))
 
 
-def _tokens_of(asking: Asking, model: KnownModel) -> _Use:
+def _tokens_of(asking: StepCallBounds, model: KnownModel) -> _Use:
     whole, unknown = _whole(asking, model)
     tokens = whole.total_tokens if whole is not None else None
     return _Use(at_most=tokens, largest=tokens, unbounded=unknown)
 
 
-def _cost(asking: Asking, know: KnowModel) -> _Use:
+def _cost(asking: StepCallBounds, know: KnowModel) -> _Use:
     return _largest([_cost_of(each, know(each.config)) for each in _by_model(asking)])
 
 
-def _cost_of(asking: Asking, model: KnownModel) -> _Use:
+def _cost_of(asking: StepCallBounds, model: KnownModel) -> _Use:
     whole, unknown = _whole(asking, model)
     price = model.cost_usd(TokenUsage(input_tokens=1, output_tokens=1))
     unpriced = () if price is not None else (f"the price of {_name(model)} is not known",)
@@ -679,7 +679,7 @@ def _cost_of(asking: Asking, model: KnownModel) -> _Use:
     return _Use(at_most=cost, largest=cost, unbounded=(*unpriced, *unknown))
 
 
-def _whole(asking: Asking, model: KnownModel) -> tuple[TokenUsage | None, tuple[str, ...]]:
+def _whole(asking: StepCallBounds, model: KnownModel) -> tuple[TokenUsage | None, tuple[str, ...]]:
     """The usage of the largest possible call, or the reasons why there is no bound."""
     output, context = asking.config.max_output_tokens, model.context_tokens
     if output is not None and context is not None:

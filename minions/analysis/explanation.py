@@ -12,7 +12,6 @@ from attrs import field, frozen
 
 from minions.analysis.bounds import (
     AnyStep,
-    Asking,
     AskingRecipe,
     Bound,
     KnowModel,
@@ -21,6 +20,7 @@ from minions.analysis.bounds import (
     Reviews,
     Spending,
     StepBound,
+    StepCallBounds,
     StepKinds,
     nothing_known,
     recipe_bound,
@@ -514,12 +514,14 @@ def _asking_recipe(
     )
 
 
-def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
+def _parts(place: Place, bound: RecipeBound) -> Iterator[StepCallBounds | AskingRecipe]:
     for step, own in zip(place.recipe.steps, bound.steps, strict=True):
         yield from _parts_of(place, step, own)
 
 
-def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | AskingRecipe]:
+def _parts_of(
+    place: Place, step: AnyStep, own: StepBound
+) -> Iterator[StepCallBounds | AskingRecipe]:
     """The model calls of one step."""
     width = step.loop.max_parallel if isinstance(step, StepSpec) and step.loop else 1
     inside = place.inside(step)
@@ -531,7 +533,7 @@ def _parts_of(place: Place, step: AnyStep, own: StepBound) -> Iterator[Asking | 
         yield _reviewing_recipe(each, width)
     calls = own.own_calls if inside is None else _routing_calls(own)
     is_code = place.asks(step) and place.is_code(step)
-    yield Asking(
+    yield StepCallBounds(
         config=_model_of(place, step),
         calls=calls.known if not calls.unbounded else None,
         unbounded=calls.unbounded,

@@ -142,7 +142,7 @@ class Vote:
         return self.decision.arguments if isinstance(self.decision, Approve) else None
 
 
-class Standing(StrEnum):
+class VoteResult(StrEnum):
     """What the votes of a call come to."""
 
     WAITING = "waiting"
@@ -156,7 +156,7 @@ class Standing(StrEnum):
 class Tally:
     """What the votes of a call come to, under all of its rules."""
 
-    standing: Standing
+    standing: VoteResult
     decision: Approve | Reject | None = None
     """None: there is none yet, or the time is over."""
     rules: tuple[AskedRule, ...]
@@ -189,7 +189,7 @@ def tally_of(
             rejections = [each for each in own if isinstance(each.decision, Reject)]
             if len(rejections) >= rule.rule.rejections:
                 return Tally(
-                    standing=Standing.REJECTED,
+                    standing=VoteResult.REJECTED,
                     decision=Reject(digest, _reasons(rejections)),
                     rules=tuple(rules),
                     counted=tuple(own),
@@ -202,16 +202,16 @@ def tally_of(
                 break
             expired, rule = rule, rule.next_stage(now)
         if rule is None:
-            return Tally(standing=Standing.EXPIRED, rules=tuple(rules), expired=expired)
+            return Tally(standing=VoteResult.EXPIRED, rules=tuple(rules), expired=expired)
     made = tuple(vote for vote in cast if id(vote) in counted)
     if edits:
         edited = None if None in edits else next(each for each in sorted(map(str, edits)))
         by = tuple(x for x in made if isinstance(x.decision, Approve) and x.edited == edited)
         approval = Approve(digest, edited, like=_common_class(present, by))
         return Tally(
-            standing=Standing.APPROVED, decision=approval, rules=tuple(present), counted=by
+            standing=VoteResult.APPROVED, decision=approval, rules=tuple(present), counted=by
         )
-    return Tally(standing=Standing.WAITING, rules=tuple(present), counted=made)
+    return Tally(standing=VoteResult.WAITING, rules=tuple(present), counted=made)
 
 
 def _digest_of(decision: Decision) -> str | None:

@@ -62,7 +62,7 @@ class PrefixStorage(ABC):
         """Whether a call failed because the server has no such beginning any more."""
 
 
-class PrefixStoring(ChatModel):
+class PrefixStoreModel(ChatModel):
     """A model whose provider may keep beginnings of prompts under a name."""
 
     @property

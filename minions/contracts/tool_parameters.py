@@ -143,12 +143,12 @@ def _inline_schema(schema: JsonSchema) -> JsonSchema:
         return schema
     own = {name: each for name, each in schema.items() if name not in _DEFINITIONS}
     try:
-        return _Inlining(schema).of(own, ())
+        return _ReferenceInliner(schema).of(own, ())
     except _NotInlinedError:
         return schema
 
 
-class _Inlining:
+class _ReferenceInliner:
     """Replaces the references of one schema."""
 
     def __init__(self, schema: JsonSchema) -> None:

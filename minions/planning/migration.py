@@ -298,7 +298,7 @@ _COMMENT: Final = re.compile(r"\s#.*")
 
 
 @frozen(kw_only=True)
-class Mending:
+class WordReplacement:
     """One word that was replaced."""
 
     line: int
@@ -313,7 +313,7 @@ class MendedRecipe:
 
     before: str
     text: str
-    mendings: tuple[Mending, ...]
+    mendings: tuple[WordReplacement, ...]
     left: tuple[Fault, ...]
     """Faults and warnings, in the order of the mended text."""
 
@@ -337,7 +337,7 @@ def mend_recipe(text: str, file: str, catalog: Catalog) -> MendedRecipe:
     Args:
         file: Name of the file, for places; relative paths start from its folder.
     """
-    before, mendings = text, list[Mending]()
+    before, mendings = text, list[WordReplacement]()
     faults = _faults(text, file, catalog)
     for _ in range(_MOST_ROUNDS):
         changes = list(_changes(text, faults))
@@ -348,7 +348,9 @@ def mend_recipe(text: str, file: str, catalog: Catalog) -> MendedRecipe:
         if _same(faults, now):
             break
         text, faults = mended, now
-        mendings += [Mending(line=each.line, before=each.old, after=each.new) for each in changes]
+        mendings += [
+            WordReplacement(line=each.line, before=each.old, after=each.new) for each in changes
+        ]
     mendings.sort(key=lambda each: each.line)
     return MendedRecipe(before=before, text=text, mendings=tuple(mendings), left=faults)
 

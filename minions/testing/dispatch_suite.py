@@ -52,7 +52,7 @@ def plan(**more: object) -> WorkerPlan:
 
 
 @mutable
-class Worked:
+class JobRecorder:
     """Executes jobs by noting them."""
 
     runs: list[str] = field(factory=list)
@@ -81,21 +81,23 @@ class Worked:
         return JobEnd(again=self.again(taken), lack=self.lack(taken))
 
 
-def opened() -> Worked:
+def opened() -> JobRecorder:
     """Jobs end at once."""
-    worked = Worked()
+    worked = JobRecorder()
     worked.opened.set()
     return worked
 
 
-async def serve(engine: DispatchEngine, worked: Worked, **more: object) -> None:
+async def serve(engine: DispatchEngine, worked: JobRecorder, **more: object) -> None:
     """Work until nothing is left."""
     async with asyncio.timeout(_HANG_S):
         await engine.serve(worked.execute, plan(**more), asyncio.Event())
 
 
 @asynccontextmanager
-async def serving(engine: DispatchEngine, worked: Worked, **more: object) -> AsyncIterator[None]:
+async def serving(
+    engine: DispatchEngine, worked: JobRecorder, **more: object
+) -> AsyncIterator[None]:
     """Work in the background; then the worker is stopped."""
     stop = asyncio.Event()
     task = asyncio.ensure_future(
@@ -172,7 +174,7 @@ async def test_no_more_jobs_are_executed_at_once_than_there_are_slots(
 ) -> None:
     for number in range(5):
         await engine.submit(job(f"run_{number}"))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=2):
         await until(lambda: worked.at_once == 2)
         worked.opened.set()
@@ -197,7 +199,7 @@ async def test_a_queue_limits_jobs_at_once_over_all_workers(
     await engine.set_queue(QueueLimits(name="work", concurrency=2, per_worker=2))
     for number in range(6):
         await engine.submit(job(f"run_{number}"))
-    first, second = Worked(), Worked()
+    first, second = JobRecorder(), JobRecorder()
     async with serving(engine, first, slots=6):
         await until(lambda: first.at_once == 2)
         async with serving(second_worker, second, slots=6, name="host:2:2+w2"):
@@ -215,7 +217,7 @@ async def test_a_queue_limits_jobs_of_each_worker(engine: DispatchEngine) -> Non
     await engine.set_queue(QueueLimits(name="work", per_worker=1))
     for number in range(3):
         await engine.submit(job(f"run_{number}"))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=3):
         await until(lambda: worked.at_once == 1)
         await asyncio.sleep(0.1)
@@ -230,7 +232,7 @@ async def test_what_one_worker_has_leaves_the_others_their_share(
     await engine.set_queue(QueueLimits(name="work", per_worker=1))
     for number in range(4):
         await engine.submit(job(f"run_{number}"))
-    first, second = Worked(), Worked()
+    first, second = JobRecorder(), JobRecorder()
     async with (
         serving(engine, first, slots=3),
         serving(second_worker, second, slots=3, name="host:2:2+w2"),
@@ -322,7 +324,7 @@ async def test_a_job_that_is_put_back_goes_before_others_of_its_priority(
     assert worked.runs == ["run_0", "run_0", "run_1", "run_2"]
 
 
-def leaving(**more: object) -> Worked:
+def leaving(**more: object) -> JobRecorder:
     """A worker that cannot execute jobs with the needs `odd`."""
     lack = Lack(parts=("an odd tool",), **more)  # type: ignore[arg-type]  # of a test
     worked = opened()
@@ -370,7 +372,7 @@ async def test_a_worker_takes_again_what_it_left_for_a_time(engine: DispatchEngi
 async def test_a_stopped_worker_lets_its_jobs_end(engine: DispatchEngine) -> None:
     await engine.submit(job("run_1"))
     await engine.submit(job("run_2"))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=1):
         await until(lambda: len(worked.runs) == 1)
         asyncio.get_running_loop().call_later(0.05, worked.opened.set)
@@ -382,7 +384,7 @@ async def test_a_stopped_worker_lets_its_jobs_end(engine: DispatchEngine) -> Non
 
 async def test_a_job_that_does_not_end_in_time_is_handed_over(engine: DispatchEngine) -> None:
     await engine.submit(job("run_1"))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, drain_s=0.05):
         await until(lambda: worked.runs == ["run_1"])
     assert worked.cancelled == ["run_1"]
@@ -408,7 +410,7 @@ async def test_queues_tell_their_limits_and_jobs(engine: DispatchEngine) -> None
 
 async def test_a_worker_is_listed_while_it_serves(engine: DispatchEngine) -> None:
     await engine.submit(job())
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=3):
         await until(lambda: worked.at_once == 1)
         (worker,) = await engine.workers()

@@ -19,7 +19,7 @@ from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
 from minions.contracts.dispatch import Job, JobState, QueueLimits
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
-from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
+from minions.testing.dispatch_suite import JobRecorder, job, opened, plan, serve, serving, until
 from patience import HANG_S
 
 pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
@@ -223,7 +223,7 @@ async def test_what_a_living_worker_claimed_and_never_began_is_put_back(
     """As when the database went away between the two. It was not begun, which is no failed try."""
     await engine.submit(job("run_1"))
     await engine.submit(job("run_2", delay_s=3600))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked):
         await until(lambda: worked.runs == ["run_1"])
         taken_by(postgres_url, plan().name, "run_2@1")

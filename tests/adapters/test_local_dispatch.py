@@ -16,7 +16,7 @@ from minions.contracts.dispatch import (
     RateLimit,
     WorkerPlan,
 )
-from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
+from minions.testing.dispatch_suite import JobRecorder, job, opened, plan, serve, serving, until
 from minions.testing.virtual_time import FakeClock
 
 
@@ -62,7 +62,7 @@ async def test_two_runs_of_a_session_are_executed_one_after_the_other(
     """At whichever worker; the next job of another session goes first meanwhile."""
     for number, session in enumerate(("ses_a", "ses_a", "ses_b")):
         await engine.submit(job(f"run_{number}", session_id=session))
-    first, second = Worked(), Worked()
+    first, second = JobRecorder(), JobRecorder()
     async with serving(engine, first, slots=3):
         await until(lambda: first.runs == ["run_0", "run_2"])
         async with serving(engine, second, slots=3, name="host:2:2+w2"):
@@ -121,7 +121,7 @@ async def test_the_order_of_jobs_outlasts_one_that_begins_out_of_turn(
     await engine.submit(job("run_0", delay_s=5))
     for priority in (1, 5, 2, 3, 6, 7):
         await engine.submit(job(f"run_{priority}", priority=priority))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=1):
         await until(lambda: worked.runs == ["run_1"])
         time.advance(5)
@@ -156,7 +156,7 @@ async def test_without_limits_a_worker_takes_as_many_as_it_has_slots(
 ) -> None:
     for number in range(7):
         await engine.submit(job(f"run_{number}"))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=6):
         await settled()
         assert worked.at_once == 6
@@ -169,7 +169,7 @@ async def test_without_limits_a_worker_takes_as_many_as_it_has_slots(
 
 async def test_a_worker_notices_new_jobs_and_new_limits(engine: LocalDispatch, time: Time) -> None:
     await engine.set_queue(QueueLimits(name="work", concurrency=1))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=3):
         await settled()
         for number in range(3):
@@ -188,7 +188,7 @@ async def test_a_worker_notices_new_jobs_and_new_limits(engine: LocalDispatch, t
 async def test_a_worker_that_waits_for_a_busy_session_ends_when_the_job_is_cancelled(
     engine: LocalDispatch,
 ) -> None:
-    first, second = Worked(), opened()
+    first, second = JobRecorder(), opened()
     await engine.submit(job("run_0", session_id="ses_a"))
     async with serving(engine, first):
         await until(lambda: first.at_once == 1)
@@ -207,7 +207,7 @@ async def test_a_worker_that_ends_when_it_is_idle_lets_its_jobs_end_before(
     engine: LocalDispatch,
 ) -> None:
     await engine.submit(job("run_0"))
-    worked = Worked()
+    worked = JobRecorder()
     working = asyncio.ensure_future(serve(engine, worked, drain_s=0.0))
     await until(lambda: worked.at_once == 1)
     await engine.set_queue(QueueLimits(name="other"))  # it looks again
@@ -287,7 +287,7 @@ async def test_jobs_are_told_by_run_with_their_state_and_worker(
 ) -> None:
     for number, delay_s in enumerate((0, 5, 0, 0)):
         await engine.submit(job(f"run_{number}", delay_s=delay_s))
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, slots=1):
         await until(lambda: worked.at_once == 1)
         told = await engine.jobs(["run_0", "run_1", "run_2", "gone"])
@@ -314,7 +314,7 @@ async def test_a_queue_is_known_by_its_limits_or_jobs(engine: LocalDispatch) -> 
     await engine.submit(job("run_1", queue="two"))
     await engine.cancel("run_1")
     assert [each.limits.name for each in await engine.queues()] == ["one"]
-    worked = Worked()
+    worked = JobRecorder()
     async with serving(engine, worked, queues=("one",)):
         await until(lambda: worked.at_once == 1)
         assert [each.limits.name for each in await engine.queues()] == ["one"]

@@ -9,7 +9,7 @@ from builders import deterministic_services
 from minions import tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.capturing.proofs import Proof, ProvedTest, prove_recipe
-from minions.app.evaluating.recipe_tests import Tampering, run_test
+from minions.app.evaluating.recipe_tests import ArgumentMutation, run_test
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue
@@ -206,7 +206,7 @@ async def test_one_argument_of_one_effect_is_another(
 ) -> None:
     given: JsonValue = {"names": ["Eva", "Jon"], "at": 0}
     recipe = recipe_of(runtime, step("send", to=given), calls=[recorded("send", to=sent)])
-    tampering = Tampering(at=at, path=path, value="~")
+    tampering = ArgumentMutation(at=at, path=path, value="~")
     outcome = await run_test(recipe, recipe.tests[0], runtime, tampering=tampering)
     assert outcome.faults == ()
     assert [(name, json) for _, name, json in tampering.effects] == [

@@ -13,9 +13,9 @@ from minions.contracts.approvals import (
     ApprovalStage,
     AskedRule,
     DecisionMaker,
-    Standing,
     Tally,
     Vote,
+    VoteResult,
     rule_words,
     tally_of,
 )
@@ -99,31 +99,31 @@ def test_who_started_the_run_is_not_allowed_whatever_the_token() -> None:
 def test_tokens_of_one_user_are_one_person_whose_last_word_counts() -> None:
     rule = asked("ann", "bob", quorum=2, rejections=2)
     votes = [vote(maker("desk", user="ann")), vote(maker("phone", user="ann"))]
-    assert tally([rule], votes).standing is Standing.WAITING
-    assert tally([rule], [*votes, vote("bob")]).standing is Standing.APPROVED
+    assert tally([rule], votes).standing is VoteResult.WAITING
+    assert tally([rule], [*votes, vote("bob")]).standing is VoteResult.APPROVED
     changed = [vote("ann"), vote("bob", Reject("d")), vote("ann", Reject("d"))]
-    assert tally([rule], changed).standing is Standing.REJECTED
+    assert tally([rule], changed).standing is VoteResult.REJECTED
     assert [each.maker.name for each in tally([rule], changed).counted] == ["bob", "ann"]
 
 
 def test_a_vote_about_another_call_counts_for_nothing() -> None:
-    assert tally([asked("ann")], [vote("ann", Approve("other"))]).standing is Standing.WAITING
-    assert tally([asked("ann")], [vote("ann", Reject("other"))]).standing is Standing.WAITING
-    assert tally([asked("ann")], [vote("ann", Reject(None))]).standing is Standing.WAITING
+    assert tally([asked("ann")], [vote("ann", Approve("other"))]).standing is VoteResult.WAITING
+    assert tally([asked("ann")], [vote("ann", Reject("other"))]).standing is VoteResult.WAITING
+    assert tally([asked("ann")], [vote("ann", Reject(None))]).standing is VoteResult.WAITING
 
 
 @pytest.mark.parametrize(
     ("seconds", "standing"),
-    [(59.9, Standing.APPROVED), (60, Standing.EXPIRED), (61, Standing.EXPIRED)],
+    [(59.9, VoteResult.APPROVED), (60, VoteResult.EXPIRED), (61, VoteResult.EXPIRED)],
 )
-def test_a_vote_that_came_too_late_counts_for_nothing(seconds: float, standing: Standing) -> None:
+def test_a_vote_that_came_too_late_counts_for_nothing(seconds: float, standing: VoteResult) -> None:
     found = tally([asked("ann", expires_s=60)], [vote("ann", seconds=seconds)], 90)
     assert found.standing is standing
-    assert (found.expired is None) is (standing is Standing.APPROVED)
+    assert (found.expired is None) is (standing is VoteResult.APPROVED)
 
 
-@pytest.mark.parametrize(("now", "standing"), [(59, Standing.WAITING), (60, Standing.EXPIRED)])
-def test_a_time_is_over_when_it_is_reached(now: float, standing: Standing) -> None:
+@pytest.mark.parametrize(("now", "standing"), [(59, VoteResult.WAITING), (60, VoteResult.EXPIRED)])
+def test_a_time_is_over_when_it_is_reached(now: float, standing: VoteResult) -> None:
     assert tally([asked("ann", expires_s=60)], [], now).standing is standing
 
 
@@ -140,15 +140,15 @@ def test_those_who_are_asked_next_have_their_own_time() -> None:
     )
     rule = AskedRule(rule=ApprovalRule(stages=stages), since=BEGIN.isoformat())
     waits = tally([rule], [], 100)
-    assert waits.standing is Standing.WAITING
+    assert waits.standing is VoteResult.WAITING
     (present,) = waits.rules
     assert (present.stage, present.end) == (1, at(130))
     assert rule.present_at(at(59)) == rule
     assert rule.present_at(at(60)) == replace(rule, stage=1, since=at(60).isoformat())
     assert present.present_at(at(130)) is None
-    assert tally([present], [], 130).standing is Standing.EXPIRED
-    assert tally([present], [vote("ann", seconds=5)], 129).standing is Standing.WAITING
-    assert tally([present], [vote("bob", seconds=129)], 129).standing is Standing.APPROVED
+    assert tally([present], [], 130).standing is VoteResult.EXPIRED
+    assert tally([present], [vote("ann", seconds=5)], 129).standing is VoteResult.WAITING
+    assert tally([present], [vote("bob", seconds=129)], 129).standing is VoteResult.APPROVED
 
 
 def test_reasons_of_several_are_told_once_each() -> None:
@@ -160,7 +160,7 @@ def test_reasons_of_several_are_told_once_each() -> None:
     found = tally([asked(rejections=3)], said)
     assert found.decision == Reject("d", "no")
     found = tally([asked(rejections=2)], [vote("ann"), vote("bob", Reject("d")), vote("cat")])
-    assert found.standing is Standing.APPROVED
+    assert found.standing is VoteResult.APPROVED
     silent = tally([asked("ann")], [vote("ann", Reject("d"))])
     assert silent.decision == Reject("d")
 
@@ -168,7 +168,7 @@ def test_reasons_of_several_are_told_once_each() -> None:
 def test_the_same_arguments_are_approved_by_as_many_as_are_needed() -> None:
     rule = asked("ann", "bob", "cat", quorum=2)
     mixed = [vote("ann", Approve("d", "{}")), vote("bob")]
-    assert tally([rule], mixed).standing is Standing.WAITING
+    assert tally([rule], mixed).standing is VoteResult.WAITING
     found = tally([rule], [*mixed, vote("cat", Approve("d", "{}"))])
     assert found.decision == Approve("d", "{}")
     assert [each.maker.name for each in found.counted] == ["ann", "cat"]
@@ -194,11 +194,11 @@ def test_which_calls_are_alike_all_who_approve_have_to_say() -> None:
 
 def test_all_rules_approve_the_same() -> None:
     rules = [asked("ann"), asked("bob")]
-    assert tally(rules, [vote("ann")]).standing is Standing.WAITING
+    assert tally(rules, [vote("ann")]).standing is VoteResult.WAITING
     other = [vote("ann"), vote("bob", Approve("d", "{}"))]
-    assert tally(rules, other).standing is Standing.WAITING
-    assert tally(rules, [vote("ann"), vote("bob")]).standing is Standing.APPROVED
-    assert tally(rules, [vote("ann"), vote("bob", Reject("d"))]).standing is Standing.REJECTED
+    assert tally(rules, other).standing is VoteResult.WAITING
+    assert tally(rules, [vote("ann"), vote("bob")]).standing is VoteResult.APPROVED
+    assert tally(rules, [vote("ann"), vote("bob", Reject("d"))]).standing is VoteResult.REJECTED
 
 
 def test_who_is_missing_is_said_in_words() -> None:

@@ -8,7 +8,7 @@ from attrs import evolve
 from builders import deterministic_services
 from lab_models import GOOD, OUTPUT, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
-from minions.analysis.bounds import Asking, AskingRecipe, KnownModel, spending
+from minions.analysis.bounds import AskingRecipe, KnownModel, StepCallBounds, spending
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.context import Limits
 from minions.contracts.events import ModelReplaced, RunEvent
@@ -221,7 +221,9 @@ def test_the_bound_of_the_cost_is_that_of_the_dearest_model() -> None:
 
     config = recipe({"name": "lab/a", "max_output_tokens": 5, "fallbacks": [
         {"name": "lab/b", "max_output_tokens": 5}]}).model  # fmt: skip
-    bound = spending(AskingRecipe(parts=[Asking(config=config, calls=1)], limits=Limits()), know)
+    bound = spending(
+        AskingRecipe(parts=[StepCallBounds(config=config, calls=1)], limits=Limits()), know
+    )
     assert bound.cost_usd.at_most == 15.0
 
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from builders import deterministic_services
 from lab_models import GOOD, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
-from minions.analysis.bounds import Asking, AskingRecipe, KnownModel, spending
+from minions.analysis.bounds import AskingRecipe, KnownModel, StepCallBounds, spending
 from minions.contracts.calls import ChatModel
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunStatus
@@ -190,9 +190,11 @@ def test_the_bound_of_the_cost_is_that_of_the_dearest_model() -> None:
 
     small = ModelConfig(name="lab/small", max_output_tokens=5)
     large = ModelConfig(name="lab/large", max_output_tokens=5)
-    asking = Asking(config=evolve(small, tiers=(large,)), calls=1)
+    asking = StepCallBounds(config=evolve(small, tiers=(large,)), calls=1)
     bound = spending(AskingRecipe(parts=[asking], limits=Limits()), know)
     assert (bound.cost_usd.at_most, bound.tokens.at_most) == (15.0, 15)
-    unlimited = Asking(config=evolve(small, tiers=(ModelConfig(name="lab/large"),)), calls=1)
+    unlimited = StepCallBounds(
+        config=evolve(small, tiers=(ModelConfig(name="lab/large"),)), calls=1
+    )
     open_end = spending(AskingRecipe(parts=[unlimited], limits=Limits()), know)
     assert open_end.cost_usd.at_most is None

@@ -621,7 +621,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "app/capturing/proofs.py": Guard(tests=("capture/test_proofs.py",)),
     "app/evaluating/recipe_tests.py": Guard(
         tests=("capture/test_proofs.py",),
-        places=frozenset({"Tampering", "_with_part", "_FakedTools", "_RecordedCalls", "_plain"}),
+        places=frozenset(
+            {"ArgumentMutation", "_with_part", "_FakedTools", "_RecordedCalls", "_plain"}
+        ),
     ),
     # --- trust ---
     "recipe/checks/flows.py": Guard(

@@ -7,9 +7,9 @@ import pytest
 from minions.interfaces.http.connections import (
     PROMPT_S,
     SPARED_S,
-    Awaited,
     ConnectionLimits,
     Connections,
+    ConnectionWait,
     client_of,
 )
 
@@ -18,7 +18,10 @@ class FakeConnection:
     """An open connection."""
 
     def __init__(
-        self, client: str = "a", awaited: Awaited | None = Awaited.HEAD, since: float = 0.0
+        self,
+        client: str = "a",
+        awaited: ConnectionWait | None = ConnectionWait.HEAD,
+        since: float = 0.0,
     ) -> None:
         self.owner = client
         self.awaited = awaited
@@ -49,8 +52,8 @@ def dropped(*of: FakeConnection) -> list[bool]:
     return [each.is_dropped for each in of]
 
 
-@pytest.mark.parametrize("awaited", Awaited)
-def test_a_wait_ends_after_its_seconds_and_not_before(awaited: Awaited) -> None:
+@pytest.mark.parametrize("awaited", ConnectionWait)
+def test_a_wait_ends_after_its_seconds_and_not_before(awaited: ConnectionWait) -> None:
     all_open = connections()
     late = FakeConnection(awaited=awaited, since=100.0)
     assert admitted(all_open, late, 100.0)
@@ -127,7 +130,7 @@ def test_a_client_without_room_is_not_searched_for_again_at_once() -> None:
 
 def test_a_reader_that_takes_something_is_not_late() -> None:
     all_open = connections()
-    reader = FakeConnection(awaited=Awaited.READER)
+    reader = FakeConnection(awaited=ConnectionWait.READER)
     admitted(all_open, reader, 0.0)
     assert reader.looks == 0
     all_open.drop_late(1.0)
@@ -170,7 +173,7 @@ def test_where_nobody_waits_there_is_no_room() -> None:
 
 def test_connections_that_wait_for_their_next_request_make_room_too() -> None:
     all_open = connections(most_open=1)
-    idle = FakeConnection(awaited=Awaited.REQUEST)
+    idle = FakeConnection(awaited=ConnectionWait.REQUEST)
     admitted(all_open, idle, 0.0)
     assert admitted(all_open, FakeConnection("b"), 1.0)
     assert dropped(idle) == [True]

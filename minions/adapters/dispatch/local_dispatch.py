@@ -32,7 +32,7 @@ _MOST_ENDED: Final = 10_000
 
 
 @frozen(order=True)
-class _Waiting:
+class _QueuedJob:
     """A job in its queue, in the order in which jobs begin."""
 
     order: int
@@ -72,7 +72,7 @@ class LocalDispatch(DispatchEngine):
         self._clock = clock
         self._sleep = sleep
         self._numbers = itertools.count()
-        self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
+        self._waiting: dict[str, list[_QueuedJob]] = defaultdict(list)
         """Heaps by queue."""
         self._active: set[str] = set()
         """Keys of jobs that have not ended."""
@@ -89,7 +89,7 @@ class LocalDispatch(DispatchEngine):
         self._active.add(job.key)
         due = self._clock.monotonic() + job.delay_s
         order = 2 * job.priority + (0 if job.number else 1)  # what was put back goes first
-        entry = _Waiting(order, next(self._numbers), job, due)
+        entry = _QueuedJob(order, next(self._numbers), job, due)
         heapq.heappush(self._waiting[job.queue], entry)
         self._changed.set()
         return True
@@ -112,7 +112,7 @@ class LocalDispatch(DispatchEngine):
         for entries in self._waiting.values():
             for at, each in enumerate(entries):
                 if each.job.run_id == run_id and each.due > now:
-                    entries[at] = _Waiting(each.order, each.number, each.job, now)
+                    entries[at] = _QueuedJob(each.order, each.number, each.job, now)
                     count += 1
         self._changed.set()
         return count
@@ -209,14 +209,14 @@ class LocalDispatch(DispatchEngine):
         return entry.job
 
     @staticmethod
-    def _take(entries: list[_Waiting], entry: _Waiting) -> None:
+    def _take(entries: list[_QueuedJob], entry: _QueuedJob) -> None:
         if entries[0] is entry:  # the usual case, which costs little in a long queue
             heapq.heappop(entries)
         else:
             entries.remove(entry)
             heapq.heapify(entries)
 
-    def _first(self, queue: str, server: _Server) -> _Waiting | None:
+    def _first(self, queue: str, server: _Server) -> _QueuedJob | None:
         """The first job of the queue that may begin at that worker now."""
         limits = self._limits_of(queue)
         if limits.concurrency is not None and self._count_taken(queue) >= limits.concurrency:
@@ -228,7 +228,7 @@ class LocalDispatch(DispatchEngine):
             return None
         busy = {job.session_id for each in self._servers for job in each.tasks.values()}
 
-        def is_ready(each: _Waiting) -> bool:
+        def is_ready(each: _QueuedJob) -> bool:
             is_free = each.due <= now and each.job.session_id not in busy
             return is_free and server.left.takes(each.job)
 
@@ -330,5 +330,5 @@ class LocalDispatch(DispatchEngine):
         await asyncio.gather(*late, return_exceptions=True)
 
 
-def _state(entry: _Waiting, now: float) -> JobState:
+def _state(entry: _QueuedJob, now: float) -> JobState:
     return JobState.DELAYED if entry.due > now else JobState.WAITING

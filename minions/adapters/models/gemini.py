@@ -53,11 +53,11 @@ from minions.contracts.messages import (
     ToolCallRequest,
 )
 from minions.contracts.model_endpoints import ModelApi
-from minions.contracts.stored_prefixes import PrefixStorage, PrefixStoring
+from minions.contracts.stored_prefixes import PrefixStorage, PrefixStoreModel
 from minions.data.json_values import JsonValue
 
 
-class GeminiModel(HttpModel, PrefixStoring):
+class GeminiModel(HttpModel, PrefixStoreModel):
     """One model behind Gemini's generateContent.
 
     Example:

@@ -74,7 +74,7 @@ async def probe_model(
         The profile without version and context, which no answer tells; the failure where the
         server does not answer the plainest request.
     """
-    asking = _Asking(model=model, options=options or ProbeOptions(), on_request=on_request)
+    asking = _Probe(model=model, options=options or ProbeOptions(), on_request=on_request)
     failure = await _plain(asking)
     if failure is None:
         failure = await _features(asking)
@@ -94,7 +94,7 @@ _Answer: TypeAlias = Result[ModelCallResponse, ModelFailure]
 
 
 @define
-class _Asking:
+class _Probe:
     """One probe: what was asked, and what is known by now."""
 
     model: ChatModel
@@ -150,7 +150,7 @@ def _ignore(_: object) -> None:
 _OK: Final = "Answer exactly: ok"
 
 
-async def _plain(asking: _Asking) -> ModelFailure | None:
+async def _plain(asking: _Probe) -> ModelFailure | None:
     """Whether there is an answer at all, system messages are taken, and streams are counted."""
     told = system("You answer exactly as you are asked.")
     answer = await asking.ask("a plain answer", _OK, before=(told,), is_streamed=True)
@@ -188,7 +188,7 @@ _REFUSALS: Final = frozenset({"bad-request", "template-refused"})
 # --- its features --------------------------------------------------------------------------------
 
 
-async def _features(asking: _Asking) -> ModelFailure | None:
+async def _features(asking: _Probe) -> ModelFailure | None:
     """Everything else; the failure where the server stopped to answer."""
     for find in (
         _schema,
@@ -259,7 +259,7 @@ def _json_of(response: ModelCallResponse) -> JsonValue:
         return None
 
 
-async def _schema(asking: _Asking) -> ModelFailure | None:
+async def _schema(asking: _Probe) -> ModelFailure | None:
     async def tried(*, strict: bool) -> _Answer:
         what = "a schema, strict" if strict else "a schema"
         body = _form(_word_schema(), strict=strict)
@@ -279,7 +279,7 @@ async def _schema(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-async def _json_object(asking: _Asking) -> ModelFailure | None:
+async def _json_object(asking: _Probe) -> ModelFailure | None:
     body: dict[str, JsonValue] = {"response_format": {"type": "json_object"}}
     words = "Answer exactly: hello\nWrite the bare word, no JSON."
     answer = await asking.ask("any JSON object", words, body=body)
@@ -303,7 +303,7 @@ def _has_calls(response: ModelCallResponse) -> bool:
     return bool(response.tool_calls)
 
 
-async def _probe_forced_call(asking: _Asking) -> ModelFailure | None:
+async def _probe_forced_call(asking: _Probe) -> ModelFailure | None:
     answer = await asking.ask(
         "a forced tool call",
         "Answer exactly: hello\nCall no function.",
@@ -326,11 +326,11 @@ async def _probe_forced_call(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-def _takes_tools(asking: _Asking) -> bool:
+def _takes_tools(asking: _Probe) -> bool:
     return asking.found.get(Feature.TOOLS) is not Support.REFUSES
 
 
-async def _several(asking: _Asking) -> ModelFailure | None:
+async def _several(asking: _Probe) -> ModelFailure | None:
     if not _takes_tools(asking):
         return None
     words = "Call the function weather twice in one answer: for the city Oslo, for the city Rome."
@@ -342,7 +342,7 @@ async def _several(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-async def _probe_named_tool(asking: _Asking) -> ModelFailure | None:
+async def _probe_named_tool(asking: _Probe) -> ModelFailure | None:
     if not _takes_tools(asking):
         return None
     answer = await asking.ask(
@@ -359,7 +359,7 @@ async def _probe_named_tool(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-async def _type_lists(asking: _Asking) -> ModelFailure | None:
+async def _type_lists(asking: _Probe) -> ModelFailure | None:
     if not _takes_tools(asking):
         return None
     parameters = _object({"text": {"type": ["string", "null"]}})
@@ -374,7 +374,7 @@ async def _type_lists(asking: _Asking) -> ModelFailure | None:
     return _of(answer)
 
 
-async def _together(asking: _Asking) -> ModelFailure | None:
+async def _together(asking: _Probe) -> ModelFailure | None:
     """A schema beside tools: the calls have to come, and the answer has to keep to the schema."""
     if asking.found.get(Feature.JSON_SCHEMA) is not Support.BINDS or not _takes_tools(asking):
         return None
@@ -400,14 +400,14 @@ async def _together(asking: _Asking) -> ModelFailure | None:
     return _of(called)
 
 
-def _is_strict(asking: _Asking) -> bool:
+def _is_strict(asking: _Probe) -> bool:
     return asking.found.get(Feature.STRICT) is Support.BINDS
 
 
 _DEPTHS: Final = (10, 5)
 
 
-async def _depth(asking: _Asking) -> ModelFailure | None:
+async def _depth(asking: _Probe) -> ModelFailure | None:
     """How many levels of a schema are taken."""
     if asking.found.get(Feature.JSON_SCHEMA) is not Support.BINDS:
         return None

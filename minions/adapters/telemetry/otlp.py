@@ -115,7 +115,7 @@ def open_providers(
         sdk = _sdk_of(resource)
         sender = OtlpSender(OtlpEndpoint.of(target.traces_url, environ, "TRACES"))
         limits = SpanLimits()
-        sending = _Sending(sender, sdk, limits.max_span_attribute_length, warn)
+        sending = _SpanSender(sender, sdk, limits.max_span_attribute_length, warn)
         queue = SpanQueue(sending.send, BatchLimits.of(environ), warn)
         traces = OtlpTracerProvider(queue, sampler=sdk.sampler, limits=limits)
         shutdowns.append(_Shutdown("spans", queue.close, sender))
@@ -160,7 +160,7 @@ class _Warning:
             self._warn(f"{self._words}: {reason}.")
 
 
-class _Sending:
+class _SpanSender:
     """Encodes and posts batches of spans, in the thread of their queue."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.app.evaluating.recipe_tests import Tampering, run_test
+from minions.app.evaluating.recipe_tests import ArgumentMutation, run_test
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.executions import address_of
 from minions.data.json_values import JsonValue, parse_json
@@ -82,7 +82,7 @@ async def prove_recipe(recipe: AgentRecipe, runtime: Runtime) -> Proof:
 
 
 async def _prove(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> ProvedTest:
-    seen = Tampering()
+    seen = ArgumentMutation()
     outcome = await run_test(recipe, test, runtime, tampering=seen)
     if outcome.faults:
         return ProvedTest(name=test.name, faults=outcome.faults, effects=len(seen.effects))
@@ -94,7 +94,7 @@ async def _prove(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> Pro
             if place in tried or len(tried) >= _MOST_TRIED:
                 continue
             tried.add(place)
-            changed = Tampering(at=number, path=path, value=_other(value))
+            changed = ArgumentMutation(at=number, path=path, value=_other(value))
             again = await run_test(recipe, test, runtime, tampering=changed)
             if not again.faults:
                 unnoticed.append(place)

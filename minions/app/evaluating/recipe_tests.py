@@ -84,7 +84,7 @@ class TestOutcome:
 
 
 @mutable
-class Tampering:
+class ArgumentMutation:
     """Changes one argument of one call with an effect, to see whether a test notices."""
 
     at: int | None = None
@@ -115,7 +115,11 @@ def _with_part(value: JsonValue, path: Sequence[str | int], part: JsonValue) -> 
 
 
 async def run_test(
-    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, *, tampering: Tampering | None = None
+    recipe: AgentRecipe,
+    test: RecipeTest,
+    runtime: Runtime,
+    *,
+    tampering: ArgumentMutation | None = None,
 ) -> TestOutcome:
     """Run one test in a journal of its own, which is dropped afterwards.
 
@@ -134,7 +138,7 @@ async def run_test(
 
 
 async def _faults(
-    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, tampering: Tampering | None
+    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, tampering: ArgumentMutation | None
 ) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
     models = _source(recipe, test, script, runtime)
@@ -182,7 +186,7 @@ def _fake_runtime(
     runtime: Runtime,
     test: RecipeTest,
     recorded: _RecordedCalls | None,
-    tampering: Tampering | None = None,
+    tampering: ArgumentMutation | None = None,
 ) -> Runtime:
     """The runtime with the test's results of tools and decisions, and a journal of its own."""
     return runtime.evolve(
@@ -319,7 +323,7 @@ class _FakedTools(ToolCallExecutor):
     results: Mapping[str, JsonValue]
     usual: ToolCallExecutorFactory
     recorded: _RecordedCalls | None = None
-    tampering: Tampering | None = None
+    tampering: ArgumentMutation | None = None
 
     async def execute(
         self, call: ToolCall, context: RunContext
@@ -464,7 +468,7 @@ def _likeness(recorded: Mapping[str, JsonValue], arguments: JsonValue) -> int:
 def _faking(
     results: Mapping[str, JsonValue],
     recorded: _RecordedCalls | None,
-    tampering: Tampering | None,
+    tampering: ArgumentMutation | None,
 ) -> ToolCallExecutorFactory:
     faking = _FakedTools(results, tool_call_executors(), recorded, tampering)
     return lambda _call, _context: faking

@@ -126,7 +126,7 @@ _TRANSIENT: Final = (TimeoutError, ConnectionError)
 
 
 @frozen
-class _Raised:
+class _AgentFailure:
     """What an agent raised, as a failure; the methods of its executor say what follows."""
 
     error: Exception
@@ -241,15 +241,15 @@ class StepHooks(ToolCalls):
         """Call until it succeeds, cannot succeed, or `retry_config.max_attempts` were made."""
         failures = 0
 
-        async def attempt() -> Result[T, _Raised]:
+        async def attempt() -> Result[T, _AgentFailure]:
             nonlocal failures
             try:
                 return Success(await func(*args, **kwargs))
             except Exception as error:  # noqa: BLE001  # an agent raises anything; it is raised again
                 failures += 1
-                return Failure(_Raised(error, failures, self))
+                return Failure(_AgentFailure(error, failures, self))
 
-        def on_retry(attempt: int, delay_s: float, failure: _Raised) -> None:
+        def on_retry(attempt: int, delay_s: float, failure: _AgentFailure) -> None:
             self._services.log.warning(
                 "agent_step_retried",
                 attempt=attempt,

@@ -25,7 +25,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage
-from minions.contracts.stored_prefixes import PrefixStorage, PrefixStoring, StoredPrefix
+from minions.contracts.stored_prefixes import PrefixStorage, PrefixStoreModel, StoredPrefix
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import LoopItem, RunPrefix
 from minions.engine.context.step_view import StepView
@@ -48,7 +48,7 @@ async def with_stored_prefix(
     made now because the calls that are planned save more than it costs.
     """
     scope = view.context.scope
-    storage = model.prefix_storage if isinstance(model, PrefixStoring) else None
+    storage = model.prefix_storage if isinstance(model, PrefixStoreModel) else None
     if storage is None or scope.redaction is not None or scope.services.patience is not None:
         return call, None  # it would hold what is replaced; and answers come when its time is over
     beginning = storage.beginning_of(call.prompt)

@@ -40,7 +40,7 @@ from minions.data.schema import JsonSchema, SchemaValidator
 from minions.data.schema_words import schema_words
 from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.engine_scope import EngineScope, ProgramCalls
-from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
+from minions.engine.compile.recipe_step import CacheableStep, Fingerprint, WrittenStep
 from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.code_kind import CodeSpec, function_name, functions_read
 from minions.recipe.kinds.goal_kind import ProgramSpec
@@ -295,7 +295,7 @@ _NO_END: Final = (
 
 
 @frozen(kw_only=True)
-class ProgramStep(WrittenStep[object], PythonStep[object], Fingerprinted):
+class ProgramStep(WrittenStep[object], PythonStep[object], CacheableStep):
     """A `goal:` step with `code: true`: a model writes a program, whose value is the output."""
 
     id: str

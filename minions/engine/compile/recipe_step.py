@@ -286,7 +286,7 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
     asks_model: bool = True
 
 
-class Fingerprinted(ABC):
+class CacheableStep(ABC):
     """A Python step whose output can be cached."""
 
     @abstractmethod

@@ -53,7 +53,7 @@ _NO_LOOP: Final = LoopControl(
 
 
 @mutable
-class _Standing:
+class _ChildRunStates:
     """Where the child runs of a step stand."""
 
     ids: list[str]
@@ -228,13 +228,13 @@ class DistributedLoop(StepLoop):
 
     # --- child runs -------------------------------------------------------------------------------
 
-    async def _standing(self, items: Sequence[JsonValue], shared: SharedValues) -> _Standing:
+    async def _standing(self, items: Sequence[JsonValue], shared: SharedValues) -> _ChildRunStates:
         replay = self._context.scope.replay
         again = replay.reruns(self._base) if replay is not None else 0
         key = ChildRunNames.key_of(self._base, again)
         names = ChildRunNames(run_id=self._context.run_id, key=key, work=shared.work)
         self._start = names.start
-        standing = _Standing([], known=bytearray(len(items)))
+        standing = _ChildRunStates([], known=bytearray(len(items)))
         for index, item in enumerate(items):
             standing.ids.append(names.run(index, item))
             if index % _AT_ONCE == _AT_ONCE - 1:
@@ -246,7 +246,7 @@ class DistributedLoop(StepLoop):
         return standing
 
     @staticmethod
-    def _note(standing: _Standing, index: int, row: RunRow) -> None:
+    def _note(standing: _ChildRunStates, index: int, row: RunRow) -> None:
         standing.known[index] = 1
         usage = recorded_usage(row.usage)
         standing.usage += usage
@@ -261,7 +261,7 @@ class DistributedLoop(StepLoop):
         self,
         items: Sequence[JsonValue],
         shared: SharedValues,
-        standing: _Standing,
+        standing: _ChildRunStates,
         since: _Since,
     ) -> bool:
         """Queue items as far as there is room; False: there is nothing left to spend on others."""
@@ -293,7 +293,7 @@ class DistributedLoop(StepLoop):
         )
 
     async def _to_do(
-        self, standing: _Standing, since: _Since, *, is_limited: bool
+        self, standing: _ChildRunStates, since: _Since, *, is_limited: bool
     ) -> AsyncIterator[int]:
         """The items without a run, and those whose run is to be continued, in their order."""
         for index, is_known in enumerate(standing.known):
@@ -319,7 +319,7 @@ class DistributedLoop(StepLoop):
             return link.since < since.began
         return link.since < since.continued or (has_share and link.share > 1)
 
-    def _room(self, left: Mapping[str, float], standing: _Standing) -> _Room | None:
+    def _room(self, left: Mapping[str, float], standing: _ChildRunStates) -> _Room | None:
         """How many child runs are queued now; None: nothing is left for them.
 
         Under a limit each of them has an equal part of what is left. The first one is alone: what
@@ -344,7 +344,7 @@ class DistributedLoop(StepLoop):
         index: int,
         item: JsonValue,
         shared: SharedValues,
-        standing: _Standing,
+        standing: _ChildRunStates,
         link: ChildLink,
     ) -> None:
         queue = self._context.scope.services.children
@@ -365,7 +365,7 @@ class DistributedLoop(StepLoop):
         standing.known[index] = 1
         standing.open += 1
 
-    async def _waiting(self, standing: _Standing, total: int) -> StepExecution[object]:
+    async def _waiting(self, standing: _ChildRunStates, total: int) -> StepExecution[object]:
         """The end of this execution of the step, which is no end of the step."""
         is_limited = bool(self._context.progress.budget.left)
         most_open = standing.open // 2 if self._has_more and not is_limited else 0
@@ -382,7 +382,7 @@ class DistributedLoop(StepLoop):
     # --- the end ----------------------------------------------------------------------------------
 
     async def _collected(
-        self, items: Sequence[JsonValue], standing: _Standing
+        self, items: Sequence[JsonValue], standing: _ChildRunStates
     ) -> StepExecution[object]:
         """What all child runs came to, in the order of the items."""
         executions: list[StepExecution[object]] = []

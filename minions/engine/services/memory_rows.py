@@ -36,8 +36,8 @@ class MemoryRows:
 
     def __init__(self) -> None:
         """Start without rows."""
-        self._runs: _Ordered[RunRow] = _Ordered(_place_of_run)
-        self._sessions: _Ordered[SessionRow] = _Ordered(_place_of_session)
+        self._runs: _OrderedRows[RunRow] = _OrderedRows(_place_of_run)
+        self._sessions: _OrderedRows[SessionRow] = _OrderedRows(_place_of_session)
         self._changed: dict[str, None] = {}
         self._runs_of: dict[str, tuple[str, ...]] = {}
         self._spent: dict[Spender, Spent] = {}
@@ -137,7 +137,7 @@ def _place_of_session(row: SessionRow) -> Place:
     return -(row.updated_at - _EPOCH).total_seconds(), row.session_id
 
 
-class _Ordered(Generic[R]):
+class _OrderedRows(Generic[R]):
     """Rows by name and in order; an insert moves pointers only."""
 
     def __init__(self, place_of: Callable[[R], Place]) -> None:

@@ -40,8 +40,8 @@ from minions.engine.calls.call_records import store_attachments
 from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.recipe_step import (
+    CacheableStep,
     Fingerprint,
-    Fingerprinted,
     RecordedInParts,
     Replayable,
     WrittenStep,
@@ -536,7 +536,7 @@ class CodeWork(StepWork):
         Raises:
             UsageError: It does not.
         """
-        if not isinstance(self._step, Fingerprinted):
+        if not isinstance(self._step, CacheableStep):
             raise UsageError(
                 f"Step '{self._step.id}' has no fingerprint: it does not say what it depends on."
             )

@@ -61,7 +61,7 @@ class ChildRunStates:
 
 
 @frozen(kw_only=True)
-class _Distributed:
+class _DistributedExecution:
     """The newest execution of a distributed step."""
 
     address: str
@@ -99,7 +99,9 @@ async def child_runs_in(
     }
 
 
-def _distributed_steps(run_id: str, rows: Sequence[JournalEntry]) -> Sequence[_Distributed]:
+def _distributed_steps(
+    run_id: str, rows: Sequence[JournalEntry]
+) -> Sequence[_DistributedExecution]:
     """The steps whose items were runs of their own when they were begun last."""
     newest: dict[str, tuple[JournalEntry, StepStarted]] = {}
     for row in rows:
@@ -114,12 +116,12 @@ def _distributed_steps(run_id: str, rows: Sequence[JournalEntry]) -> Sequence[_D
             base = base_key(row.key)
             key = ChildRunNames.key_of(base, replay.reruns(base))
             names = ChildRunNames(run_id=run_id, key=key, work="")  # their start is all that counts
-            found.append(_Distributed(address=fact.step_id, names=names, total=fact.total))
+            found.append(_DistributedExecution(address=fact.step_id, names=names, total=fact.total))
     return found
 
 
 async def _states(
-    journal: Journal, step: _Distributed, running: Collection[str], *, has_loop: bool
+    journal: Journal, step: _DistributedExecution, running: Collection[str], *, has_loop: bool
 ) -> ChildRunStates:
     wanted = RunFilter(id_start=step.names.start, running=running)
     newest: dict[int, tuple[RunRow, str]] = {}

@@ -25,7 +25,7 @@ from attrs import frozen
 from minions.contracts.runtime import Log
 
 
-class Awaited(Enum):
+class ConnectionWait(Enum):
     """What a connection waits for."""
 
     HEAD = "head"
@@ -45,7 +45,7 @@ class Connection(Protocol):
 
     owner: str
     """Whose it is, from `client_of`."""
-    awaited: Awaited | None
+    awaited: ConnectionWait | None
     """What it waits for; None: its request is being answered."""
     since: float
     """When this wait began, by the clock of the loop."""
@@ -76,14 +76,14 @@ class ConnectionLimits:
     """Seconds in which a client takes nothing of what waits for it."""
 
     @property
-    def seconds(self) -> Mapping[Awaited, float]:
+    def seconds(self) -> Mapping[ConnectionWait, float]:
         """The most seconds of each kind of wait."""
         return {
-            Awaited.HEAD: self.head_s,
-            Awaited.BODY: self.body_s,
-            Awaited.REST: self.rest_s,
-            Awaited.REQUEST: self.request_s,
-            Awaited.READER: self.reader_s,
+            ConnectionWait.HEAD: self.head_s,
+            ConnectionWait.BODY: self.body_s,
+            ConnectionWait.REST: self.rest_s,
+            ConnectionWait.REQUEST: self.request_s,
+            ConnectionWait.READER: self.reader_s,
         }
 
 
@@ -173,7 +173,7 @@ class Connections:
         for each in self._open:
             if each.awaited is None:
                 continue
-            if each.awaited is Awaited.READER:
+            if each.awaited is ConnectionWait.READER:
                 each.look()
             if now - each.since >= self._seconds[each.awaited]:
                 yield each
@@ -182,7 +182,7 @@ class Connections:
         """The heads that have been awaited longest, of clients with too many of them."""
         heads: dict[str, list[Connection]] = {}
         for each in self._open:
-            if each.awaited is Awaited.HEAD and now - each.since >= PROMPT_S:
+            if each.awaited is ConnectionWait.HEAD and now - each.since >= PROMPT_S:
                 heads.setdefault(each.owner, []).append(each)
         for late in heads.values():
             late.sort(key=lambda each: each.since)

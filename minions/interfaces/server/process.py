@@ -26,9 +26,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.services.event_loop import breathe
 from minions.interfaces.http.connections import (
     Acceptor,
-    Awaited,
     ConnectionLimits,
     Connections,
+    ConnectionWait,
     Rarely,
     client_of,
 )
@@ -380,7 +380,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._head_bytes = self._left = 0
         self._is_unread = False
         self.owner = client_of(transport.get_extra_info("peername"))
-        self.awaited: Awaited | None = Awaited.HEAD
+        self.awaited: ConnectionWait | None = ConnectionWait.HEAD
         self.since = self.loop.time()
         self.open_connections.add(self)
 
@@ -396,7 +396,10 @@ class TimedProtocol(HttpToolsProtocol):
         before = self.awaited
         super().data_received(data)
         self._note()
-        if self.awaited is Awaited.HEAD and before in (Awaited.HEAD, Awaited.REQUEST):
+        if self.awaited is ConnectionWait.HEAD and before in (
+            ConnectionWait.HEAD,
+            ConnectionWait.REQUEST,
+        ):
             self._head_bytes += len(data)
             if self._head_bytes > _MOST_HEAD_BYTES:
                 self._refuse(self.too_large)
@@ -464,16 +467,16 @@ class TimedProtocol(HttpToolsProtocol):
         if awaited is not self.awaited:
             self.awaited, self.since = awaited, self.loop.time()
 
-    def _what_is_awaited(self) -> Awaited | None:
+    def _what_is_awaited(self) -> ConnectionWait | None:
         if self._is_unread:
-            return Awaited.READER
+            return ConnectionWait.READER
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves None out
         is_answered = cycle is None or cycle.response_complete
         if self._is_in_body:
-            return Awaited.REST if is_answered else Awaited.BODY
+            return ConnectionWait.REST if is_answered else ConnectionWait.BODY
         if not is_answered or self.pipeline:
             return None
-        return Awaited.HEAD if self._is_in_head else Awaited.REQUEST
+        return ConnectionWait.HEAD if self._is_in_head else ConnectionWait.REQUEST
 
 
 def _response_of(error: RefusedError) -> bytes:

@@ -18,9 +18,9 @@ from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue, dumps
 from minions.interfaces.http.connections import (
     Acceptor,
-    Awaited,
     ConnectionLimits,
     Connections,
+    ConnectionWait,
     client_of,
 )
 from minions.interfaces.http.http_answers import EVENT_STREAM
@@ -188,7 +188,7 @@ class _Asker:
     def __init__(self, writer: asyncio.StreamWriter, now: float) -> None:
         self.writer = writer
         self.owner = client_of(writer.get_extra_info("peername"))
-        self.awaited: Awaited | None = Awaited.HEAD
+        self.awaited: ConnectionWait | None = ConnectionWait.HEAD
         self.since = now
 
     def look(self) -> None:

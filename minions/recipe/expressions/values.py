@@ -233,16 +233,16 @@ def nearest(name: str, options: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-class Missing(enum.Enum):
+class MissingType(enum.Enum):
     """The type of the one value that stands for "does not exist"."""
 
     MISSING = "missing"
 
 
-MISSING: Final = Missing.MISSING
+MISSING: Final = MissingType.MISSING
 
 
-def look_up(value: JsonValue, key: PathPart) -> JsonValue | Missing:
+def look_up(value: JsonValue, key: PathPart) -> JsonValue | MissingType:
     """What `value` holds under `key`: a mapping's key or a list's index."""
     if isinstance(value, Mapping):
         return value.get(key if isinstance(key, str) else str(key), MISSING)
@@ -280,7 +280,7 @@ def _resolve_any(path: tuple[PathPart, ...], scope: JsonValue) -> JsonValue:
     value = scope
     for depth, part in enumerate(path):
         found = look_up(value, part)
-        if isinstance(found, Missing):
+        if isinstance(found, MissingType):
             names = names_in(value)
             raise MissingValueError(path, depth=depth, names=names)
         value = found

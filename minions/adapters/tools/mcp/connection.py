@@ -186,7 +186,7 @@ class Connection:
         from mcp import Client, Implementation
 
         client = Client(
-            _Entered(self._streams()),
+            _ContextTransport(self._streams()),
             mode=_MODES[self.server.protocol],
             cache=None,
             elicitation_callback=self.calls.elicit,
@@ -305,7 +305,7 @@ def _how_to_log_in(server: ToolServer, grant: Grant) -> str:
     return f"; log in: `minions mcp login {shell_word(server.name)}`"
 
 
-class _Entered(AbstractAsyncContextManager["TransportStreams"]):
+class _ContextTransport(AbstractAsyncContextManager["TransportStreams"]):
     """A transport of the SDK, made of a context manager."""
 
     def __init__(self, context: AbstractAsyncContextManager[TransportStreams]) -> None:

@@ -399,7 +399,7 @@ async def returning_browser(
             the client is forgotten, and a new one is registered.
         show: Shows the address of the login.
     """
-    waiting = _Waiting()
+    waiting = _LoginCallback()
 
     async def shown(url: str) -> None:
         waiting.state = dict(parse_qsl(urlsplit(url).query)).get("state")
@@ -423,7 +423,7 @@ async def returning_browser(
 
 
 @define(eq=False)
-class _Waiting:
+class _LoginCallback:
     """What the browser brings back."""
 
     state: str | None = None
@@ -478,7 +478,7 @@ def _registered_port(client: object) -> int | None:
     return urlsplit(first).port
 
 
-async def _answer_request(reader: asyncio.StreamReader, waiting: _Waiting) -> tuple[str, str]:
+async def _answer_request(reader: asyncio.StreamReader, waiting: _LoginCallback) -> tuple[str, str]:
     """The status and the words of the page that a request is answered with."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")

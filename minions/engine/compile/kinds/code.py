@@ -25,7 +25,7 @@ from minions.engine.compile.programs import (
     run_program,
     sandbox_refusal,
 )
-from minions.engine.compile.recipe_step import Fingerprint, Fingerprinted, WrittenStep
+from minions.engine.compile.recipe_step import CacheableStep, Fingerprint, WrittenStep
 from minions.recipe.expressions.template import (
     Template,
 )
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @frozen(kw_only=True)
-class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
+class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], CacheableStep):
     """A `code:` step: its output is the value of its code."""
 
     id: str

@@ -250,7 +250,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         completion_criteria=criteria,
         completion_chain=_chain(spec, parts.extensions.links),
         output=_output(spec),
-        is_untrusted=_Untrusted(spec, parts.untrusted, contents),
+        is_untrusted=_BorderValues(spec, parts.untrusted, contents),
         marks_feedback=bool(parts.untrusted),
         files=files,
         directory=parts.directory,
@@ -258,7 +258,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
     )
 
 
-class _Untrusted(Struct, frozen=True):
+class _BorderValues(Struct, frozen=True):
     """Which values of a step's texts stand within a border."""
 
     spec: GoalSpec

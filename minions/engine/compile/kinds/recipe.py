@@ -18,8 +18,8 @@ from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompi
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    CacheableStep,
     Fingerprint,
-    Fingerprinted,
     RecordedInParts,
     WrittenStep,
 )
@@ -32,7 +32,7 @@ from minions.recipe.nested_recipes import bundle_of, steps_within
 
 
 @frozen(kw_only=True)
-class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Fingerprinted):
+class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, CacheableStep):
     """A `recipe:` step: it runs another recipe with inputs of its own."""
 
     id: str

@@ -28,8 +28,8 @@ from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
+    CacheableStep,
     Fingerprint,
-    Fingerprinted,
     Replayable,
     WrittenStep,
     step_named,
@@ -41,7 +41,7 @@ from minions.recipe.kinds.tool_kind import ToolSpecStep, without_argument
 
 
 @frozen(kw_only=True)
-class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fingerprinted):
+class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, CacheableStep):
     """A `tool:` step: one tool call."""
 
     id: str

@@ -79,7 +79,7 @@ class PaceTicket(Struct, eq=False):
     """Whether it finds out if others may follow."""
 
 
-class _Learned(Struct):
+class _AllowanceLeft(Struct):
     """What is left of an allowance, and until when that counts."""
 
     left: float
@@ -166,8 +166,8 @@ class ModelPace:
         """The call that began last."""
         self._newest_at = self._other_at = -math.inf
         """When it began last, and when another one did."""
-        self._requests: _Learned | None = None
-        self._tokens: _Learned | None = None
+        self._requests: _AllowanceLeft | None = None
+        self._tokens: _AllowanceLeft | None = None
         self._tokens_in_flight = 0
 
     @property
@@ -527,6 +527,6 @@ class ModelPace:
         self._requests = self._tokens = None
 
 
-def _learn_allowance(now: float, allowance: Allowance, under_way: int) -> _Learned:
+def _learn_allowance(now: float, allowance: Allowance, under_way: int) -> _AllowanceLeft:
     reset_s = min(allowance.reset_s, _LONGEST_LEARNED_S)
-    return _Learned(allowance.left - under_way, now, now + reset_s, allowance.per_s)
+    return _AllowanceLeft(allowance.left - under_way, now, now + reset_s, allowance.per_s)

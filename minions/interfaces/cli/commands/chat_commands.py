@@ -436,7 +436,7 @@ def agents_command() -> None:
 
 
 @frozen(kw_only=True)
-class _Listed:
+class _AgentEntry:
     """An agent, as far as it can be read."""
 
     name: str
@@ -486,17 +486,17 @@ def list_(options: ExtensionOptions) -> int:
     return 0
 
 
-async def _list_agents(context: CommandContext) -> Sequence[_Listed]:
+async def _list_agents(context: CommandContext) -> Sequence[_AgentEntry]:
     async with context.runtime(is_stored=False) as runtime:
         agents = runtime.agents
         return [_read(name, agents) for name in sorted(agents.names())]
 
 
-def _read(name: str, agents: NamedAgents) -> _Listed:
+def _read(name: str, agents: NamedAgents) -> _AgentEntry:
     try:
-        return _Listed(name=name, recipe=agents.find(name))
+        return _AgentEntry(name=name, recipe=agents.find(name))
     except MinionsError:
-        return _Listed(name=name, recipe=None)
+        return _AgentEntry(name=name, recipe=None)
 
 
 @agents_command.command("run")

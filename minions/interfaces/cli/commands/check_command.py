@@ -38,7 +38,7 @@ _SKIPPED: Final = frozenset(("node_modules", "__pycache__", "venv"))
 
 
 @frozen(kw_only=True)
-class _Checked:
+class _RecipeComparison:
     """A recipe that was compared."""
 
     name: str
@@ -128,7 +128,7 @@ def _files(top: Path) -> Iterator[Path]:
 
 def _compare_pair(
     name: str, pair: tuple[Path | None, Path | None], context: CommandContext, catalog: Catalog
-) -> _Checked | None:
+) -> _RecipeComparison | None:
     """The comparison; None: neither file is a recipe."""
     new, old = pair
     is_of_folder = new is None or old is None or str(new) != name
@@ -152,11 +152,11 @@ def _compare_pair(
         return _of_one(name, ChangeLevel.MINOR, "is new")
     changes = contract_changes(before, after, catalog, {})
     callers = tuple(_callers(new, after.recipe, context, catalog)) if changes else ()
-    return _Checked(name=name, changes=changes, callers=callers)
+    return _RecipeComparison(name=name, changes=changes, callers=callers)
 
 
-def _of_one(name: str, level: ChangeLevel, message: str) -> _Checked:
-    return _Checked(
+def _of_one(name: str, level: ChangeLevel, message: str) -> _RecipeComparison:
+    return _RecipeComparison(
         name=name, changes=(ContractChange(level=level, place="recipe", message=message),)
     )
 
@@ -194,7 +194,7 @@ def _may_name(other: Path, file: Path, recipe: AgentRecipe) -> bool:
     return recipe.id in text or file.stem in text
 
 
-def _print(checked: _Checked) -> None:
+def _print(checked: _RecipeComparison) -> None:
     words = {
         ChangeLevel.MAJOR: "breaks callers (major)",
         ChangeLevel.MINOR: "no caller breaks (minor)",

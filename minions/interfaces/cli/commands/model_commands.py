@@ -147,7 +147,7 @@ _NAMES: Final[Mapping[Feature, str]] = {
 
 
 @frozen(kw_only=True)
-class _Probed:
+class _ProbeReport:
     """What the command shows."""
 
     profile: ModelProfile
@@ -179,7 +179,7 @@ def probe(options: CommonOptions, name: str, *, fresh: bool) -> int:
     return 0
 
 
-async def _probe(context: CommandContext, name: str, *, is_fresh: bool) -> _Probed:
+async def _probe(context: CommandContext, name: str, *, is_fresh: bool) -> _ProbeReport:
     async with context.runtime(is_stored=False) as runtime:
         recipe = AgentRecipe(id="probe", steps=())
         source = runtime.models(recipe, ModelChoice(override=name, command="models probe"))
@@ -191,7 +191,7 @@ async def _probe(context: CommandContext, name: str, *, is_fresh: bool) -> _Prob
         book = user_profiles(context.project)
         known = None if is_fresh else book.find(model)
         if known is not None and not known.is_learned:
-            return _Probed(profile=known)
+            return _ProbeReport(profile=known)
         return await _ask_model(model, make_prices(context.settings), book)
 
 
@@ -206,7 +206,7 @@ async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
         await journal.aclose()
 
 
-async def _ask_model(model: ChatModel, prices: PriceBook, book: ProfileBook) -> _Probed:
+async def _ask_model(model: ChatModel, prices: PriceBook, book: ProfileBook) -> _ProbeReport:
     clock = SystemClock()
 
     def cost_usd(usage: TokenUsage) -> float | None:
@@ -225,7 +225,7 @@ async def _ask_model(model: ChatModel, prices: PriceBook, book: ProfileBook) -> 
         raise _refusal(outcome.failure())
     probed = outcome.unwrap()
     book.keep(probed.profile)
-    return _Probed(profile=probed.profile, outcome=probed, cost_usd=cost_usd(probed.usage))
+    return _ProbeReport(profile=probed.profile, outcome=probed, cost_usd=cost_usd(probed.usage))
 
 
 _MOST_USAGE: Final = TokenUsage(
@@ -251,7 +251,7 @@ def _refusal(failure: ModelFailure) -> EnvironmentRefusedError:
 # --- what is shown -------------------------------------------------------------------------------
 
 
-def _document(probed: _Probed) -> JsonValue:
+def _document(probed: _ProbeReport) -> JsonValue:
     outcome = probed.outcome
     document = dict(as_object(encode(probed.profile)))
     return {
@@ -266,7 +266,7 @@ def _document(probed: _Probed) -> JsonValue:
     }
 
 
-def _lines(probed: _Probed) -> Iterator[str]:
+def _lines(probed: _ProbeReport) -> Iterator[str]:
     profile = probed.profile
     version = f" ({profile.server_version})" if profile.server_version else ""
     yield f"{profile.model} at {profile.base_url}{version}"
@@ -292,7 +292,7 @@ def _context(tokens: int | None) -> str:
     return "the server does not say" if tokens is None else f"{tokens} tokens"
 
 
-def _ending(probed: _Probed) -> str:
+def _ending(probed: _ProbeReport) -> str:
     outcome, profile = probed.outcome, probed.profile
     if outcome is None:
         at = profile.measured_at.isoformat(sep=" ", timespec="minutes")

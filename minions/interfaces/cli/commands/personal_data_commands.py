@@ -36,7 +36,7 @@ from minions.interfaces.cli.options import (
 
 
 @frozen(kw_only=True)
-class _Rekeyed:
+class _RekeyCounts:
     """What was encrypted under the first key."""
 
     journal: Rewritten
@@ -77,7 +77,7 @@ def rekey(options: DatabaseOption) -> int:
     return 1 if done.journal.left else 0
 
 
-async def _rekey(context: CommandContext) -> _Rekeyed:
+async def _rekey(context: CommandContext) -> _RekeyCounts:
     from minions.app.wiring.databases import (
         cipher_of_settings,
         database_backups,
@@ -104,7 +104,7 @@ async def _rekey(context: CommandContext) -> _Rekeyed:
         await cache.aclose()
         await journal.aclose()
     backups = tuple(map(str, database_backups(settings, folder)))
-    return _Rekeyed(
+    return _RekeyCounts(
         journal=rewritten, values=values, cached=cached, key=cipher.first, backups=backups
     )
 
@@ -245,7 +245,7 @@ _NOT_REACHED: Final = (
 )
 
 
-def _as_json(done: _Rekeyed) -> dict[str, JsonValue]:
+def _as_json(done: _RekeyCounts) -> dict[str, JsonValue]:
     found = done.journal
     return {
         "key": done.key,

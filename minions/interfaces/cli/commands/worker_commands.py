@@ -598,7 +598,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 
 
 @frozen(kw_only=True)
-class _Listed:
+class _WorkerList:
     workers: Sequence[_ListedWorker]
     left: Sequence[WaitingRun]
 
@@ -631,7 +631,7 @@ def _worker_document(worker: _ListedWorker) -> JsonValue:
     }
 
 
-async def _workers(context: CommandContext) -> _Listed:
+async def _workers(context: CommandContext) -> _WorkerList:
     journal = context.known_journal()
     state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
@@ -653,7 +653,7 @@ async def _workers(context: CommandContext) -> _Listed:
             workers = [
                 _ListedWorker(**{name: getattr(view, name) for name in names}) for view in views
             ]
-        return _Listed(workers=workers, left=left)
+        return _WorkerList(workers=workers, left=left)
     finally:
         if engine is not None:
             await engine.aclose()
