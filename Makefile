@@ -13,7 +13,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check typos bench agent-dojo quality tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test long test-local check typos bench agent-dojo quality tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -27,6 +27,9 @@ docs: $(SITE)/.ready  ## Build the documentation site with the reference into ou
 test: $(READY)  ## Run the whole test suite; no network, no key.
 	$(BIN)/python -m pytest -q -n $(WORKERS)
 
+long: $(READY)  ## Run what the suite leaves out: tests that kill again and again, or measure, for many seconds.
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m long
+
 test-local: $(LOCAL)  ## Run the tests that need a real model.
 	MINIONS_TEST_LOCAL=1 $(BIN)/python -m pytest -q tests/local
 
@@ -38,11 +41,11 @@ check: $(READY)  ## Format, lint, types, import layers.
 
 crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL, and plans at every fact; 2,000 runs against faulty servers. Writes benchmarks/crash.md.
 	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_ROLLBACKS=200 MINIONS_CRASH_STRIDE=1 MINIONS_CHAOS_SEEDS=2000 \
-		MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s -o faulthandler_timeout=1200 tests/crash tests/chaos tests/engine/test_plan_steps.py
+		MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s -m "" -o faulthandler_timeout=1200 tests/crash tests/chaos tests/engine/test_plan_steps.py
 
 workers: $(READY)  ## Kill workers 100 times and restart the database twice while they execute 1,000 runs; writes benchmarks/workers.md.
 	MINIONS_WORKER_RUNS=1000 MINIONS_WORKERS=4 MINIONS_WORKER_KILLS=100 MINIONS_WORKER_RESTARTS=2 MINIONS_WORKER_PAGE=benchmarks/workers.md \
-		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=2400 tests/workers -k outlive
+		$(BIN)/python -m pytest -q -s -m "" -o faulthandler_timeout=2400 tests/workers -k outlive
 
 update-expected: $(READY)  ## Write stored outputs and generated pages again; read the difference before you commit it.
 	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py tests/costs

@@ -500,6 +500,7 @@ async def test_what_was_acknowledged_to_any_run_is_there_after_kill_9_and_has_no
     assert len(transactions(postgres_url)) < len(entries) / 2 + 8
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_in_the_middle_of_groups_loses_nothing_acknowledged(
     postgres: PostgresServer, journal: PostgresJournal
 ) -> None:

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_every_row_of_the_benchmarks_can_be_measured() -> None:
     before = (ROOT / "benchmarks" / "RESULTS.md").read_bytes()
     done = subprocess.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.token_counting import estimate
 from benchmarks.tool_search import PAGE, Form, measured, missed_rows, rank_rows, stuffed_rows
 
@@ -20,6 +22,7 @@ async def test_finding_tools_saves_five_sixths_of_the_tokens_of_twenty_tasks() -
     assert deferred.price < found.price < every.price
 
 
+@pytest.mark.long
 def test_the_page_about_found_tools_has_what_is_measured() -> None:
     lines = PAGE.read_text("utf-8").splitlines()
     for row in (*rank_rows(), *missed_rows(), *stuffed_rows()):

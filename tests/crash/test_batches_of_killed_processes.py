@@ -86,6 +86,7 @@ async def test_a_process_killed_between_a_request_and_its_answer_pays_once(
         process.expect_all_answered_once()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [BatchForm.OPENAI, BatchForm.ANTHROPIC])
 async def test_a_process_killed_again_and_again_at_its_writes_pays_once(
     form: BatchForm, tmp_path: Path

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
 from attrs import field, frozen
 
 from crash.journeys import PLACES, Deck, Figures, Journey, Kennel
@@ -24,6 +25,7 @@ _LANES: Final = 2
 _MOST_KILLS_OF_A_RUN: Final = 8
 
 
+@pytest.mark.long
 def test_runs_that_are_killed_again_and_again_come_to_the_end_they_would_have_had(
     tmp_path: Path,
 ) -> None:

@@ -357,6 +357,7 @@ def test_whatever_is_asked_the_server_answers_as_the_document_says(server: Servi
     assert server.ask("GET", "/health")["status"] == "ok"
 
 
+@pytest.mark.long
 def test_a_generator_of_tests_finds_nothing_that_the_document_does_not_say(
     server: Serving, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def minions(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 async def test_runs_outlive_their_workers_and_a_restart_of_the_database(
     folder: Path, postgres: PostgresServer, postgres_url: str
 ) -> None:
