@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import pytest
 from attrs import evolve, field, mutable
 from returns.result import Failure, Result, Success
 
@@ -32,7 +33,7 @@ from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.testing.virtual_time import VirtualTime
 
-__all__ = ["LimitedServer", "World"]
+__all__ = ["LimitedServer", "World", "look_rarely"]
 
 
 class LimitedServer(ChatModel):
@@ -68,6 +69,15 @@ class LimitedServer(ChatModel):
             )
         usage = TokenUsage(input_tokens=2, output_tokens=1)
         return Success(ModelCallResponse(message=assistant(f"done {said}"), usage=usage))
+
+
+def look_rarely(monkeypatch: pytest.MonkeyPatch, every_s: float) -> None:
+    """Let workers look so often at what may have changed: each look is a moment of virtual time,
+    which takes real time, too.
+    """
+    looks = [f"_LOOK_{each}_S" for each in ("LOCAL", "TIMED", "SCHEDULES", "OLD", "LEFT")]
+    for name in (*looks, "REMINDERS_S"):
+        monkeypatch.setattr(f"minions.interfaces.worker.worker.{name}", every_s)
 
 
 @mutable

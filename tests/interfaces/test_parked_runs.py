@@ -21,7 +21,7 @@ from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.json_values import JsonValue
 from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
-from timed_world import World
+from timed_world import World, look_rarely
 
 RECIPE = """
 id: r
@@ -101,8 +101,7 @@ class BatchedWorld(World):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchedWorld:
-    for name in ("_LOOK_LOCAL_S", "_LOOK_TIMED_S", "_LOOK_SCHEDULES_S"):  # fewer polls
-        monkeypatch.setattr(f"minions.interfaces.worker.worker.{name}", 300.0)
+    look_rarely(monkeypatch, 300)
     world, store = BatchedWorld(tmp_path), MemoryState()
     monkeypatch.setattr(patient_runtime, "state_beside", lambda _journal: store)
     world.waves = store

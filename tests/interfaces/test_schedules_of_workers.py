@@ -16,7 +16,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import StartNote
 from minions.data.json_values import JsonValue
 from minions.recipe.model import ScheduleSpec
-from timed_world import World
+from timed_world import World, look_rarely
 
 MINUTE = 60.0
 QUICK = "id: r\ninputs: {x: {type: integer, default: 1}}\nsteps: [{id: a, set: {x: 1}}]\n"
@@ -26,8 +26,7 @@ BROKEN = "id: r\nsteps: [{id: a, set: {x: 1}}]\n"
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    for name in ("_LOOK_LOCAL_S", "_LOOK_TIMED_S", "_LOOK_SCHEDULES_S"):  # fewer polls
-        monkeypatch.setattr(f"minions.interfaces.worker.worker.{name}", 30.0)
+    look_rarely(monkeypatch, 30)
     return World(tmp_path)
 
 
