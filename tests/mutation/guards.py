@@ -845,14 +845,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "adapters/dispatch/local_dispatch.py",
-        "_Waiting",
+        "_QueuedJob",
         "job: Job = field(order=False)",
         "job: Job = field(order=True)",
         "Numbers are unique: nothing after them is compared.",
     ),
     Equivalent(
         "adapters/dispatch/local_dispatch.py",
-        "_Waiting",
+        "_QueuedJob",
         "due: float = field(order=False)",
         "due: float = field(order=True)",
         "Numbers are unique: nothing after them is compared.",
