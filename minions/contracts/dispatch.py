@@ -260,6 +260,16 @@ class DispatchEngine(ABC):
             EnvironmentRefusedError: The engine cannot be reached.
         """
 
+    async def problem(self, worker: str) -> str | None:
+        """Why the worker of that name gets no jobs now, in words; None: it does.
+
+        Raises:
+            EnvironmentRefusedError: The engine cannot be reached.
+        """
+        if worker in [each.name for each in await self.workers() if each.is_alive]:
+            return None
+        return "it takes no jobs yet"
+
     def is_worker_gone(self, worker_id: str) -> bool:
         """Whether the worker with a lease of that name is known to be dead; costs nothing."""
         return False

@@ -296,3 +296,36 @@ def test_a_wrong_option_of_answer_is_told_as_such(cli: Cli, here: Path) -> None:
     assert (done.code, "No such option" in done.err) == (2, True)
     done = cli("answer", "run_", "n", "-5", "--modle", "x")
     assert (done.code, "No such option" in done.err) == (2, True)
+
+
+QUEUED = ("--db", "j.db")
+
+
+def test_a_queued_run_is_decided_without_the_code_that_its_workers_have(cli: Cli) -> None:
+    run_id = cli("run", "mail.yaml", "--detach", *STORE).out.strip()
+    work = ("worker", "--once", "--approve", "wait", *STORE)
+    assert cli(*work).code == 0
+    answered = cli("answer", run_id, "Ada", *QUEUED)
+    assert (answered.code, answered.out) == (0, f"{run_id}\n")
+    assert "code is not" not in answered.err
+    cli(*work)
+    edited = cli("approve", run_id, "--arguments", '{"to": "Bo"}', *QUEUED)
+    assert (edited.code, "Unknown tool 'send'" in edited.err or "send" in edited.err) == (2, True)
+    approved = cli("approve", run_id, "--as", "Eva", *QUEUED)
+    assert approved.code == 0
+    assert cli("approve", run_id, *QUEUED).code == 2  # nothing waits any more
+    cli(*work)
+    assert cli("resume", run_id, *STORE).out == "sent to Ada\n"
+
+
+def test_a_queued_run_that_nobody_here_could_execute_is_rejected(cli: Cli) -> None:
+    run_id = cli("run", "mail.yaml", "--detach", *STORE).out.strip()
+    work = ("worker", "--once", "--approve", "wait", *STORE)
+    cli(*work)
+    cli("answer", run_id, "Ada", *QUEUED)
+    cli(*work)
+    here = cli("reject", run_id, "--no-detach", *QUEUED)
+    assert (here.code, "code is not" in here.err) == (2, True)
+    assert cli("reject", run_id, "--reason", "no", *QUEUED).code == 0
+    cli(*work)
+    assert "failed" in cli("sessions", "list", *QUEUED).out

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from attrs import evolve, field, mutable
@@ -182,11 +184,92 @@ async def test_a_job_of_a_run_that_does_not_exist_harms_nobody(world: World) -> 
 
 async def test_a_worker_that_stops_is_not_ready(world: World) -> None:
     worker = world.worker()
-    assert await worker.problem() is None
     worker.stop()
     assert await worker.problem() == "stopping"
     await worker.run()
     await worker.aclose()
+
+
+async def test_a_worker_is_ready_while_it_can_execute_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing is named, and no place of it: anybody may ask."""
+    worker = world.worker()
+    assert await worker.problem() == "it takes no jobs yet"
+    running = asyncio.ensure_future(worker.run())
+    async with asyncio.timeout(HANG_S):
+        while await worker.problem() is not None:  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0.01)
+    away = JournalError("nobody answers at db.example", code="database-unreachable")
+    monkeypatch.setattr(world.services.journal, "held_leases", AsyncMock(side_effect=away))
+    assert await worker.problem() == "the database does not answer (database-unreachable)"
+    monkeypatch.undo()
+    silent = EnvironmentRefusedError("nobody answers at db.example", code="dispatch-unreachable")
+    monkeypatch.setattr(worker._engine, "workers", AsyncMock(side_effect=silent))
+    assert await worker.problem() == "the queues do not answer (dispatch-unreachable)"
+    worker.stop()
+    await running
+    await worker.aclose()
+
+
+async def test_a_database_that_is_away_when_a_worker_starts_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is told once, not at each try."""
+    run_id = await world.begun(QueuePlace())
+    world.may_end.set()
+    worker, tries = world.worker(ends_when_idle=True), 0
+    serve = worker._engine.serve
+
+    async def away_at_first(*arguments: Any) -> None:  # whatever `serve` takes
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise EnvironmentRefusedError("no room", code="dispatch-unreachable")
+        await serve(*arguments)
+
+    monkeypatch.setattr(worker._engine, "serve", away_at_first)
+    monkeypatch.setattr("minions.interfaces.worker.worker._AGAIN_S", 0.001)
+    log = log_of(worker, monkeypatch)
+    await worker.run()
+    await worker.aclose()
+    assert tries == 4
+    assert [event for event in log if event == "database_awaited"] == ["database_awaited"]
+    assert await world.status(run_id) == "completed"
+
+
+@pytest.mark.parametrize("end", ["signal", "time", "refusal"])
+async def test_a_worker_waits_for_its_database_for_a_minute_and_not_after_a_signal(
+    world: World, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    worker, tries = world.worker(), 0
+    code = "unknown-dbos" if end == "refusal" else "database-unreachable"
+
+    async def away(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        if end == "signal" and tries == 2:
+            worker.stop()
+        raise EnvironmentRefusedError("nobody answers", code=code)
+
+    monkeypatch.setattr(worker._engine, "serve", away)
+    monkeypatch.setattr("minions.interfaces.worker.worker._AGAIN_S", 0.001)
+    if end == "time":
+        monkeypatch.setattr("minions.interfaces.worker.worker._AWAITED_S", 0.01)
+    with nullcontext() if end == "signal" else pytest.raises(EnvironmentRefusedError):
+        await worker.run()
+    await worker.aclose()
+    assert {"signal": tries == 2, "time": tries > 1, "refusal": tries == 1}[end]
+
+
+def log_of(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the warnings that it logs from now on."""
+    events: list[str] = []
+    log = SimpleNamespace(
+        info=lambda *_, **__: None, warning=lambda event, **_: events.append(event)
+    )
+    monkeypatch.setattr(worker, "_log", log)
+    return events
 
 
 async def test_a_job_reads_the_record_of_its_run_once(

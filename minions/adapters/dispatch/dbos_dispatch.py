@@ -202,7 +202,7 @@ class DbosDispatch(DispatchEngine):
         try:
             await self._beat(server)
             self._server = server
-            await server.launch()
+            await self._call(server.launch())
             watching += (
                 asyncio.ensure_future(self._beats(server)),
                 asyncio.ensure_future(self._begins_due()),
@@ -216,6 +216,11 @@ class DbosDispatch(DispatchEngine):
                 left = await self._claimed_by(plan.name)
                 await self._put_back(client, left, is_failed_try=False)
                 await self._ask_workers(self._workers.forget(plan.name))
+
+    async def problem(self, worker: str) -> str | None:
+        if self._server is None or not self._server.is_launched:
+            return "it takes no jobs yet"
+        return await super().problem(worker)
 
     def is_worker_gone(self, worker_id: str) -> bool:
         if self._server is None:
@@ -244,7 +249,10 @@ class DbosDispatch(DispatchEngine):
             return True
         left = server.left
         asking = self._workers.has_work(WORKFLOW, server.plan, left.needs, left.runs)
-        return await self._ask_workers(asking)
+        try:
+            return await self._ask_workers(asking)
+        except EnvironmentRefusedError:  # heartbeats fail then, and say so
+            return True
 
     async def _beats(self, server: DbosServer) -> None:
         loop = asyncio.get_running_loop()
@@ -356,10 +364,18 @@ class DbosDispatch(DispatchEngine):
         Raises:
             EnvironmentRefusedError: The server cannot be reached, or refuses.
         """
+        return await self._call(asyncio.to_thread(call))
+
+    async def _call(self, calling: Awaitable[T]) -> T:
+        """What DBOS gives.
+
+        Raises:
+            EnvironmentRefusedError: The server cannot be reached, or refuses.
+        """
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            return await asyncio.to_thread(call)
+            return await calling
         except SQLAlchemyError as error:
             raise self._refusal(error) from error
 
@@ -591,6 +607,8 @@ class DbosServer:
         self._tasks: set[asyncio.Task[str]] = set()
         self._missing: frozenset[str] = frozenset()
         self._is_stopping = False
+        self.is_launched = False
+        """Whether it takes jobs."""
         self._stop_events: Sequence[threading.Event] = ()
         """What ends the threads that look for jobs."""
 
@@ -613,6 +631,7 @@ class DbosServer:
     async def launch(self) -> None:
         """Take jobs from now on."""
         await asyncio.to_thread(self._launch)
+        self.is_launched = True
 
     def _launch(self) -> None:
         from dbos import DBOS, DBOSPortableJSONSerializer
@@ -684,7 +703,7 @@ class DbosServer:
 
     async def drain(self) -> None:
         """Take no more jobs, let those that it has end in time, and hand over the rest."""
-        self._is_stopping = True
+        self._is_stopping, self.is_launched = True, False
         await asyncio.to_thread(self._take_no_more)
         # It looks once a second whether they have ended; none is not waited for.
         has_jobs = bool(self._tasks) or await self._has_claimed()

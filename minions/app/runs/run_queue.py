@@ -64,7 +64,10 @@ class RunQueue:
         if self._extensions is not None:
             needs = needs_of(run.context.recipe, StartNote.of(run.note).cwd, self._extensions)
             place = evolve(place, needs=needs)
-        entry = await run.record_queued({QUEUE: place.to_note()})
+        return await self.submit(await run.record_queued({QUEUE: place.to_note()}), place)
+
+    async def submit(self, entry: JournalEntry, place: QueuePlace) -> QueuedRun:
+        """Submit the job of a run that was recorded as queued."""
         job, problem = job_of(entry, place, self._clock.now()), None
         if self._engine is not None:
             try:

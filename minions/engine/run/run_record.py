@@ -123,7 +123,7 @@ class RunRecord:
             anew=sorted(plan.anew),
             anew_at=sorted(plan.anew_at) or None,
             decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
-            **_maker_fields(plan),
+            **maker_fields(plan),
         )
         entry = await self._recorder.record("run", resumed)
         for call in plan.doubt:
@@ -305,7 +305,8 @@ class _MakerFields(TypedDict, total=False):
     is_claimed: bool | None
 
 
-def _maker_fields(plan: ResumePlan) -> _MakerFields:
+def maker_fields(plan: ResumePlan) -> _MakerFields:
+    """Who made the decisions of a resume, as its fact says it."""
     maker = plan.decided_by
     if maker is None or not plan.decisions:
         return {}

@@ -140,7 +140,7 @@ def resume_start(
             code="run-failed",
         )
     if not recorded.is_over:
-        _refuse_rolled_back(recorded, recipe or own_recipe(recorded, catalog))
+        refuse_rolled_back(recorded, recipe or own_recipe(recorded, catalog))
     recipe = recipe or recorded.recipe(catalog)
     recorded.check_code(recipe)
     replay = Replay(recorded.entries, recorded.generation + 1)
@@ -204,7 +204,7 @@ def retry_start(
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
     if not anew >= {f"{each}/" for each in _ids_of(recorded, after)}:
-        _refuse_rolled_back(recorded, after)
+        refuse_rolled_back(recorded, after)
     replay.retry(anew, anew_at)
     known = recorded.inputs if given is None and not inputs else None
     taken = edited_inputs(recorded, own, after, inputs or {}) if known is None else known
@@ -221,7 +221,7 @@ def _all_from(recorded: RecordedRun, recipe: AgentRecipe, first: str) -> frozens
     return frozenset(ids) if is_whole else frozenset()
 
 
-def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> None:
+def refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> None:
     """Refuse to keep work of a run whose changes of files were undone.
 
     Raises:

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from minions.adapters.stores.memory_stores import NoStepCache
 from minions.app.runs.deciders import decider_for
-from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ServiceChanges
@@ -34,6 +34,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.history.recorder import refuse_if_renewed
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.queued_decisions import record_decisions
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
@@ -198,9 +199,12 @@ class RecordedRunOpener:
         """Close everything."""
         await self._stack.aclose()
 
-    def own_recipe(self) -> AgentRecipe:
+    def own_recipe(self, *, tells: bool = True) -> AgentRecipe:
         """The recipe that is stored with the run, with the operator's limits; of code, which is not
         stored, the registered recipe of that id.
+
+        Args:
+            tells: Whether to print which extensions are missing.
 
         Raises:
             UsageError: It was made by code, or names something that is not registered here.
@@ -210,7 +214,8 @@ class RecordedRunOpener:
         try:
             recipe = self.recorded.recipe(self.runtime.catalog)
         except RecipeError:
-            self._tell_extensions()
+            if tells:
+                self._tell_extensions()
             raise
         return bounded(recipe, self.settings)
 
@@ -299,6 +304,22 @@ class RecordedRunOpener:
                 "again, or a link to where it is now.",
                 code="folder-gone",
             ) from error
+
+    async def queue_decisions(
+        self, decisions: Mapping[str, str], decided_by: DecisionMaker | None, out: TextIO
+    ) -> int:
+        """Queue the run again with decisions, without what its recipe names; the exit code.
+
+        Raises:
+            MinionsError: It could not be recorded; nothing was done.
+        """
+        place = self._place or QueuePlace()
+        kept = {name: value for name, value in self._noted.items() if name not in MARKS}
+        note = {**kept, QUEUE: place.to_note()}
+        services = self.runtime.services
+        entry = await record_decisions(services, self.recorded, decisions, note, decided_by)
+        async with open_queue(self.context, None) as queue:
+            return report_queued(await queue.submit(entry, place), self.context, out)
 
     async def follow(self, run: AgentRun, out: TextIO, *, edited: str | None = None) -> int:
         """Print what is replayed, resume the run, and return the exit code.

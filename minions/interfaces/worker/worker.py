@@ -64,6 +64,17 @@ looks."""
 _MOST_LEFT: Final = 500
 """Runs that it left which one look reads."""
 _READY_S: Final = 5.0
+_AWAY: Final = frozenset(
+    {
+        *("database-unreachable", "dispatch-unreachable", "database-busy"),
+        *("too-many-connections", "server-overloaded"),
+    }
+)
+"""Codes of a database that may be there, or have room, in a moment."""
+_AWAITED_S: Final = 60.0
+"""Seconds for which a worker that starts waits for such a database."""
+_AGAIN_S: Final = 1.0
+"""Seconds between two tries to reach it."""
 
 
 class WorkerRuntime(UnattendedRuntime):
@@ -163,21 +174,30 @@ class Worker:
         try:
             async with asyncio.timeout(_READY_S):
                 await self._runtime.services.journal.held_leases()
-        except (MinionsError, TimeoutError):
-            return "the database does not answer"
-        return None
+        except (MinionsError, TimeoutError) as error:
+            return f"the database does not answer{_code_of(error)}"
+        try:
+            async with asyncio.timeout(_READY_S):
+                return await self._engine.problem(self.plan.name)
+        except (MinionsError, TimeoutError) as error:
+            return f"the queues do not answer{_code_of(error)}"
 
     async def run(self) -> None:
         """Work until `stop`, or until nothing is left where the plan says so.
 
+        A database that cannot be reached at the start is waited for, a minute at the most.
+
         Raises:
-            EnvironmentRefusedError: The database cannot be reached at the start.
+            EnvironmentRefusedError, JournalError: It could not be reached for so long, or refuses.
         """
-        await self._unable.begin()
-        await self._schedules.look()
-        await self._timed_waits.look()
-        await self._reconciliation.look()
-        await self._notices.tell_untold()
+        for look in (
+            self._unable.begin,
+            self._schedules.look,
+            self._timed_waits.look,
+            self._reconciliation.look,
+            self._notices.tell_untold,
+        ):
+            await self._when_reachable(look)
         looking = [
             asyncio.ensure_future(self._look(look, pause_s))
             for look, pause_s in (
@@ -190,13 +210,42 @@ class Worker:
             )
         ]
         try:
-            await self._engine.serve(self._execution.execute, self.plan, self._stop)
+            await self._when_reachable(
+                lambda: self._engine.serve(self._execution.execute, self.plan, self._stop)
+            )
         finally:
             for each in looking:
                 each.cancel()
             with contextlib.suppress(MinionsError):  # others find that it is dead
                 await self._left.remove()
             await self._notices.told()
+
+    async def _when_reachable(self, do: Callable[[], Awaitable[object]]) -> None:
+        """Do it; again while the database is away, whose reason is told once. A worker that stops
+        waits no more.
+
+        Raises:
+            MinionsError: It was away for too long, or something else is wrong.
+        """
+        monotonic = self._runtime.services.clock.monotonic
+        since: float | None = None
+        while not self.is_stopping:
+            try:
+                await do()
+            except MinionsError as error:
+                if error.error_code not in _AWAY:
+                    raise
+                if since is None:
+                    since = monotonic()
+                    self._log.warning(
+                        "database_awaited", reason=error.message, longest_s=_AWAITED_S
+                    )
+                elif monotonic() - since >= _AWAITED_S:
+                    raise
+            else:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _AGAIN_S)
 
     async def aclose(self) -> None:
         """Close what was opened for the worker."""
@@ -238,6 +287,11 @@ class Worker:
             self._log.warning("runs_not_looked_for", reason=words_of(error))
             return words_of(error)
         return None
+
+
+def _code_of(error: Exception) -> str:
+    """For anybody who asks: the message may name places."""
+    return f" ({error.error_code})" if isinstance(error, MinionsError) else " in time"
 
 
 # --- runs that no worker can execute -------------------------------------------------------------

@@ -20,10 +20,11 @@ from minions.contracts.decisions import (
     Decision,
     Reject,
     name_of,
+    parse_decision,
     word_of,
 )
 from minions.contracts.journal.start_note import QueuePlace
-from minions.data.errors import UsageError
+from minions.data.errors import RecipeError, UsageError
 from minions.data.texts import seconds_of
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -217,9 +218,18 @@ def resume_with(
 
     async def resume() -> int:
         async with RecordedRunOpener(context, run, model=options.model) as opened:
-            if options.detach or (options.detach is None and opened.place is not None):
+            is_queued = options.detach or (options.detach is None and opened.place is not None)
+            if is_queued:
                 opened.queue_at(opened.place or QueuePlace())
-            recipe = opened.own_recipe()
+            try:
+                recipe = opened.own_recipe(tells=not is_queued)
+            except (RecipeError, UsageError):
+                if not is_queued:
+                    raise
+                chosen, maker = choose(opened.recorded), options.maker(opened.recorded)
+                if not _are_free_of_code(chosen, opened.recorded):
+                    raise
+                return await opened.queue_decisions(chosen, maker, out)  # workers have its code
             prepared = opened.executor(recipe).prepare_resume(
                 opened.recorded,
                 recipe=recipe,
@@ -231,6 +241,15 @@ def resume_with(
 
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(resume())
+
+
+def _are_free_of_code(decisions: Mapping[str, str], recorded: RecordedRun) -> bool:
+    """Whether nothing that the recipe names is needed to record them: edited arguments are checked
+    by their tool, and a conversation by its steps.
+    """
+    given = map(parse_decision, decisions.values())
+    is_edited = any(isinstance(each, Approve) and each.arguments is not None for each in given)
+    return not is_edited and recorded.start.thread is None
 
 
 def _choose(
