@@ -29,6 +29,7 @@ from workers.fleet import (
     Proxy,
     Stable,
     faults_of,
+    journal_of,
     pauses_of,
     until_ended,
     until_taken,
@@ -152,6 +153,39 @@ async def test_a_distributed_loop_outlives_a_worker(folder: Path, postgres_url: 
         await stable.worker("--slots", "1")
         await until_ended(postgres_url, 1 + _ITEMS)
     assert await faults_of(folder, postgres_url, 1 + _ITEMS, effects=1 + _ITEMS) == []
+
+
+async def test_a_distributed_loop_outlives_five_workers_that_held_the_run_around_it(
+    folder: Path, postgres_url: str
+) -> None:
+    """A-181. Each dies with the parent in its hands, one after the other: what got on in between
+    counts, and not how many died.
+    """
+    items = list(range(_ITEMS))
+    loop = f"{items}, distribute: true, max_parallel: 2"
+    (folder / "parts.yaml").write_text(RECIPE.replace("[1, 2, 3]", loop), "utf-8")
+    common = ("--db", postgres_url, "--extensions", "tools.py")
+    async with Stable(folder, postgres_url) as stable:
+        queueing = ("run", "parts.yaml", "-p", "n=7", "--detach", *common)
+        parent = (await asyncio.to_thread(minions, folder, *queueing)).strip()
+        for kill in range(5):
+            worker = await stable.worker("--slots", "2", "--heartbeat", "0.5s")
+            await until_effects(folder, 1 + kill)
+            await until_held(postgres_url, parent, worker)
+            os.kill(worker, signal.SIGKILL)
+        await stable.worker("--slots", "2", "--heartbeat", "0.5s")
+        await until_ended(postgres_url, 1 + _ITEMS)
+    assert await faults_of(folder, postgres_url, 1 + _ITEMS, effects=1 + _ITEMS) == []
+
+
+async def until_held(url: str, run_id: str, pid: int) -> None:
+    """Until the worker with that process executes the run."""
+    async with asyncio.timeout(HANG_S), journal_of(url) as journal:
+        while not any(
+            each.lease.run_id == run_id and f":{pid}:" in each.lease.worker_id
+            for each in await journal.held_leases()
+        ):
+            await asyncio.sleep(0.001)
 
 
 async def until_effects(folder: Path, count: int) -> None:
