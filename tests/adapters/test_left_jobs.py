@@ -44,3 +44,33 @@ def test_a_worker_remembers_no_more_than_a_thousand_of_each(is_of_run: bool) -> 
     assert len(left.runs) + len(left.needs) == 1_000
     assert left.takes(job("r0", "n0"))
     assert not left.takes(job("r1499", "n1499"))
+
+
+def test_a_job_that_says_no_needs_is_left_alone() -> None:
+    left = LeftJobs(FakeClock().monotonic)
+    assert left.takes(job("one"))
+    left.leave(job("one"), Lack(parts=("x",)))
+    assert not left.takes(job("one"))
+    assert left.takes(job("two"))
+    assert (left.needs, left.runs) == ([], ["one"])
+
+
+def test_what_was_left_again_is_the_newest_and_the_soonest_time_is_told() -> None:
+    """A-181."""
+    clock = FakeClock()
+    left = LeftJobs(clock.monotonic)
+    assert left.next_s() is None
+    for number in range(1_000):
+        left.leave(job(f"r{number}"), Lack(parts=("x",), is_of_run=True, again_s=10 + number))
+    left.leave(job("r0"), Lack(parts=("x",), is_of_run=True, again_s=5_000))
+    left.leave(job("new"), Lack(parts=("x",), is_of_run=True))
+    assert not left.takes(job("r0"))
+    assert left.takes(job("r1"))  # the oldest one is forgotten
+    assert left.next_s() == 12
+    left.leave(job("one", "abc"), Lack(parts=("x",), again_s=3))
+    assert left.next_s() == 3
+    clock.advance(3)
+    assert (left.needs, left.next_s()) == ([], 9)
+    assert left.takes(job("one", "abc"))
+    clock.advance(10_000)
+    assert (left.runs, left.next_s()) == (["new"], None)

@@ -171,6 +171,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/services/flow/endpoint_limiter.py": Guard(tests=_FLOW),
     "engine/services/flow/flow_control.py": Guard(tests=_FLOW),
     "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
+    "adapters/dispatch/left_jobs.py": Guard(tests=("adapters/test_left_jobs.py",)),
+    "app/runs/run_needs.py": Guard(
+        tests=("interfaces/test_run_needs.py",),
+        places=frozenset({"WorkerParts", "_numbers", "_of_place"}),
+    ),
+    "app/runs/left_runs.py": Guard(
+        tests=("interfaces/test_left_runs.py",),
+        places=frozenset({"WorkerRecord", "left_runs", "LeftRuns"}),
+    ),
     "contracts/journal/start_note.py": Guard(
         tests=("contracts/test_start_note.py", "server/test_opening_rights.py"),
         places=frozenset({"StartNote", "Offer"}),

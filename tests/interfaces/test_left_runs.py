@@ -1,0 +1,194 @@
+"""What workers store of the runs that they leave to others, and which runs wait for that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from unittest.mock import AsyncMock
+
+import pytest
+
+from minions.adapters.stores.memory_stores import MemoryState
+from minions.app.runs.left_runs import (
+    LeftRuns,
+    WaitingRun,
+    WorkerRecord,
+    left_runs,
+    parts_lacking,
+    worker_records,
+)
+from minions.app.runs.run_needs import needs_key
+from minions.app.runs.run_queue import RunQueue
+from minions.contracts.dispatch import Job, Lack, WorkerPlan
+from minions.contracts.journal.start_note import QueuePlace
+from minions.contracts.runtime import SystemClock
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import recipe_from_document
+from minions.testing import ScriptedModel
+
+_NEEDS: Final = ("tool:price@v1",)
+_KIND: Final = Lack(parts=("the tool 'price'",))
+_OF_RUN: Final = Lack(parts=("a key",), is_of_run=True, again_s=1)
+
+
+def job(run: str = "run_1", needs: str = "abc") -> Job:
+    return Job(run_id=run, session_id="s", submission=f"1-{needs}".rstrip("-"))
+
+
+def left_of(state: MemoryState, name: str = "w1", *queues: str) -> LeftRuns:
+    return LeftRuns(state, WorkerPlan(name=name, queues=queues or ("default",)), "1.0")
+
+
+async def record(state: MemoryState) -> WorkerRecord:
+    (found,) = await worker_records(state)
+    return found
+
+
+async def test_a_worker_stores_what_it_lacks_when_that_changes_and_not_else() -> None:
+    state = MemoryState()
+    left = left_of(state)
+    await left.leave(job(), _KIND)
+    assert (await record(state)).lacks == {"abc": _KIND.parts}
+    state.put = AsyncMock()  # type: ignore[method-assign]  # of a test
+    await left.leave(job("run_2"), _KIND)
+    await left.store()
+    state.put.assert_not_awaited()
+    await left.store(again=True)
+    state.put.assert_awaited_once()
+    assert (left.has_any, left.run_ids, left.name) == (True, {"run_1", "run_2"}, "w1")
+
+
+async def test_what_cannot_be_stored_now_is_stored_later() -> None:
+    state = MemoryState()
+    left, put = left_of(state), state.put
+    state.put = AsyncMock(side_effect=JournalError("away"))  # type: ignore[method-assign]  # of a test
+    await left.leave(job(), _KIND)
+    state.put = put  # type: ignore[method-assign]  # of a test
+    await left.store()
+    assert (await record(state)).lacks == {"abc": _KIND.parts}
+
+
+async def test_runs_that_are_refused_are_counted_one_by_one_up_to_ten() -> None:
+    state = MemoryState()
+    left = left_of(state)
+    for _ in range(12):
+        await left.leave(job(), _OF_RUN)
+    await left.leave(job("run_2"), _KIND)
+    assert (left.times("run_1"), left.times("run_2")) == (10, 0)
+    assert (await record(state)).lacks == {"run_1": ("a key",), "abc": _KIND.parts}
+    left.took(job("run_1", "other"))
+    assert (left.times("run_1"), left.run_ids) == (0, {"run_2"})
+    await left.store()
+    assert (await record(state)).lacks == {"abc": _KIND.parts}
+    left.took(job("run_3"))  # it has what that kind needs by now
+    await left.store()
+    assert (await record(state)).lacks == {}
+    assert not left.has_any
+
+
+async def test_a_run_that_says_no_needs_is_left_by_its_id() -> None:
+    state = MemoryState()
+    left = left_of(state)
+    await left.leave(job(needs=""), _KIND)
+    assert (await record(state)).lacks == {"run_1": _KIND.parts}
+    left.forget({"run_2"})
+    assert left.has_any
+    await left.leave(job("run_2", ""), _KIND)
+    left.forget({"run_1"})
+    assert left.run_ids == {"run_2"}
+    await left.store()
+    assert (await record(state)).lacks == {"run_2": _KIND.parts}
+
+
+async def test_a_worker_names_a_hundred_of_what_it_leaves() -> None:
+    state = MemoryState()
+    left = left_of(state)
+    for number in range(120):
+        await left.leave(job(f"run_{number}", f"n{number}"), _KIND)
+    assert len((await record(state)).lacks) == 100
+    await left.leave(job("run_0", "n0"), Lack(parts=("more",)))
+    assert (await record(state)).lacks["n0"] == ("more",)
+    assert len(left.run_ids) == 120
+
+
+async def test_what_a_worker_stored_is_removed_by_its_name() -> None:
+    state = MemoryState()
+    for name in ("w1", "w2"):
+        await left_of(state, name).store()
+    await left_of(state, "w1").remove("w2")
+    assert [each.name for each in await worker_records(state)] == ["w1"]
+    await left_of(state, "w1").remove()
+    assert await worker_records(state) == []
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[]", '{"lacks": []}', '{"queues": []}', '"x"'])
+def test_what_another_version_stored_is_not_known(text: str) -> None:
+    assert WorkerRecord.of_text("w", text) is None
+
+
+def test_a_run_is_named_before_its_kind() -> None:
+    known = WorkerRecord(name="w", queues=(), lacks={"run_1": ("a",), "k": ("b",)})
+    run: Any = WaitingRun(
+        run_id="run_1", session_id="s", recipe="r", queue="q", position=1,
+        since=SystemClock().now(), needs="k",
+    )  # fmt: skip
+    assert known.lacking(run) == ("a",)
+    assert WorkerRecord(name="w", queues=(), lacks={"k": ("b",)}).lacking(run) == ("b",)
+    assert WorkerRecord(name="w", queues=()).lacking(run) is None
+
+
+async def queued(journal: MemoryJournal, place: QueuePlace) -> str:
+    executor = AgentExecutor(ScriptedModel([]), services=Services(journal=journal))
+    document: dict[str, JsonValue] = {"id": "r", "steps": [{"id": "a", "set": {"x": 1}}]}
+    run = executor.prepare(recipe_from_document(document, Catalog()))
+    await RunQueue(None, SystemClock()).put(run, place)
+    return run.run_id
+
+
+def nobody(_: str) -> bool:
+    return False
+
+
+async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    first = await queued(journal, QueuePlace(needs=_NEEDS))
+    second = await queued(journal, QueuePlace(needs=_NEEDS))
+    await queued(journal, QueuePlace(name="other", needs=_NEEDS))
+    await queued(journal, QueuePlace(needs=("tool:else",)))
+    key = needs_key(_NEEDS)
+    await left_of(state).leave(job(first, key), _KIND)
+    found = await left_runs(journal, state, nobody)
+    assert [each.run_id for each in found] == [first, second]
+    assert found[0].lacks == {"w1": _KIND.parts}
+    assert (found[0].queue, found[0].needs, found[0].parts) == ("default", key, _KIND.parts)
+    only = await left_runs(journal, state, nobody, run_ids={second})
+    assert [each.run_id for each in only] == [second]
+    assert await parts_lacking(journal, state, first, nobody) == _KIND.parts
+    assert await left_runs(journal, state, lambda name: name == "w1") == []
+
+
+async def test_a_worker_of_the_queue_that_lacks_nothing_is_able() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    first = await queued(journal, QueuePlace(needs=_NEEDS))
+    await left_of(state).leave(job(first, needs_key(_NEEDS)), _KIND)
+    await left_of(state, "w2", "other").store()
+    alive = {"w1": ("default",), "w2": ("other",)}
+    assert len(await left_runs(journal, state, nobody, alive)) == 1
+    # Of a version that stores nothing:
+    assert await left_runs(journal, state, nobody, {**alive, "w3": ("default",)}) == []
+    # What is stored of a dead one counts no more:
+    assert await left_runs(journal, state, nobody, {"w2": ("other",)}) == []
+    await left_of(state, "w4").store()
+    assert await left_runs(journal, state, nobody) == []
+
+
+async def test_where_workers_lack_nothing_no_run_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    await left_of(state).store()
+    monkeypatch.setattr(journal, "runs", AsyncMock(side_effect=AssertionError))
+    assert await left_runs(journal, state, nobody) == []
+    assert await left_runs(journal, state, nobody, {"w2": ("default",)}) == []
