@@ -24,6 +24,7 @@ from minions.contracts.journal.facts import (
     ModelCallLoss,
     PlanLookup,
     PlanReplaced,
+    RecipeFact,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -151,7 +152,7 @@ class EventMaker:
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
                 | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
-                | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | RecipeFact() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -18,6 +18,7 @@ from minions.contracts.journal.facts import (
     FileChangeRecorded,
     MarkImported,
     MarkRecorded,
+    RecipeChange,
     RunBeginning,
     RunRejected,
     RunResumed,
@@ -52,6 +53,8 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
             return replace(entry, fact=FileChangeImported(**asdict(fact)))
         case MarkRecorded():  # else a stranger would choose what models here are shown as good
             return replace(entry, fact=MarkImported(**asdict(fact)))
+        case RecipeChange():
+            return replace(entry, fact=replace(fact, directory=UNSET, by=None))
         case RunResumed():
             return replace(entry, fact=_without_votes(_without_grants(fact)))
         case RunStarted():

@@ -31,6 +31,9 @@ from minions.contracts.journal.facts import (
     ModelCallFact,
     PlanLookup,
     PlanReplaced,
+    RecipeFact,
+    RecipeMoved,
+    RecipeMovedBack,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -131,6 +134,8 @@ class Replay:
         self._interrupted: set[str] = set()
         """Keys, without generation, of executions that were cut off and not continued so far."""
         self._current: dict[str, StepRows | None] = {}
+        self._moved_from: list[dict[str, StepRows | None]] = []
+        """What counted before each move to another version that was not undone."""
         self._reruns: dict[str, int] = {}
         """How often retries discarded an execution whatever it came to, by its base."""
         self._back_edges: dict[str, RecordedBackEdge] = {}
@@ -178,14 +183,24 @@ class Replay:
                 pass  # the state of the run is no recorded work
             case FileChangeFact() | FileRollbackFact():
                 pass  # a rollback reads them; a change that is made again is recorded again
-            case ExamplesPinned(recipe=recipe, step=step):
-                self.examples[recipe, step] = fact
+            case ExamplesPinned() | RecipeFact():
+                self._add_choice(fact)
             case MarkFact() | SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, or what somebody thinks of a run's work, changes none of it
             case UnreadableFact(problem=problem):
                 raise unreadable_entry(entry, problem)
             case _:
                 assert_never(fact)
+
+    def _add_choice(self, fact: ExamplesPinned | RecipeFact) -> None:
+        match fact:
+            case ExamplesPinned(recipe=recipe, step=step):
+                self.examples[recipe, step] = fact
+            case RecipeMoved(anew=anew):
+                self._moved_from.append(dict(self._current))
+                self._begin_again(anew)
+            case RecipeMovedBack() if self._moved_from:
+                self._current = self._moved_from.pop()
 
     def _rows_of(self, entry: JournalEntry) -> StepRows:
         """Add an entry to its execution, and return the rows of that execution."""
@@ -245,6 +260,13 @@ class Replay:
         self.decisions.update(fact.decided)
         if fact.retries:
             self.retry(fact.anew or (), fact.anew_at or ())
+
+    def _begin_again(self, paths: Collection[str]) -> None:
+        """Discard what steps had begun, with all within them."""
+        for base in self._current:
+            path = path_of(base)
+            if any(path == each or path.startswith(f"{each}/") for each in paths):
+                self._current[base] = None
 
     def retry(self, rerun: Collection[str], at: Collection[str] = ()) -> None:
         """Discard the ends of failed steps, and everything that the steps `rerun` did.

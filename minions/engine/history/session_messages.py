@@ -24,6 +24,7 @@ from minions.contracts.journal.facts import (
     ModelCallFinished,
     PlanLookup,
     PlanReplaced,
+    RecipeFact,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -183,7 +184,8 @@ class SessionConversation:
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
                 | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-                | ExamplesPinned() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | ExamplesPinned() | RecipeFact() | BatchCallFact() | UnreadableFact()
+                | StoredPrefixFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

@@ -69,7 +69,7 @@ def changed_steps(before: AgentRecipe, after: AgentRecipe, within: str = "") -> 
     changed: set[str] = set()
     for step in after.steps:
         was = old.get(step.id)
-        if was is None or _is_same(before, was, after, step):
+        if was is None or is_same_step(before, was, after, step):
             continue
         changed.add(f"{within}{step.id}")
         inner_before, inner = _inner(was), _inner(step)
@@ -82,10 +82,19 @@ def _inner(step: object) -> AgentRecipe | None:
     return step.inner if isinstance(step, StepSpec) else None
 
 
-def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) -> bool:
+def is_same_step(
+    before: AgentRecipe, old: object, after: AgentRecipe, new: object, *, with_inner: bool = True
+) -> bool:
+    """Whether the step of `after` does what the one of `before` did, with what it needs.
+
+    Args:
+        with_inner: Whether the recipe that it runs counts, too.
+    """
     if not isinstance(old, StepSpec) or not isinstance(new, StepSpec):
         return getattr(old, "version", None) == getattr(new, "version", None)
-    if type(old) is not type(new) or not is_same_json(_work_of(old), _work_of(new)):
+    if type(old) is not type(new) or not is_same_json(
+        _work_of(old, with_inner=with_inner), _work_of(new, with_inner=with_inner)
+    ):
         return False
     uses_tools = bool(new.called_tools or new.offered_tools)
     if uses_tools and not is_same_json(_plain(before.tools), _plain(after.tools)):
@@ -117,12 +126,12 @@ def _first_choice(config: ModelConfig) -> ModelConfig:
     return attrs.evolve(config, tiers=tuple(tiers) or None, fallbacks=None, cooldown_s=None)
 
 
-def _work_of(spec: StepSpec) -> JsonValue:
+def _work_of(spec: StepSpec, *, with_inner: bool = True) -> JsonValue:
     """The step's work as plain data, without what says when it runs."""
     told = {**as_object(_plain(spec))}
     if spec.own_model is not None and "model" in told:
         told["model"] = _plain(_first_choice(spec.own_model))
-    if (inner := spec.inner) is not None:
+    if with_inner and (inner := spec.inner) is not None:
         told["recipe"] = [inner.document or dict(step_versions(inner)), bundle_of(inner)]
     return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}
 

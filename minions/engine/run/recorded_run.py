@@ -10,7 +10,7 @@ from attrs import frozen
 from msgspec.structs import replace
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.facts import RunBeginning, given, inputs_in
+from minions.contracts.journal.facts import RecipeChange, RunBeginning, given, inputs_in
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import BlockingCalls
@@ -217,7 +217,7 @@ async def load_recorded_run(
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
-    start = await beside(threads, len(entries), lambda: _newest_start(entries))
+    start = await beside(threads, len(entries), lambda: newest_start(entries))
     document = bundle = None
     if start.document is not None:
         document = await json_of_blob(journal, start.document, threads)
@@ -233,14 +233,20 @@ async def load_recorded_run(
     )
 
 
-def _newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:
-    """With the inputs, wherever they stand."""
-    starts = [entry.fact for entry in entries if isinstance(entry.fact, RunBeginning)]
-    return (
-        starts[-1]
-        if starts[-1].inputs is not None
-        else replace(starts[-1], inputs=inputs_in(starts))
-    )
+def newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:
+    """With the inputs, wherever they stand, and the recipe to which the run was moved since."""
+    facts = [e.fact for e in entries if isinstance(e.fact, RunBeginning | RecipeChange)]
+    starts = [each for each in facts if isinstance(each, RunBeginning)]
+    newest, start = facts[-1], starts[-1]
+    if isinstance(newest, RecipeChange):
+        start = replace(
+            start,
+            document=newest.document,
+            directory=newest.directory,
+            recipes=newest.recipes,
+            version=newest.version,
+        )
+    return replace(start, inputs=inputs_in(facts))
 
 
 def edited_inputs(

@@ -16,6 +16,7 @@ from minions.contracts.journal.facts import (
     MarkFact,
     PlanLookup,
     PlanReplaced,
+    RecipeFact,
     RouteFailed,
     RunResumed,
     StoredPrefixFact,
@@ -39,8 +40,9 @@ class RunNote:
     `plan`: a plan took the place of one that failed (`replaced`), or a plan of an earlier run was
     looked for (`looked_up`); `mark`: a person said that an output is good
     or bad; `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or
-    lost; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
-    that stopped nothing."""
+    lost; `recipe`: the run was moved to another version of its recipe, moved back, or is to stay
+    with its version; `examples`: those from recorded runs were chosen for a step; `warning`:
+    something odd that stopped nothing."""
     step_id: str
     """Of a mark the address that is meant; empty: the run as a whole."""
     state: str
@@ -74,6 +76,8 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 called[entry.key] = fact
             case WarningRecorded() | ExamplesPinned() | MarkFact() | StoredPrefixFact():
                 yield _said_note(entry, fact)
+            case RecipeFact():
+                yield _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
             case _:
                 pass  # it belongs to a step
 

@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "chat": "Chat with a recipe or a model in a session.",
     "agents": "List what can be run by name with a text, and run it.",
     "validate": "Check recipes without running anything.",
+    "upgrade": "Move waiting runs to another version of their recipe.",
     "check": "Say what a change of a recipe breaks for its callers.",
     "format": "Indent recipes in the usual way; keep comments and texts.",
     "test": "Run the tests of recipes.",

@@ -24,6 +24,9 @@ from minions.contracts.journal.facts.run_facts import (
     PinnedExample,
     PlanLookup,
     PlanReplaced,
+    RecipeMoved,
+    RecipeMovedBack,
+    RecipePinned,
     RecordedClass,
     RecordedConversation,
     RecordedItem,
@@ -126,6 +129,9 @@ Fact: TypeAlias = (
     | ExamplesPinned
     | MarkRecorded
     | MarkImported
+    | RecipeMoved
+    | RecipeMovedBack
+    | RecipePinned
     | SessionOpened
     | SessionForked
     | SessionCut

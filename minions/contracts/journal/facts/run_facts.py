@@ -443,8 +443,8 @@ class RunRejected(FactShape, frozen=True, kw_only=True):
     faults: tuple[Fault, ...]
 
 
-def inputs_in(beginnings: Sequence[RunBeginning]) -> Mapping[str, JsonValue]:
-    """The newest inputs in the starts of a run, which are in order."""
+def inputs_in(beginnings: Sequence[RunBeginning | RecipeChange]) -> Mapping[str, JsonValue]:
+    """The newest inputs in the starts and moves of a run, which are in order."""
     return next((each.inputs for each in reversed(beginnings) if each.inputs is not None), {})
 
 
@@ -566,6 +566,53 @@ class MarkImported(MarkFact, frozen=True, kw_only=True):
     """The mark was set in another journal: it is shown, and counts for nothing here."""
 
     state: ClassVar[str] = "imported"
+
+
+class RecipeFact(FactShape, frozen=True, kw_only=True):
+    """A person decided with which version of its recipe a run that is not over continues."""
+
+    kind: ClassVar[str] = "recipe"
+
+    document: str
+    """Digest of a blob: the resolved recipe with which it continues."""
+    by: str | None = None
+    """Who decided it, as they say themselves; None: it is not known."""
+
+
+class RecipeChange(RecipeFact, frozen=True, kw_only=True):
+    """The run continues with another version. All that its newest start says else still holds."""
+
+    directory: str | None | UnsetType = UNSET
+    """The folder of the recipe's file."""
+    recipes: str | None = None
+    """Digest of a blob: the nested recipes."""
+    version: str | None = None
+    """The version that the recipe itself states."""
+    inputs: Object | None = None
+    """The inputs with the defaults of that version."""
+
+
+class RecipeMoved(RecipeChange, frozen=True, kw_only=True):
+    """Steps that ended keep what they came to, whatever the new version says of them."""
+
+    state: ClassVar[str] = "moved"
+
+    before: str
+    """Digest of the document with which the run would have continued."""
+    anew: Sequence[str] = ()
+    """Paths of steps that had begun, not ended, and differ: they begin again."""
+
+
+class RecipeMovedBack(RecipeChange, frozen=True, kw_only=True):
+    """The newest move is undone: nothing of the run was executed since."""
+
+    state: ClassVar[str] = "moved_back"
+
+
+class RecipePinned(RecipeFact, frozen=True, kw_only=True):
+    """The run stays with its version until somebody moves it by name."""
+
+    state: ClassVar[str] = "pinned"
 
 
 class SessionOpened(FactShape, frozen=True, kw_only=True):

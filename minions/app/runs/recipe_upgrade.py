@@ -1,0 +1,247 @@
+"""The runs of a recipe that are not over, and its schedules, under another version of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve, frozen
+
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.schedule_store import Schedule, ScheduleStore
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.data.errors import MinionsError, UsageError
+from minions.data.json_values import JsonValue, dumps
+from minions.engine.run.recipe_changes import is_same_json
+from minions.engine.run.recipe_moves import (
+    RunFate,
+    fate_of,
+    is_pinned,
+    move_back,
+    move_run,
+    pin_run,
+)
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.run.run_start import own_recipe
+from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
+from minions.recipe.inputs import resolve_inputs
+from minions.recipe.model import AgentRecipe
+from minions.recipe.nested_recipes import bundle_of
+
+_STATES: Final = OPEN_STATES | {RunState.NEEDS_DECISION}
+_PAGE: Final = 200
+_DIGITS: Final = 12
+
+
+def version_digest(start: RunBeginning) -> str:
+    """A short fingerprint of the recipe of a run, equal for all runs of that text."""
+    if start.document is None:
+        return _short(dumps(dict(start.steps or {})))
+    return _short(f"{start.document} {start.recipes or ''}")
+
+
+def recipe_digest(recipe: AgentRecipe) -> str:
+    """As `version_digest`, of a recipe that was read."""
+    bundle = bundle_of(recipe)
+    within = _sha256(dumps(bundle)) if bundle else ""
+    return _short(f"{_sha256(dumps(recipe.document))} {within}")
+
+
+def _short(text: str) -> str:
+    return _sha256(text)[:_DIGITS]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@frozen(kw_only=True)
+class UpgradedRun:
+    """A run, what becomes of it, and what was done."""
+
+    run_id: str | None
+    """None: it is a schedule."""
+    fate: RunFate
+    schedule: str | None = None
+    version: str | None = None
+    """The version that its recipe states."""
+    digest: str = ""
+    """The fingerprint of its recipe."""
+    status: str = ""
+    done: str | None = None
+    """`moved`, `pinned` or `moved back`; None: nothing was done."""
+    problem: str | None = None
+    """Why nothing was done although it was asked for."""
+
+    @property
+    def name(self) -> str:
+        """Its id, or the name of the schedule."""
+        return self.run_id or f"schedule {self.schedule}"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is printed."""
+        document: dict[str, JsonValue] = {
+            "run_id": self.run_id,
+            "fate": self.fate.fate,
+            "step": self.fate.step,
+            "reason": self.fate.reason,
+            "version": self.version,
+            "digest": self.digest,
+        }
+        if self.schedule is not None:
+            document["schedule"] = self.schedule
+        if self.done is not None or self.problem is not None:
+            document |= {"done": self.done, "problem": self.problem}
+        return document
+
+
+@frozen(kw_only=True)
+class UpgradeWish:
+    """What is to be done about the runs."""
+
+    moves: bool = False
+    pins: bool = False
+    """Those that are not moved stay with their version, also at later upgrades."""
+    undoes: bool = False
+    """The newest move of each is undone."""
+    only: Collection[str] = ()
+    """Beginnings of ids, or names of schedules, that are meant; empty: all."""
+    before: str | None = None
+    """The version, or the beginning of its fingerprint, that is meant; None: any."""
+    by: str | None = None
+    """Who wishes it."""
+
+    def means(self, name: str, version: str | None, digest: str) -> bool:
+        """Whether that run or schedule is meant."""
+        is_named = not self.only or any(name.startswith(each) for each in self.only)
+        known = self.before is None or version == self.before or digest.startswith(self.before)
+        return is_named and known
+
+
+class RecipeUpgrade:
+    """Says what becomes of the runs of a recipe under a version of it, and moves them."""
+
+    def __init__(
+        self,
+        services: Services,
+        schedules: ScheduleStore,
+        catalog: Catalog,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            catalog: What the versions of the recipe may name.
+        """
+        self._services = services
+        self._schedules = schedules
+        self._catalog = catalog
+
+    async def upgraded(self, after: AgentRecipe, wish: UpgradeWish) -> AsyncIterator[UpgradedRun]:
+        """Each run of the recipe that is not over, and each of its schedules.
+
+        Child runs are left out: they end as the run around them began them.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        wanted = RunFilter(recipe=after.id, statuses=_STATES)
+        last: RunRow | None = None
+        while rows := await self._services.journal.runs(wanted, limit=_PAGE, after=last):
+            for row in rows:
+                if (found := await self._run(row, after, wish)) is not None:
+                    yield found
+            last = rows[-1]
+        for name in await self._schedules.names():
+            schedule = await self._schedules.get(name)
+            if schedule.recipe_id == after.id:
+                found = await self._schedule(schedule, after, wish)
+                if found is not None:
+                    yield found
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def _run(self, row: RunRow, after: AgentRecipe, wish: UpgradeWish) -> UpgradedRun | None:
+        try:
+            recorded = await load_recorded_run(self._services.journal, row.run_id)
+        except MinionsError as error:
+            if not wish.means(row.run_id, None, ""):
+                return None
+            fate = RunFate(fate="breaks", reason=error.message)
+            return UpgradedRun(run_id=row.run_id, fate=fate, status=row.status)
+        start = recorded.start
+        digest = version_digest(start)
+        if RunPolicy.recorded(recorded.note).child is not None:
+            return None
+        if not wish.means(row.run_id, start.version, digest):
+            return None
+        fate = fate_of(recorded, own_recipe(recorded, self._catalog), after)
+        if is_pinned(recorded) and not wish.only and fate.fate != "goes_on":
+            fate = RunFate(fate="goes_on", reason="it was pinned to its version")
+        found = UpgradedRun(
+            run_id=row.run_id,
+            fate=fate,
+            version=start.version,
+            digest=digest,
+            status=recorded.summary.status,
+        )
+        try:
+            return evolve(found, done=await self._carry_out(recorded, after, fate, wish))
+        except MinionsError as error:
+            is_asked = bool(wish.only) or error.error_code != "nothing-moved"
+            return evolve(found, problem=error.message if is_asked else None)
+
+    async def _carry_out(
+        self, recorded: RecordedRun, after: AgentRecipe, fate: RunFate, wish: UpgradeWish
+    ) -> str | None:
+        services = self._services
+        if wish.undoes:
+            await move_back(services, recorded, wish.by)
+            return "moved back"
+        if wish.moves and fate.fate == "moves":
+            await move_run(services, recorded, after, fate, wish.by)
+            return "moved"
+        if wish.pins and fate.fate != "goes_on":
+            await pin_run(services, recorded, wish.by)
+            return "pinned"
+        return None
+
+    # --- schedules --------------------------------------------------------------------------------
+
+    async def _schedule(
+        self, schedule: Schedule, after: AgentRecipe, wish: UpgradeWish
+    ) -> UpgradedRun | None:
+        version = schedule.document.get("version")
+        said = None if version is None else str(version)
+        within = _sha256(dumps(schedule.bundle)) if schedule.bundle else ""
+        digest = _short(f"{_sha256(dumps(schedule.document))} {within}")
+        if not wish.means(schedule.name, said, digest):
+            return None
+        fate = self._fate_of_schedule(schedule, after)
+        found = UpgradedRun(
+            run_id=None, schedule=schedule.name, fate=fate, version=said, digest=digest
+        )
+        if not (wish.moves and fate.fate == "moves"):
+            return found
+        moved = evolve(
+            schedule,
+            document=after.document or {},
+            bundle=bundle_of(after),
+            directory=after.directory,
+        )
+        await self._schedules.put(moved)
+        return evolve(found, done="moved")
+
+    def _fate_of_schedule(self, schedule: Schedule, after: AgentRecipe) -> RunFate:
+        is_same = is_same_json(schedule.document, after.document or {})
+        if is_same and is_same_json(schedule.bundle, bundle_of(after)):
+            return RunFate(fate="goes_on", reason="it has this version")
+        try:
+            resolve_inputs(after, schedule.inputs, from_text=False, base=Path.cwd())
+        except UsageError as error:
+            return RunFate(fate="breaks", reason=error.message)
+        return RunFate(fate="moves", reason="its next runs have the new version")
