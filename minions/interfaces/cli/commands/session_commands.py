@@ -24,7 +24,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue, as_count, as_object, as_objects
+from minions.data.json_values import JsonValue, as_array, as_count, as_object, as_objects
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.secret_sources import environment_and_files
@@ -470,6 +470,8 @@ def _note_line(note: RunNote) -> str:
         return _stored_prefix_words(note)
     if note.kind == "examples":
         return _example_words(note)
+    if note.kind == "recipe":
+        return _version_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
 
 
@@ -491,6 +493,17 @@ def _example_words(note: RunNote) -> str:
     count = f"{len(examples)} example{'s' if len(examples) > 1 else ''}"
     origins = ", ".join(f"{each['run']} {each['address']}" for each in examples)
     return f"{note.step_id}: shown {count} from {origins}"
+
+
+def _version_words(note: RunNote) -> str:
+    facts = note.facts
+    by = f" · by {facts['by']}" if facts.get("by") else ""
+    if note.state == "pinned":
+        return f"it stays with the version of its recipe{by}"
+    back = "back " if note.state == "moved_back" else ""
+    again = ", ".join(map(str, as_array(facts.get("anew") or ())))
+    begins = f" · begins again: {again}" if again else ""
+    return f"moved {back}to version {facts.get('version')} of its recipe{begins}{by}"
 
 
 def _mark_words(note: RunNote) -> str:

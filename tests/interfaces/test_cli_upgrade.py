@@ -1,0 +1,147 @@
+"""`minions upgrade`: what a recipe's new version means for its runs, and moving them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pytest
+
+from command_line import Cli, Write
+
+RECIPE: Final = """
+id: triage
+version: "1"
+schedule: "0 8 * * *"
+steps:
+  - {id: look, set: {price: 20}}
+  - {id: sure, ask: "Buy for {{ look.price }}?", form: {type: boolean}}
+  - {id: report, set: {said: "{{ look.price }} {{ sure }}"}}
+output: "{{ report.said }}"
+"""
+EDITED: Final = (
+    RECIPE.replace('"1"', '"2"').replace("said: ", "said: total ").replace('total "{{', '"total {{')
+)
+BROKEN: Final = EDITED.replace("Buy for", "Pay").replace('"2"', '"3"')
+DB: Final = ("--db", "j.db")
+
+
+@pytest.fixture(autouse=True)
+def _files(write: Write) -> None:
+    write("triage.yaml", RECIPE)
+
+
+def fates(cli: Cli, *arguments: str) -> Sequence[Mapping[str, Any]]:  # Any: of JSON
+    found: list[Mapping[str, Any]] = json.loads(cli("upgrade", *arguments, "--json", *DB).out)
+    return found
+
+
+def waiting(cli: Cli) -> str:
+    done = cli("run", "triage.yaml", "--approve", "wait", "--json", *DB)
+    assert done.code == 3
+    return str(json.loads(done.out)["run_id"])
+
+
+def test_each_run_is_named_with_its_fate_and_moved_and_moved_back(cli: Cli, write: Write) -> None:
+    """A-182."""
+    waits = waiting(cli)
+    queued = cli("run", "triage.yaml", "--detach", *DB).out.strip()
+    assert {each["fate"] for each in fates(cli, "triage.yaml")} == {"goes_on"}
+    write("triage.yaml", EDITED)
+    told = cli("upgrade", "triage.yaml", *DB)
+    assert told.code == 0
+    assert "2 can be moved" in told.out
+    assert "move them: minions upgrade triage.yaml --move --db j.db" in told.err
+    moved = fates(cli, "triage.yaml", "--move", "--only", waits)
+    assert [(each["run_id"], each["done"]) for each in moved] == [(waits, "moved")]
+    found = {each["run_id"]: each for each in fates(cli, "triage.yaml")}
+    assert (found[waits]["version"], found[waits]["fate"]) == ("2", "goes_on")
+    assert (found[queued]["version"], found[queued]["fate"]) == ("1", "moves")
+    assert found[waits]["digest"] != found[queued]["digest"]
+    assert "moved to version 2 of its recipe" in cli("sessions", "show", waits, *DB).out
+    back = cli("upgrade", "triage.yaml", "--undo", *DB)
+    assert (back.code, "1 moved back" in back.out) == (0, True)
+    assert cli("upgrade", "triage.yaml", "--move", *DB).code == 0
+    assert cli("answer", waits, "true", *DB).out == "total 20 true\n"
+    late = cli("upgrade", "triage.yaml", "--undo", "--only", queued, *DB)
+    assert late.code == 0
+
+
+def test_a_queued_run_that_was_moved_is_executed_as_the_new_version_says(
+    cli: Cli, write: Write
+) -> None:
+    run_id = cli("run", "triage.yaml", "--detach", *DB).out.strip()
+    write("triage.yaml", EDITED)
+    cli("upgrade", "triage.yaml", "--move", *DB)
+    assert cli("worker", "--once", *DB).code == 0
+    cli("answer", run_id, "true", *DB)
+    assert cli("worker", "--once", *DB).code == 0
+    assert cli("resume", run_id, *DB).out == "total 20 true\n"
+    undone = cli("upgrade", "triage.yaml", "--undo", "--only", run_id, *DB)
+    assert (undone.code, "no such run that is not over" in undone.err) == (2, True)
+
+
+def test_a_run_that_breaks_is_told_with_step_and_decision_and_may_be_pinned(
+    cli: Cli, write: Write
+) -> None:
+    """A-182."""
+    run_id = waiting(cli)
+    write("triage.yaml", BROKEN)
+    told = cli("upgrade", "triage.yaml", "--move", *DB)
+    assert told.code == 1
+    assert "1 breaks" in told.out
+    (found,) = fates(cli, "triage.yaml")
+    assert (found["run_id"], found["fate"], found["step"]) == (run_id, "breaks", "sure")
+    assert found["reason"] == "it waits for a decision (answer sure/1/0/ask), and it differs"
+    assert cli("upgrade", "triage.yaml", "--pin", *DB).code == 0
+    pinned = fates(cli, "triage.yaml")[0]
+    assert (pinned["fate"], pinned["reason"]) == ("goes_on", "it was pinned to its version")
+    assert "it stays with the version of its recipe" in cli("sessions", "show", run_id, *DB).out
+    write("triage.yaml", EDITED)
+    assert fates(cli, "triage.yaml", "--move")[0]["fate"] == "goes_on"
+    assert fates(cli, "triage.yaml", "--move", "--only", run_id)[0]["done"] == "moved"
+
+
+def test_runs_of_one_version_are_meant_by_its_name_or_fingerprint(cli: Cli, write: Write) -> None:
+    first = waiting(cli)
+    write("triage.yaml", EDITED)
+    second = waiting(cli)
+    ones = {each["run_id"]: each for each in fates(cli, "triage.yaml")}
+    assert set(ones) == {first, second}
+    for old in ("1", ones[first]["digest"][:6]):
+        assert [each["run_id"] for each in fates(cli, "triage.yaml", "--from", old)] == [first]
+    assert fates(cli, "triage.yaml", "--from", "none") == []
+
+
+def test_a_schedule_gets_the_new_version(cli: Cli, write: Write) -> None:
+    cli("schedules", "add", "triage.yaml", *DB)
+    write("triage.yaml", EDITED)
+    (found,) = fates(cli, "triage.yaml", "--move")
+    assert (found["run_id"], found["schedule"], found["done"]) == (None, "triage", "moved")
+    assert fates(cli, "triage.yaml")[0]["fate"] == "goes_on"
+    write("triage.yaml", EDITED.replace("steps:", "inputs: {n: integer}\nsteps:"))
+    assert fates(cli, "triage.yaml")[0]["fate"] == "breaks"
+
+
+def test_only_the_first_ten_are_shown(cli: Cli, write: Write) -> None:
+    write("items.jsonl", "{}\n" * 12)
+    cli("batch", "triage.yaml", "items.jsonl", "--detach", "--name", "b", "-o", "out", *DB)
+    told = cli("upgrade", "triage.yaml", *DB).out
+    assert told.count("run_") == 10
+    assert "… and 2 more (--json lists all)" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--undo", "--move"), "--undo goes without --move and --pin"),
+        (("--only", "run_none"), "has no such run that is not over"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(
+    cli: Cli, words: tuple[str, ...], expected: str
+) -> None:
+    waiting(cli)
+    refused = cli("upgrade", "triage.yaml", *words, *DB)
+    assert (refused.code, expected in refused.err) == (2, True)
