@@ -18,6 +18,9 @@ class Metrics:
     def run_ended(self, status: str, seconds: float) -> None:
         """An execution of a run ended, with a status of `RunStatus`."""
 
+    def recipe_run_ended(self, recipe: str, version: str, status: str) -> None:
+        """The same execution, by its recipe and the version that this states."""
+
     def step_ended(self, status: str, code: str | None, seconds: float) -> None:
         """A step, or one item of a loop, was executed.
 
@@ -98,6 +101,10 @@ class JointMetrics(Metrics):
     def run_ended(self, status: str, seconds: float) -> None:
         for each in self.all:
             each.run_ended(status, seconds)
+
+    def recipe_run_ended(self, recipe: str, version: str, status: str) -> None:
+        for each in self.all:
+            each.recipe_run_ended(recipe, version, status)
 
     def step_ended(self, status: str, code: str | None, seconds: float) -> None:
         for each in self.all:

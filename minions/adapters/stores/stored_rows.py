@@ -74,7 +74,7 @@ def rest_of_run(row: RunRow, cipher: BodyCipher | None = None) -> str:
     return _shorten(
         row.model, ended, usage or None, row.mark, row.error_code, message, problem, recipe,
         inputs, list(row.foreign) if any(row.foreign) else None, _whole_project(row),
-        row.earlier or None,
+        row.earlier or None, row.version, row.digest,
     )  # fmt: skip
 
 
@@ -203,7 +203,8 @@ def run_of(
     """
     (
         model, ended, usage, mark, code, message, problem, whole, words, foreign, folder, earlier,
-    ) = _lengthened(rest, 12)  # fmt: skip
+        version, digest,
+    ) = _lengthened(rest, 14)  # fmt: skip
     tokens, cost_usd, day_tokens, day_usd, starter = spent
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
@@ -231,6 +232,8 @@ def run_of(
         earlier=() if earlier is None else _earlier(_check(earlier, list)),
         schedule=None if starter is None else _starter(_text(starter), _SCHEDULE),
         token=None if starter is None else _starter(_text(starter), _TOKEN),
+        version=_text(version),
+        digest=_text(digest),
     )
 
 

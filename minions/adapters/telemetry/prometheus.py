@@ -27,6 +27,11 @@ class PrometheusMetrics(Metrics):
         self._lock = threading.Lock()
         self._active = 0
         self._runs = Counter("minions_runs_total", "Executions of runs that ended.", ["status"])
+        self._recipe_runs = Counter(
+            "minions_recipe_runs_total",
+            "Executions of runs that ended, by recipe and its version.",
+            ["recipe", "version", "status"],
+        )
         self._run_s = Histogram("minions_run_seconds", "Time of an execution.", ["status"])
         self._steps = Counter(
             "minions_steps_total", "Steps and items of loops that ended.", ["status", "error"]
@@ -86,6 +91,10 @@ class PrometheusMetrics(Metrics):
             self._active -= 1
             self._runs.add(status)
             self._run_s.observe(status, seconds=seconds)
+
+    def recipe_run_ended(self, recipe: str, version: str, status: str) -> None:
+        with self._lock:
+            self._recipe_runs.add(recipe, version, status)
 
     def step_ended(self, status: str, code: str | None, seconds: float) -> None:
         with self._lock:
@@ -164,7 +173,7 @@ class PrometheusMetrics(Metrics):
 
     def _families(self) -> tuple[Family, ...]:
         return (
-            *(self._runs, self._run_s, self._steps, self._step_s),
+            *(self._runs, self._recipe_runs, self._run_s, self._steps, self._step_s),
             *(self._requests, self._request_s, self._wait_s, self._tokens, self._cost),
             *(self._rungs, self._rung_cost),
             *(self._tools, self._tool_s, self._retries, self._refusals),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.schedule_store import Schedule, ScheduleStore
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.facts import digest_of_recipe
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
@@ -35,29 +35,20 @@ from minions.recipe.nested_recipes import bundle_of
 
 _STATES: Final = OPEN_STATES | {RunState.NEEDS_DECISION}
 _PAGE: Final = 200
-_DIGITS: Final = 12
 
 
-def version_digest(start: RunBeginning) -> str:
-    """A short fingerprint of the recipe of a run, equal for all runs of that text."""
-    if start.document is None:
-        return _short(dumps(dict(start.steps or {})))
-    return _short(f"{start.document} {start.recipes or ''}")
+def recipe_digest(document: Mapping[str, JsonValue], bundle: Mapping[str, JsonValue]) -> str:
+    """The digest that runs of that text of a recipe bear.
+
+    Args:
+        bundle: The recipes within.
+    """
+    within = _sha256(bundle) if bundle else None
+    return digest_of_recipe(_sha256(document), within) or ""
 
 
-def recipe_digest(recipe: AgentRecipe) -> str:
-    """As `version_digest`, of a recipe that was read."""
-    bundle = bundle_of(recipe)
-    within = _sha256(dumps(bundle)) if bundle else ""
-    return _short(f"{_sha256(dumps(recipe.document))} {within}")
-
-
-def _short(text: str) -> str:
-    return _sha256(text)[:_DIGITS]
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _sha256(document: Mapping[str, JsonValue]) -> str:
+    return hashlib.sha256(dumps(document).encode()).hexdigest()
 
 
 @frozen(kw_only=True)
@@ -174,7 +165,7 @@ class RecipeUpgrade:
             fate = RunFate(fate="breaks", reason=error.message)
             return UpgradedRun(run_id=row.run_id, fate=fate, status=row.status)
         start = recorded.start
-        digest = version_digest(start)
+        digest = start.recipe_digest or ""
         if RunPolicy.recorded(recorded.note).child is not None:
             return None
         if not wish.means(row.run_id, start.version, digest):
@@ -217,8 +208,7 @@ class RecipeUpgrade:
     ) -> UpgradedRun | None:
         version = schedule.document.get("version")
         said = None if version is None else str(version)
-        within = _sha256(dumps(schedule.bundle)) if schedule.bundle else ""
-        digest = _short(f"{_sha256(dumps(schedule.document))} {within}")
+        digest = recipe_digest(schedule.document, schedule.bundle)
         if not wish.means(schedule.name, said, digest):
             return None
         fate = self._fate_of_schedule(schedule, after)

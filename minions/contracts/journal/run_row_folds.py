@@ -91,6 +91,8 @@ def _begin_row(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         day=day_of(entry.at),
         schedule=None if fact.note is None else name_noted(fact.note, SCHEDULE),
         token=None if fact.note is None else name_noted(fact.note, TOKEN),
+        version=None if isinstance(fact, RunRejected) else fact.version,
+        digest=None if isinstance(fact, RunRejected) else fact.recipe_digest,
     )
 
 
@@ -170,6 +172,8 @@ def _resume_row(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
         error_code=None,
         error_message=None,
         mark=_mark(fact.note),
+        version=fact.version,
+        digest=fact.recipe_digest,
     )
 
 

@@ -154,6 +154,10 @@ class RunRow:
     """The schedule that started it; None: none did."""
     token: str | None = None
     """The name of the token with which it was started over HTTP; None: otherwise."""
+    version: str | None = None
+    """The version that its recipe states, as of its last execution; None: not known."""
+    digest: str | None = None
+    """Twelve digits that are equal for all runs of that text of the recipe; None: of code."""
 
     @property
     def known(self) -> Spent:

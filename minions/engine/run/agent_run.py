@@ -289,6 +289,8 @@ class AgentRun(Generic[T_co]):
             if shares is not None and services.budgets is not None:
                 await services.budgets.close(shares, is_recorded=self._has_recorded_end)
             services.metrics.run_ended(status._value_, services.clock.monotonic() - begin)
+            recipe = self.context.recipe
+            services.metrics.recipe_run_ended(recipe.id, recipe.version, status._value_)
             await recorder.close()
 
     async def _refuse_if_resumed_elsewhere(self) -> None:

@@ -85,6 +85,8 @@ def _summary(row: RunRow) -> RunSummary:
         input_words=row.input_words,
         user=row.user,
         project=row.project,
+        version=row.version,
+        digest=row.digest,
     )
 
 

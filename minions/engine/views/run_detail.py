@@ -22,6 +22,7 @@ from minions.contracts.journal.facts import (
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
+    RecipeChange,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -219,6 +220,10 @@ def _detail(
 ) -> RunDetail:
     starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
     finished = _newest(rows, RunFinished) if run.has_ended else None
+    versions = [r.fact for r in all_rows if isinstance(r.fact, RunBeginning | RecipeChange)]
+    if versions:  # a move is not in the run's row before it is executed
+        newest = versions[-1]
+        run = evolve(run, version=newest.version, digest=newest.recipe_digest)
     own = frozenset(ids)
     entries = [entry for entry in rows if _is_of(step_of(entry), own)]
     return RunDetail(

@@ -32,6 +32,10 @@ class RunSummary:
     """The label of the user for whom it runs; None: it has none."""
     project: str | None = None
     """The folder of the project in which it was started; None: not known."""
+    version: str | None = None
+    """The version that its recipe states; None: not known."""
+    digest: str | None = None
+    """Twelve digits that are equal for all runs of that text of the recipe; None: of code."""
 
     @property
     def has_ended(self) -> bool:

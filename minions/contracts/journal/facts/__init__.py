@@ -61,6 +61,7 @@ from minions.contracts.journal.facts.run_facts import (
     StoredPrefixMade,
     StoredPrefixRenewed,
     WarningRecorded,
+    digest_of_recipe,
     inputs_in,
 )
 from minions.contracts.journal.facts.step_facts import (
@@ -187,6 +188,7 @@ __all__ = [
     "WarningRecorded",
     "body_of",
     "class_of",
+    "digest_of_recipe",
     "fact_of",
     "given",
     "inputs_in",

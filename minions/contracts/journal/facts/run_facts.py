@@ -277,6 +277,13 @@ class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     """Of a child run: what it executes of its one step; None: it is no child run."""
 
 
+def digest_of_recipe(document: str | None, recipes: str | None) -> str | None:
+    """The first digits of what names the texts of a recipe and of those within; None: none do."""
+    if document is None or recipes is None:
+        return document and document[:12]
+    return f"{document[:6]}{recipes[:6]}"
+
+
 class RunBeginning(FactShape, frozen=True, kw_only=True):
     """The start of an execution of a run."""
 
@@ -313,6 +320,13 @@ class RunBeginning(FactShape, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:
             raise ValueError("neither `document` nor `steps` defines the steps of the run")
+
+    @property
+    def recipe_digest(self) -> str | None:
+        """Twelve digits, equal for all runs of the same text of the recipe and those within; None:
+        it was made by code.
+        """
+        return digest_of_recipe(self.document, self.recipes)
 
 
 class RunStarted(RunBeginning, frozen=True, kw_only=True):
@@ -590,6 +604,11 @@ class RecipeChange(RecipeFact, frozen=True, kw_only=True):
     """The version that the recipe itself states."""
     inputs: Object | None = None
     """The inputs with the defaults of that version."""
+
+    @property
+    def recipe_digest(self) -> str | None:
+        """As that of a start."""
+        return digest_of_recipe(self.document, self.recipes)
 
 
 class RecipeMoved(RecipeChange, frozen=True, kw_only=True):

@@ -303,7 +303,8 @@ def _lines(
 ) -> Iterator[str]:
     run = detail.summary
     yield f"{run.run_id} · session {run.session_id}"
-    yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
+    version = "" if run.digest is None else f" · version {run.version} ({run.digest})"
+    yield f"recipe {run.recipe}{version} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.worker is not None:
         yield f"executed by {detail.worker}"

@@ -239,14 +239,14 @@ def _cell(run: RunSummary, name: str) -> str:
         "TIME": _duration(run) or _NOTHING,
         "TOKENS": _tokens(run) or _NOTHING,
         "COST": _cost(run) or _NOTHING,
-        "RECIPE": run.recipe,
+        "RECIPE": _recipe(run),
         "INPUTS": run.input_words or "",
     }[name]
     return plain(text)
 
 
 def _narrow_lines(run: RunSummary, width: int) -> Iterator[str]:
-    parts = [run.recipe, _duration(run), _tokens(run, " tokens"), _cost(run)]
+    parts = [_recipe(run), _duration(run), _tokens(run, " tokens"), _cost(run)]
     yield _cut(plain(f"{run.run_id} {run.status}"), width)
     yield _cut(f"  {plain(' · '.join(part for part in parts if part))}", width)
     yield _cut(f"  {run.started_at:%Y-%m-%d %H:%M:%S}Z", width)
@@ -254,6 +254,11 @@ def _narrow_lines(run: RunSummary, width: int) -> Iterator[str]:
         yield _cut(f"  {plain(run.input_words)}", width)
     if run.problem is not None:
         yield hanging(f"  {plain(run.problem)}", width)
+
+
+def _recipe(run: RunSummary) -> str:
+    """With its version, where its author counts them."""
+    return run.recipe if run.version in (None, "1") else f"{run.recipe}@{run.version}"
 
 
 def _duration(run: RunSummary) -> str:

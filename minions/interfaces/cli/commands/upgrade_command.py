@@ -24,6 +24,7 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import user_of_machine
+from minions.recipe.nested_recipes import bundle_of
 
 if TYPE_CHECKING:
     from minions.app.runs.recipe_upgrade import UpgradedRun, UpgradeWish
@@ -107,7 +108,8 @@ async def _upgrade(
     if context.settings.json:
         say(json_text([each.to_json() for each in found]), out)
     else:
-        say(f"{recipe.id} version {recipe.version} ({recipe_digest(recipe)})", out)
+        digest = recipe_digest(recipe.document, bundle_of(recipe))
+        say(f"{recipe.id} version {recipe.version} ({digest})", out)
         _show(found, out)
         _tell_next(found, wish, name, context)
     has_break = any(each.fate.fate == "breaks" and each.done is None for each in found)

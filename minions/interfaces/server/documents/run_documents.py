@@ -290,6 +290,10 @@ class RunRow:
     project: str | None = None
     """The folder of the project in which it was started; None: it is not known, or not told to a
     token that sees one user's runs alone."""
+    version: str | None = None
+    """The version that its recipe states, as of its last execution; None: not known."""
+    digest: str | None = None
+    """Twelve digits that are equal for all runs of that text of the recipe; None: of code."""
 
 
 @frozen(kw_only=True)
@@ -471,6 +475,10 @@ class RunView:
     """What a queued run needs and no worker of its queue has, in words."""
     cut: tuple[CutPart, ...] = ()
     """What `?cut=` left out."""
+    version: str | None = None
+    """The version that its recipe states; None: not known."""
+    digest: str | None = None
+    """Twelve digits that are equal for all runs of that text of the recipe; None: of code."""
 
 
 @frozen(kw_only=True)

@@ -102,6 +102,8 @@ def run_row(request: ApiRequest, run: RunSummary) -> RunRow:
         about=run.input_words,
         user=run.user,
         project=run.project if request.owner is None else None,
+        version=run.version,
+        digest=run.digest,
     )
 
 
@@ -143,6 +145,8 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         has_file_changes=bool(detail.changed_files),
         worker=detail.worker,
         lacks=detail.lacks,
+        version=run.version,
+        digest=run.digest,
         links=links_of(request, run.run_id, run.session_id),
     )
 

@@ -44,6 +44,7 @@ function comparison(a, b) {
 			h("tbody",
 				row("Status", (view) => chip(view.status), { key: (view) => view.status }),
 				row("Recipe", (view) => view.recipe, { key: (view) => view.recipe }),
+				row("Version", (view) => view.digest ? `${view.version} (${view.digest})` : "of code", { key: (view) => view.digest }),
 				row("Model", (view) => view.model ?? "none", { key: (view) => view.model }),
 				row("Started", (view) => time(view.started_at)),
 				row("Duration", (view) => duration(took(view)), { num: true }),

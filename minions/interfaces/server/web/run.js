@@ -118,7 +118,7 @@ class RunPage {
 		this.rows = new Rows(this.fall);
 		fill(this.root,
 			h("div.head",
-				h("div", h("h1.row", taskOf(view) ?? view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
+				h("div", h("h1.row", taskOf(view) ?? view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"), view.digest ? h("span", ` version ${view.version} (${view.digest})`) : null)),
 				h("div.row.tools", this.search.input, this.buttons, this.files())),
 			this.facts, this.search.el, this.waits, this.plans,
 			this.split = h("div.split.run",

@@ -43,7 +43,7 @@ export async function showRuns({ root, query, signal }) {
 		return h("tr",
 			h("td.pick", pick),
 			state("Status", chip(status, status === "interrupted" && "Its process died before the end was recorded; it can be resumed.")),
-			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe), h("div.hint.clip", { title: run.model }, run.model ?? "no model")),
+			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe), run.digest ? h("span.muted", { title: `The text of the recipe: ${run.digest}` }, ` ${run.version}`) : null, h("div.hint.clip", { title: run.model }, run.model ?? "no model")),
 			h("td.about", { data: { label: "Inputs" }, title: run.about }, run.about ?? h("span.muted", "–")), cell("Started", time(run.started_at)),
 			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),
 			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), projectHint(run)));
