@@ -82,6 +82,24 @@ def test_a_queued_run_that_was_moved_is_executed_as_the_new_version_says(
     assert (undone.code, "no such run that is not over" in undone.err) == (2, True)
 
 
+def test_a_queued_run_that_was_moved_needs_what_its_new_version_names(
+    cli: Cli, write: Write
+) -> None:
+    head = "from minions import tool\n@tool(effect='pure')\n"
+    write("own.py", f"{head}def price() -> int:\n    'P.'\n    return 7\n")
+    write("work.yaml", "id: work\nsteps: [{id: a, set: {x: 1}}]\n")
+    run_id = cli("run", "work.yaml", "--detach", *DB).out.strip()
+    write("work.yaml", "id: work\nversion: '2'\nsteps: [{id: a, tool: price, params: {}}]\n")
+    own = ("--extensions", "own.py", *DB)
+    assert cli("upgrade", "work.yaml", "--move", *own).code == 0
+    assert "work@2" in cli("sessions", "list", *DB).out
+    left = cli("worker", "--once", *DB)
+    assert "lacks=\"the tool 'price'\"" in left.err
+    assert cli("upgrade", "work.yaml", "--undo", "--only", run_id, *own).code == 0
+    assert cli("worker", "--once", *DB).code == 0
+    assert cli("resume", run_id, "--json", *DB).code == 0
+
+
 def test_a_run_that_breaks_is_told_with_step_and_decision_and_may_be_pinned(
     cli: Cli, write: Write
 ) -> None:

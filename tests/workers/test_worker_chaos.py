@@ -181,7 +181,7 @@ async def test_a_distributed_loop_outlives_five_workers_that_held_the_run_around
 async def until_held(url: str, run_id: str, pid: int) -> None:
     """Until the worker with that process executes the run."""
     async with asyncio.timeout(HANG_S), journal_of(url) as journal:
-        while not any(
+        while not any(  # noqa: ASYNC110  # of another process
             each.lease.run_id == run_id and f":{pid}:" in each.lease.worker_id
             for each in await journal.held_leases()
         ):

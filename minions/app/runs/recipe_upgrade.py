@@ -9,13 +9,17 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_needs import needs_of
+from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import Schedule, ScheduleStore
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.facts import digest_of_recipe
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.queued_decisions import record_decisions
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recipe_moves import (
     RunFate,
@@ -28,7 +32,6 @@ from minions.engine.run.recipe_moves import (
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.run.run_start import own_recipe
 from minions.engine.services.services import Services
-from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of
@@ -121,16 +124,20 @@ class RecipeUpgrade:
         self,
         services: Services,
         schedules: ScheduleStore,
-        catalog: Catalog,
+        extensions: Extensions,
+        queue: RunQueue,
     ) -> None:
         """Nothing is read yet.
 
         Args:
-            catalog: What the versions of the recipe may name.
+            extensions: What the versions of the recipe may name.
+            queue: Where queued runs that were moved are queued again, with what they need now.
         """
         self._services = services
         self._schedules = schedules
-        self._catalog = catalog
+        self._extensions = extensions
+        self._catalog = extensions.catalog()
+        self._queue = queue
 
     async def upgraded(self, after: AgentRecipe, wish: UpgradeWish) -> AsyncIterator[UpgradedRun]:
         """Each run of the recipe that is not over, and each of its schedules.
@@ -192,14 +199,30 @@ class RecipeUpgrade:
         services = self._services
         if wish.undoes:
             await move_back(services, recorded, wish.by)
+            await self._queue_again(recorded)
             return "moved back"
         if wish.moves and fate.fate == "moves":
             await move_run(services, recorded, after, fate, wish.by)
+            await self._queue_again(recorded)
             return "moved"
         if wish.pins and fate.fate != "goes_on":
             await pin_run(services, recorded, wish.by)
             return "pinned"
         return None
+
+    async def _queue_again(self, before: RecordedRun) -> None:
+        """A run that is queued, and was moved, needs of its worker what its recipe names now."""
+        place = RunPolicy.recorded(before.note).queue
+        if before.summary.status != RunState.QUEUED or place is None:
+            return
+        recorded = await load_recorded_run(self._services.journal, before.run_id)
+        recipe = own_recipe(recorded, self._catalog)
+        if recipe is not None:
+            cwd = recorded.noted.cwd
+            place = evolve(place, needs=needs_of(recipe, cwd, self._extensions))
+        note = {**recorded.note, QUEUE: place.to_note()}
+        entry = await record_decisions(self._services, recorded, {}, note, None)
+        await self._queue.submit(entry, place, replaces=True)
 
     # --- schedules --------------------------------------------------------------------------------
 

@@ -66,11 +66,19 @@ class RunQueue:
             place = evolve(place, needs=needs)
         return await self.submit(await run.record_queued({QUEUE: place.to_note()}), place)
 
-    async def submit(self, entry: JournalEntry, place: QueuePlace) -> QueuedRun:
-        """Submit the job of a run that was recorded as queued."""
+    async def submit(
+        self, entry: JournalEntry, place: QueuePlace, *, replaces: bool = False
+    ) -> QueuedRun:
+        """Submit the job of a run that was recorded as queued.
+
+        Args:
+            replaces: Whether it takes the place of those that wait.
+        """
         job, problem = job_of(entry, place, self._clock.now()), None
         if self._engine is not None:
             try:
+                if replaces:
+                    await self._engine.cancel(entry.run_id)
                 await self._engine.submit(job)
             except EnvironmentRefusedError as error:
                 problem = error.message

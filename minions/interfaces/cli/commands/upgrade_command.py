@@ -22,6 +22,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
+from minions.interfaces.cli.queue_options import open_queue
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import user_of_machine
 from minions.recipe.nested_recipes import bundle_of
@@ -100,8 +101,11 @@ async def _upgrade(
             )
         state = state_beside(runtime.services.journal)
         try:
-            upgrade = RecipeUpgrade(runtime.services, ScheduleStore(state), runtime.catalog)
-            found = [each async for each in upgrade.upgraded(recipe, wish)]
+            async with open_queue(context, None) as queue:
+                upgrade = RecipeUpgrade(
+                    runtime.services, ScheduleStore(state), runtime.extensions, queue
+                )
+                found = [each async for each in upgrade.upgraded(recipe, wish)]
         finally:
             await state.aclose()
     _refuse_unknown(wish, found, recipe.id)
