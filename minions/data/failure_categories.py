@@ -144,7 +144,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         approval-expired bad-class
         message-recorded
-        unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
+        unknown-run nothing-to-retry nothing-moved moved-and-run other-recipe
+        other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable not-finished
         imported-run plan-run program-run trace-too-long not-captured other-task bad-calls
         not-proved
