@@ -453,7 +453,7 @@ async def test_a_run_that_went_on_meanwhile_is_not_moved(play: Play) -> None:
     after = play.recipe([LOOK, ASK], version="2")
     stale, fate = await play.recorded(), await play.fate(after)
     await play.resume()
-    with pytest.raises(JournalError, match="went on just now"):
+    with pytest.raises(JournalError, match="has new entries"):
         await move_run(play.executor().services, stale, after, fate, None)
 
 

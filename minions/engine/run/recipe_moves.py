@@ -51,7 +51,7 @@ class RunFate:
 
     fate: Fate
     """`goes_on`: it has that version, or was pinned; `moves`: it can be moved to it; `breaks`: it
-    cannot, and goes on with its own."""
+    cannot, and continues with its own."""
     reason: str
     step: str | None = None
     """The path of the step that breaks it: `outer/inner`; None: none does, or no step alone."""
@@ -313,7 +313,7 @@ async def move_run(
         fate: As `fate_of` gave it: `moves`.
     Raises:
         LeaseHeldError: It is being executed, or another run of its session.
-        JournalError: It went on since it was read, or the journal refuses; nothing was done.
+        JournalError: It was resumed since it was read, or the journal refuses; nothing was done.
     """
     journal = services.journal
     bundle = bundle_of(after)
@@ -394,7 +394,7 @@ async def _append(
         newest = max(entry.position for entry in recorded.entries)
         if await journal.entries(session_id, run_id=run_id, after=newest):
             raise JournalError(
-                f"Run '{run_id}' went on just now. Nothing was done: repeat the command.",
+                f"Run '{run_id}' has new entries since it was read. Nothing was done: repeat the command.",
                 code="run-went-on",
             )
         count = sum(isinstance(each.fact, RecipeFact) for each in recorded.entries)

@@ -607,7 +607,7 @@ class RecipeChange(RecipeFact, frozen=True, kw_only=True):
 
     @property
     def recipe_digest(self) -> str | None:
-        """As that of a start."""
+        """Twelve digits, as those of a start: equal for all runs of the same text."""
         return digest_of_recipe(self.document, self.recipes)
 
 

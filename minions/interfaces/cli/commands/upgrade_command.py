@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN: Final = 10
 _WORDS: Final = {
-    "goes_on": ("goes on unchanged", "go on unchanged"),
+    "goes_on": ("continues unchanged", "continue unchanged"),
     "moves": ("can be moved", "can be moved"),
     "breaks": ("breaks", "break"),
 }
@@ -64,7 +64,7 @@ class _UpgradeOptions(CommonOptions):
 def upgrade_command(options: _UpgradeOptions, recipe: str) -> int:
     """Say what RECIPE, as it is now, means for its runs that wait, are queued or are executed.
 
-    Each goes on unchanged, can be moved, or breaks; the step and the reason are named. Without
+    Each continues unchanged, can be moved, or breaks; the step and the reason are named. Without
     --move or --pin nothing is changed. Moving keeps what ended, and executes nothing. Exit code 1
     if a run breaks, or if what was asked for could not be done.
     """
