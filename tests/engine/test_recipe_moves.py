@@ -38,6 +38,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import KilledError, World
+from nested import among
 
 Steps = Sequence[Mapping[str, JsonValue]]
 
@@ -397,6 +398,36 @@ async def test_a_run_whose_own_version_cannot_be_read_breaks(play: Play) -> None
     assert (fate.fate, "name --extensions" in fate.reason) == ("breaks", True)
     of_code = evolve(recorded, document=None)
     assert "started from Python" in fate_of(of_code, None, play.recipe([LOOK])).reason
+
+
+def nested(play: Play, inner: Steps, *others: Mapping[str, JsonValue]) -> AgentRecipe:
+    """A recipe whose first step is another one."""
+    document: dict[str, JsonValue] = {"id": "inner", "steps": [dict(step) for step in inner]}
+    steps: list[JsonValue] = [{"id": "sub", "recipe": "inner"}, *map(dict, others)]
+    tools = [play.world.tool("look", play.tool_effect)]
+    catalog = Catalog(
+        tools={each.spec.name: each.spec for each in tools}, find_recipe=among({"inner": document})
+    )
+    return recipe_from_document({"id": "recipe", "steps": steps}, catalog)
+
+
+async def test_a_step_within_a_step_that_began_is_compared_by_itself(play: Play) -> None:
+    await play.begun(nested(play, [LOOK, ASK, REPORT]))
+    assert (await play.recorded()).summary.status == "needs_decision"
+    edited = nested(play, [LOOK, ASK, {**REPORT, "goal": "New {{ look }} {{ sure }}"}])
+    other = nested(play, [LOOK, {**ASK, "ask": "Really?"}, REPORT])
+    fate = await play.fate(other)
+    assert (fate.fate, fate.step) == ("breaks", "sub/sure")
+    await play.move(edited)
+    result = await play.resume(**{"sub/sure": "answer:true"})
+    assert result.unwrap() == "re(New re(Look) true)"
+    assert play.world.asked["Look"] == 1
+
+
+async def test_what_was_within_a_step_that_ended_does_not_matter_any_more(play: Play) -> None:
+    await play.begun(nested(play, [LOOK], ASK))
+    edited = nested(play, [{"id": "look", "set": {"x": 1}}], ASK)
+    assert (await play.fate(edited)).fate == "moves"
 
 
 # --- undoing and pinning --------------------------------------------------------------------------

@@ -35,7 +35,7 @@ async def record_decisions(
     Its recipe is not read: the worker does that, and has what the recipe names.
 
     Args:
-        recorded: A run that waits for them, and shares no conversation.
+        recorded: A run that waits for them; without decisions, one that is queued.
         decisions: By what they are about, as `AgentExecutor.resume` takes them.
         note: The whole note of the run from now on, which says where it is queued.
     Raises:

@@ -160,6 +160,9 @@ class _Comparison:
 
     def _break_at(self, base: str, rows: StepRows) -> RunFate | None:
         """Why the new version does not fit an execution; None: it does."""
+        around = (self._replay.execution(each) for each in enclosing(base))
+        if any(each is not None and each.ended is not None for each in around):
+            return None  # what the step around it came to counts
         path = path_of(base)
         pair = self._pair(path)
         if pair is None:  # within a recipe that was made in the run: the step around it counts
