@@ -24,6 +24,7 @@ from minions.contracts.runtime import SystemClock
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
@@ -169,6 +170,17 @@ async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() 
     assert [each.run_id for each in only] == [second]
     assert await parts_lacking(journal, state, first, nobody) == _KIND.parts
     assert await left_runs(journal, state, lambda name: name == "w1") == []
+
+
+async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    run_id = await queued(journal, QueuePlace(needs=("tool:else",)))
+    executor = AgentExecutor(ScriptedModel([]), services=Services(journal=journal))
+    again = executor.prepare_resume(await load_recorded_run(journal, run_id))
+    await RunQueue(None, SystemClock()).put(again, QueuePlace(needs=_NEEDS))
+    await left_of(state).leave(job("other", needs_key(_NEEDS)), _KIND)
+    (found,) = await left_runs(journal, state, nobody)
+    assert (found.run_id, found.needs) == (run_id, needs_key(_NEEDS))
 
 
 async def test_a_worker_of_the_queue_that_lacks_nothing_is_able() -> None:
