@@ -20,6 +20,7 @@ from minions.contracts.journal.facts import RecipeMoved, StepFinished, StepStart
 from minions.contracts.tools import Effect
 from minions.data.errors import JournalError, RecipeError, UsageError
 from minions.data.json_values import JsonValue, as_objects
+from minions.engine.compile.selection import RunPart
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay
@@ -367,7 +368,7 @@ async def test_a_loop_of_which_items_are_done_and_that_differs_breaks_the_run(pl
     await play.begun(play.recipe([loop]), 8)
     fate = await play.fate(play.recipe([{**loop, "goal": "B {{ loop.item }}"}]))
     assert (fate.fate, fate.step) == ("breaks", "a")
-    assert "of its executions are done, and it differs" in fate.reason
+    assert fate.reason == "2 of its executions are done, and it differs"
     assert (await play.fate(play.recipe([loop], version="2"))).fate == "moves"
 
 
@@ -398,6 +399,91 @@ async def test_a_run_whose_own_version_cannot_be_read_breaks(play: Play) -> None
     assert (fate.fate, "name --extensions" in fate.reason) == ("breaks", True)
     of_code = evolve(recorded, document=None)
     assert "started from Python" in fate_of(of_code, None, play.recipe([LOOK])).reason
+
+
+async def test_items_of_a_loop_have_to_fit_what_it_declares_and_their_list_does_not(
+    play: Play,
+) -> None:
+    def loop(kind: str, text: str) -> Mapping[str, JsonValue]:
+        output: JsonValue = {"type": "object", "properties": {"x": {"type": kind}}}
+        return {"id": "a", "loop": [1, 2], "goal": text, "output": output}
+
+    await play.begun(play.recipe([loop("integer", "as JSON {{ loop.item }}"), ASK]))
+    fate = await play.fate(play.recipe([loop("string", "as JSON {{ loop.item }}"), ASK]))
+    assert (fate.fate, fate.step) == ("breaks", "a")
+    assert fate.reason.startswith("its output does not fit what it declares now: $.x")
+    edited = play.recipe([loop("integer", "other as JSON {{ loop.item }}"), ASK])
+    assert (await play.fate(edited)).fate == "moves"
+
+
+@pytest.mark.parametrize(
+    ("report", "fate"),
+    [
+        ({"goal": "{{ found.price }}"}, "breaks"),
+        ({"goal": "{{ fetch.price if false else 1 }}"}, "moves"),
+        ({"goal": "x", "while": "fetch.n > 1"}, "breaks"),
+        ({"goal": "{{ steps.fetch.status }}"}, "moves"),
+        ({"loop": "{{ fetch.list }}", "goal": "x"}, "breaks"),
+    ],
+)
+async def test_whatever_a_step_reads_has_to_be_there(
+    play: Play, report: Mapping[str, JsonValue], fate: str
+) -> None:
+    fetch = {**FETCH, "save_as": "found"}
+    await play.begun(play.recipe([fetch, ASK]))
+    found = await play.fate(play.recipe([fetch, ASK, {"id": "report", **report}]))
+    assert found.fate == fate
+    assert "'fetch' did not give" in found.reason or fate == "moves"
+
+
+async def test_what_ended_is_not_asked_what_it_would_read_now(play: Play) -> None:
+    await play.begun(play.recipe([FETCH, LOOK, ASK]))
+    edited = play.recipe([FETCH, {**LOOK, "goal": "Look at {{ fetch.price }}"}, ASK])
+    assert (await play.fate(edited)).fate == "moves"
+
+
+async def test_what_was_missing_before_is_no_fault_of_the_new_version(play: Play) -> None:
+    report = {"id": "report", "goal": "{{ fetch.price }} {{ sure }}"}
+    await play.begun(play.recipe([FETCH, ASK, report]))
+    same = play.recipe([FETCH, ASK, report], version="2")
+    assert (await play.fate(same)).fate == "moves"
+    source = play.recipe([{**FETCH, "params": {"n": 1}}, ASK, report])
+    assert (await play.fate(source)).fate == "breaks"
+
+
+async def test_a_run_of_a_part_of_the_recipe_breaks(play: Play) -> None:
+    recipe = play.recipe([LOOK, ASK])
+    await play.executor().execute(recipe, part=RunPart(only="sure"))
+    fate = await play.fate(play.recipe([LOOK, ASK], version="2"))
+    assert (fate.fate, fate.reason) == ("breaks", "it runs a part of the recipe")
+
+
+async def test_a_failure_that_led_back_breaks_the_run_where_its_step_differs(play: Play) -> None:
+    bad: Mapping[str, JsonValue] = {
+        "id": "bad",
+        "assert": "sure and look == 'x'",
+        "on_error": {"goto": "look"},
+    }
+    recipe = play.recipe([LOOK, {**ASK, "ask": "{{ look }}?"}, bad])
+    await play.begun(recipe)
+    await play.resume(sure="answer:true")
+    assert (await play.recorded()).summary.status == "needs_decision"
+    edited = play.recipe([LOOK, {**ASK, "ask": "{{ look }}?"}, {**bad, "assert": "sure"}])
+    fate = await play.fate(edited)
+    assert (fate.fate, fate.step) == ("breaks", "bad")
+    assert fate.reason == "its failure led back to an earlier step, and it differs"
+
+
+async def test_a_failure_stays_one(play: Play) -> None:
+    bad: Mapping[str, JsonValue] = {"id": "bad", "assert": "1 == 2", "optional": True}
+    await play.begun(play.recipe([LOOK, bad, ASK]))
+    edited = play.recipe([LOOK, {**bad, "assert": "1 == 1"}, ASK])
+    assert (await play.fate(edited)).fate == "moves"
+
+
+async def test_nobody_pinned_a_run_of_which_nothing_is_said(play: Play) -> None:
+    await play.begun(play.recipe([LOOK, ASK]))
+    assert not is_pinned(await play.recorded())
 
 
 def nested(play: Play, inner: Steps, *others: Mapping[str, JsonValue]) -> AgentRecipe:
