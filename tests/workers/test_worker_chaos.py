@@ -155,6 +155,7 @@ async def test_a_distributed_loop_outlives_a_worker(folder: Path, postgres_url: 
     assert await faults_of(folder, postgres_url, 1 + _ITEMS, effects=1 + _ITEMS) == []
 
 
+@pytest.mark.long
 async def test_a_distributed_loop_outlives_five_workers_that_held_the_run_around_it(
     folder: Path, postgres_url: str
 ) -> None:

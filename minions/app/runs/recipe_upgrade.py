@@ -55,7 +55,7 @@ def _sha256(document: Mapping[str, JsonValue]) -> str:
 
 
 @frozen(kw_only=True)
-class UpgradedRun:
+class RunUpgrade:
     """A run, what becomes of it, and what was done."""
 
     run_id: str | None
@@ -139,7 +139,7 @@ class RecipeUpgrade:
         self._catalog = extensions.catalog()
         self._queue = queue
 
-    async def upgraded(self, after: AgentRecipe, wish: UpgradeWish) -> AsyncIterator[UpgradedRun]:
+    async def upgraded(self, after: AgentRecipe, wish: UpgradeWish) -> AsyncIterator[RunUpgrade]:
         """Each run of the recipe that is not over, and each of its schedules.
 
         Child runs are left out: they end as the run around them began them.
@@ -163,14 +163,14 @@ class RecipeUpgrade:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def _run(self, row: RunRow, after: AgentRecipe, wish: UpgradeWish) -> UpgradedRun | None:
+    async def _run(self, row: RunRow, after: AgentRecipe, wish: UpgradeWish) -> RunUpgrade | None:
         try:
             recorded = await load_recorded_run(self._services.journal, row.run_id)
         except MinionsError as error:
             if not wish.means(row.run_id, None, ""):
                 return None
             fate = RunFate(fate="breaks", reason=error.message)
-            return UpgradedRun(run_id=row.run_id, fate=fate, status=row.status)
+            return RunUpgrade(run_id=row.run_id, fate=fate, status=row.status)
         start = recorded.start
         digest = start.recipe_digest or ""
         if RunPolicy.recorded(recorded.note).child is not None:
@@ -180,7 +180,7 @@ class RecipeUpgrade:
         fate = fate_of(recorded, own_recipe(recorded, self._catalog), after)
         if is_pinned(recorded) and not wish.only and fate.fate != "goes_on":
             fate = RunFate(fate="goes_on", reason="it was pinned to its version")
-        found = UpgradedRun(
+        found = RunUpgrade(
             run_id=row.run_id,
             fate=fate,
             version=start.version,
@@ -228,14 +228,14 @@ class RecipeUpgrade:
 
     async def _schedule(
         self, schedule: Schedule, after: AgentRecipe, wish: UpgradeWish
-    ) -> UpgradedRun | None:
+    ) -> RunUpgrade | None:
         version = schedule.document.get("version")
         said = None if version is None else str(version)
         digest = recipe_digest(schedule.document, schedule.bundle)
         if not wish.means(schedule.name, said, digest):
             return None
         fate = self._fate_of_schedule(schedule, after)
-        found = UpgradedRun(
+        found = RunUpgrade(
             run_id=None, schedule=schedule.name, fate=fate, version=said, digest=digest
         )
         if not (wish.moves and fate.fate == "moves"):

@@ -397,7 +397,8 @@ async def _append(
         newest = max(entry.position for entry in recorded.entries)
         if await journal.entries(session_id, run_id=run_id, after=newest):
             raise JournalError(
-                f"Run '{run_id}' has new entries since it was read. Nothing was done: repeat the command.",
+                f"Run '{run_id}' has new entries since it was read. Nothing was done: repeat the "
+                "command.",
                 code="run-went-on",
             )
         count = sum(isinstance(each.fact, RecipeFact) for each in recorded.entries)

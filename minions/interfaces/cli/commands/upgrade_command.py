@@ -28,7 +28,7 @@ from minions.interfaces.cli.run_follower import user_of_machine
 from minions.recipe.nested_recipes import bundle_of
 
 if TYPE_CHECKING:
-    from minions.app.runs.recipe_upgrade import UpgradedRun, UpgradeWish
+    from minions.app.runs.recipe_upgrade import RunUpgrade, UpgradeWish
 
 _MOST_SHOWN: Final = 10
 _WORDS: Final = {
@@ -120,7 +120,7 @@ async def _upgrade(
     return int((not wish.undoes and has_break) or any(each.problem for each in found))
 
 
-def _refuse_unknown(wish: UpgradeWish, found: Sequence[UpgradedRun], recipe: str) -> None:
+def _refuse_unknown(wish: UpgradeWish, found: Sequence[RunUpgrade], recipe: str) -> None:
     names = [each.run_id or each.schedule or "" for each in found]
     for each in wish.only:
         if not any(name.startswith(each) for name in names):
@@ -131,7 +131,7 @@ def _refuse_unknown(wish: UpgradeWish, found: Sequence[UpgradedRun], recipe: str
             )
 
 
-def _show(found: Sequence[UpgradedRun], out: TextIO) -> None:
+def _show(found: Sequence[RunUpgrade], out: TextIO) -> None:
     counts = Counter(each.fate.fate for each in found)
     done = Counter(each.done for each in found if each.done is not None)
     for fate in _ORDER:
@@ -148,7 +148,7 @@ def _show(found: Sequence[UpgradedRun], out: TextIO) -> None:
         say(f"… and {len(shown) - _MOST_SHOWN} more (--json lists all)", out)
 
 
-def _line(each: UpgradedRun) -> str:
+def _line(each: RunUpgrade) -> str:
     version = f"version {each.version}, " if each.version is not None else ""
     step = f"  step '{each.fate.step}':" if each.fate.step is not None else " "
     done = f"  {each.done}" if each.done is not None else ""
@@ -161,7 +161,7 @@ def _line(each: UpgradedRun) -> str:
 
 
 def _tell_next(
-    found: Sequence[UpgradedRun], wish: UpgradeWish, name: str, context: CommandContext
+    found: Sequence[RunUpgrade], wish: UpgradeWish, name: str, context: CommandContext
 ) -> None:
     flags = "".join(context.flags_again)
     command = f"minions upgrade {shell_word(name)}"
