@@ -31,6 +31,7 @@ from minions.contracts.journal.facts import (
     RunFinished,
     RunLimitReached,
     RunRejected,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -150,8 +151,8 @@ class EventMaker:
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
-                | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
-                | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | MarkFact() | ScoreFact() | ExamplesPinned() | SessionOpened() | SessionForked()
+                | SessionCut() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -22,6 +22,8 @@ from minions.contracts.journal.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreImported,
+    ScoreRecorded,
     SessionForked,
     SessionOpened,
 )
@@ -52,6 +54,8 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
             return replace(entry, fact=FileChangeImported(**asdict(fact)))
         case MarkRecorded():  # else a stranger would choose what models here are shown as good
             return replace(entry, fact=MarkImported(**asdict(fact)))
+        case ScoreRecorded():
+            return replace(entry, fact=ScoreImported(**asdict(fact)))
         case RunResumed():
             return replace(entry, fact=_without_votes(_without_grants(fact)))
         case RunStarted():

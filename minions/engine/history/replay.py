@@ -39,6 +39,7 @@ from minions.contracts.journal.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -180,7 +181,7 @@ class Replay:
                 pass  # a rollback reads them; a change that is made again is recorded again
             case ExamplesPinned(recipe=recipe, step=step):
                 self.examples[recipe, step] = fact
-            case MarkFact() | SessionOpened() | SessionForked() | SessionCut():
+            case MarkFact() | ScoreFact() | SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, or what somebody thinks of a run's work, changes none of it
             case UnreadableFact(problem=problem):
                 raise unreadable_entry(entry, problem)

@@ -32,6 +32,7 @@ from minions.contracts.journal.facts import (
     RunLimitReached,
     RunRejected,
     SavedMessage,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -183,7 +184,8 @@ class SessionConversation:
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
                 | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-                | ExamplesPinned() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | ScoreFact() | ExamplesPinned() | BatchCallFact() | UnreadableFact()
+                | StoredPrefixFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

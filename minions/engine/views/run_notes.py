@@ -18,6 +18,7 @@ from minions.contracts.journal.facts import (
     PlanReplaced,
     RouteFailed,
     RunResumed,
+    ScoreFact,
     StoredPrefixFact,
     ToolCallStarted,
     WarningRecorded,
@@ -38,7 +39,8 @@ class RunNote:
     next step could be chosen; `file_rollback`: files that the run changed were restored;
     `plan`: a plan took the place of one that failed (`replaced`), or a plan of an earlier run was
     looked for (`looked_up`); `mark`: a person said that an output is good
-    or bad; `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or
+    or bad; `score`: a scorer of the recipe's `watch` said how good the output
+    is; `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or
     lost; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
     that stopped nothing."""
     step_id: str
@@ -72,18 +74,23 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decision_note(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
-            case WarningRecorded() | ExamplesPinned() | MarkFact() | StoredPrefixFact():
+            case (
+                WarningRecorded() | ExamplesPinned() | MarkFact() | ScoreFact() | StoredPrefixFact()
+            ):
                 yield _said_note(entry, fact)
             case _:
                 pass  # it belongs to a step
 
 
 def _said_note(
-    entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact | StoredPrefixFact
+    entry: JournalEntry,
+    fact: WarningRecorded | ExamplesPinned | MarkFact | ScoreFact | StoredPrefixFact,
 ) -> RunNote:
     if isinstance(fact, MarkFact):
         facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
         return _note(entry, fact.address or "", entry.state, facts)
+    if isinstance(fact, ScoreFact):
+        return _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
     step_id = fact.step if isinstance(fact, ExamplesPinned) else ""
     return _note(entry, step_id, entry.state, entry.body)
 

@@ -38,6 +38,8 @@ from minions.contracts.journal.facts.run_facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreImported,
+    ScoreRecorded,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -126,6 +128,8 @@ Fact: TypeAlias = (
     | ExamplesPinned
     | MarkRecorded
     | MarkImported
+    | ScoreRecorded
+    | ScoreImported
     | SessionOpened
     | SessionForked
     | SessionCut
