@@ -90,7 +90,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
         given-up child-run-stopped needs-workers journal-key-missing journal-key-wrong
-        engine-failed bad-weights missing-weights
+        engine-failed bad-weights bad-address missing-weights
         sandbox-cancelled no-event-loop no-model no-key bad-key unknown-provider unknown-model
         model-not-found
         bad-base-url no-header-value no-long-retention no-such-cache unknown-price unknown-client

@@ -94,7 +94,7 @@ class WatchReport:
     new: int = 0
     """Scores that were given now."""
     usage: TokenUsage = field(factory=TokenUsage)
-    """Of models that graded now."""
+    """What models that graded now have used."""
     left: str | None = None
     """Why not all of the sample is scored; None: it is."""
 
@@ -199,7 +199,7 @@ class Watch:
             JournalError: The journal cannot be read.
             EnvironmentRefusedError: There is no model that could grade.
         """
-        runs = await self._sampled()
+        runs = await self._read_sample()
         said: list[Sequence[JournalEntry]] = []
         spent = TokenUsage()
         day = self._runtime.services.clock.now() - timedelta(days=1)
@@ -224,7 +224,7 @@ class Watch:
             left=self._left,
         )
 
-    async def _sampled(self) -> list[RunRow]:
+    async def _read_sample(self) -> list[RunRow]:
         """The completed runs of the sample, the oldest first."""
         wanted = RunFilter(
             recipe=self._recipe.id, statuses=(RunState.COMPLETED,), project=self._project

@@ -82,7 +82,7 @@ class WeightDownload:
             if _size(place) <= had:
                 break
             self.tell(f"The connection broke ({why}); continuing at {_mib(_size(place))}.")
-        raise _failed(self.address, f"broke off at {_mib(_size(place))}: {why}. {_AGAIN}")
+        raise _failure_of(self.address, f"broke off at {_mib(_size(place))}: {why}. {_AGAIN}")
 
     async def _continue(self, place: Path) -> None:
         """One attempt.
@@ -94,15 +94,15 @@ class WeightDownload:
         ranges = {"Range": f"bytes={had}-"} if had else {}
         address = self.address
         for _ in range(_MOST_REDIRECTS + 1):
-            async with self._asked(address, ranges) as response:
+            async with self._ask(address, ranges) as response:
                 if response.status not in (301, 302, 303, 307, 308):
                     await self._take(response, place, had)
                     return
                 address = self.next_address(address, response.headers)
-        raise _failed(self.address, f"redirects more than {_MOST_REDIRECTS} times")
+        raise _failure_of(self.address, f"redirects more than {_MOST_REDIRECTS} times")
 
     @contextlib.asynccontextmanager
-    async def _asked(self, address: str, ranges: Mapping[str, str]) -> AsyncIterator[HttpResponse]:
+    async def _ask(self, address: str, ranges: Mapping[str, str]) -> AsyncIterator[HttpResponse]:
         try:
             proxy = proxy_for(address, getproxies())
             pool = HttpPool(
@@ -115,13 +115,13 @@ class WeightDownload:
                 method="GET",
             )
         except NoAnswerError as error:
-            raise _failed(address, f"cannot be asked: {error}") from error
+            raise _failure_of(address, f"cannot be asked: {error}") from error
         try:
             async with asyncio.timeout(self.idle_s):
                 response = await pool.post(b"")
         except (NoAnswerError, ExchangeTimeoutError, TimeoutError) as error:
             await pool.close()
-            raise _failed(
+            raise _failure_of(
                 address, f"gives no answer: {str(error) or 'it took too long'}. {_AGAIN}"
             ) from error
         try:
@@ -140,10 +140,12 @@ class WeightDownload:
         try:
             check_address(target)
         except UsageError as error:
-            raise _failed(address, f"redirects to what is no address: {error}") from error
+            raise _failure_of(address, f"redirects to what is no address: {error}") from error
         here, there = urlsplit(address), urlsplit(target)
         if (here.scheme, there.scheme) == ("https", "http"):
-            raise _failed(address, f"redirects to {_shown(there)}, which is not encrypted")
+            raise _failure_of(
+                address, f"redirects to {_show_address(there)}, which is not encrypted"
+            )
         own = urlsplit(self.address)
         is_same = (there.hostname, _port(there)) == (own.hostname, _port(own))
         is_upgrade = there.hostname == own.hostname and (own.scheme, there.scheme) == (
@@ -151,7 +153,7 @@ class WeightDownload:
             "https",
         )
         if not is_same and not is_upgrade and there.hostname not in self.hosts:
-            raise _failed(
+            raise _failure_of(
                 address,
                 f"redirects to another host, {there.hostname}, which you did not name. If it is "
                 f"the publisher's, add --redirect-host {there.hostname}",
@@ -161,24 +163,26 @@ class WeightDownload:
     async def _take(self, response: HttpResponse, place: Path, had: int) -> None:
         if response.status == 416:  # there is nothing behind what came: it is not its beginning
             _remove(place)
-            raise _failed(
+            raise _failure_of(
                 self.address,
                 f"has no more than {had:,} bytes, so that what came before was of another file. "
-                "It was removed; repeat the command to begin anew",
+                "It was removed; repeat the command to begin again",
             )
         if response.status not in (200, 206):
-            raise _failed(
+            raise _failure_of(
                 self.address,
                 f"answers with the status {response.status}. Where a login is needed, fetch the "
                 "file with the publisher's own tool, and pull the file",
             )
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise _failed(self.address, "sends the file compressed, although that was not wanted")
+            raise _failure_of(
+                self.address, "sends the file compressed, although that was not wanted"
+            )
         whole = self._whole_size(response, had)
         if response.status == 200:
             had = 0
         if whole > MOST_BYTES:
-            raise _failed(self.address, f"has {_mib(whole)}, more than {_mib(MOST_BYTES)}")
+            raise _failure_of(self.address, f"has {_mib(whole)}, more than {_mib(MOST_BYTES)}")
         self.check_room(whole - had)
         self.tell(f"Fetching {_mib(whole)}" + (f", from {_mib(had)} on." if had else "."))
         with place.open("ab" if had else "wb") as file:
@@ -192,7 +196,9 @@ class WeightDownload:
                     break
                 had += len(data)
                 if had > whole:
-                    raise _failed(self.address, f"sends more than the {whole:,} bytes that it said")
+                    raise _failure_of(
+                        self.address, f"sends more than the {whole:,} bytes that it said"
+                    )
                 file.write(data)
                 if had - len(data) < len(_MAGIC) <= had:
                     file.flush()
@@ -206,14 +212,14 @@ class WeightDownload:
             said = response.headers.get("content-range", "")
             found = _RANGE.fullmatch(said)
             if found is None or int(found[1]) != had or int(found[2]) + 1 != int(found[3]):
-                raise _failed(
+                raise _failure_of(
                     self.address,
                     f"answers with the part {said[:80]!r}, where all from byte {had} on was wanted",
                 )
             return int(found[3])
         length = response.headers.get("content-length", "")
         if _LENGTH.fullmatch(length) is None:
-            raise _failed(
+            raise _failure_of(
                 self.address,
                 "does not say how long the file is (no Content-Length), so that neither the room "
                 "on the disk nor its end can be checked",
@@ -226,7 +232,7 @@ class WeightDownload:
         if begin[: len(_MAGIC)] != _MAGIC:
             _remove(place)
             raise UsageError(
-                f"{_shown(urlsplit(self.address))} gives no GGUF file: it begins with "
+                f"{_show_address(urlsplit(self.address))} gives no GGUF file: it begins with "
                 f"{begin!r}. Name the address of the file itself, not of a page about it.",
                 code=BAD_WEIGHTS,
             )
@@ -256,11 +262,13 @@ def check_address(address: str) -> None:
         )
 
 
-def _failed(address: str, why: str) -> EnvironmentRefusedError:
-    return EnvironmentRefusedError(f"{_shown(urlsplit(address))} {why}.", code=DOWNLOAD_FAILED)
+def _failure_of(address: str, why: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"{_show_address(urlsplit(address))} {why}.", code=DOWNLOAD_FAILED
+    )
 
 
-def _shown(parts: SplitResult) -> str:
+def _show_address(parts: SplitResult) -> str:
     """The address without its query, which may hold a signature."""
     return f"{parts.scheme}://{parts.hostname}:{_port(parts)}{parts.path}"[:300]
 

@@ -335,7 +335,7 @@ def _keep(
     """Put the file in its place under that name.
 
     Args:
-        sha256: What its hash has to be; None: nobody said.
+        sha256: What its hash has to be; None: it is not stated.
     """
     digest, licence = sha256_of(file), read_gguf_head(file).licence
     if name == store.known.name:

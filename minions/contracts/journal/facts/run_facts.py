@@ -581,7 +581,7 @@ class ScoreFact(FactShape, frozen=True, kw_only=True):
     reason: str | None = None
     """Why the output did not pass, or has no score; None: it passed."""
     input_tokens: int = 0
-    """Of a model that graded."""
+    """What a model that graded has read; 0: none did."""
     output_tokens: int = 0
     cost_usd: float | None = None
     """US dollars; None: nothing, or not known."""
