@@ -117,6 +117,18 @@ def test_runs_that_got_worse_are_an_alarm(bench: Bench) -> None:
     assert (said.code, "ALARM holds output" in said.out) == (1, True)
 
 
+def test_gauges_are_written_for_prometheus(bench: Bench) -> None:
+    bench.run("good", "bad")
+    bench.watch("--metrics", "watch.prom")
+    text = Path("watch.prom").read_text("utf-8")
+    labels = """{recipe="echo",scorer="holds output != 'bad'"}"""
+    assert f"minions_watch_pass_rate{labels} 0.5\n" in text
+    assert f"minions_watch_alarm{labels} 0.0\n" in text
+    assert f"minions_watch_scored_runs{labels} 2.0\n" in text
+    refused = bench.cli("watch", "echo.yaml", "--metrics", "no/such/folder.prom")
+    assert (refused.code, "error[unwritable-file]" in refused.err) == (4, True)
+
+
 def test_few_runs_are_no_alarm(bench: Bench) -> None:
     bench.recipe("{sample: 1, at_least: 0.9, scorers: [{holds: \"output != 'bad'\"}]}")
     bench.run(*["bad"] * 9)

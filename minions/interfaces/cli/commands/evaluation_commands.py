@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -591,8 +591,16 @@ def _to_json(
 @click.command("watch")
 @click.argument("recipe")
 @click.option("--no-scoring", is_flag=True, help="Only read the scores that there are.")
+@click.option(
+    "--metrics",
+    type=FILE,
+    metavar="FILE.prom",
+    help="Write gauges for Prometheus, as its textfile collector reads them.",
+)
 @takes_options(CommonOptions)
-def watch_command(options: CommonOptions, recipe: str, *, no_scoring: bool) -> int:
+def watch_command(
+    options: CommonOptions, recipe: str, *, no_scoring: bool, metrics: Path | None
+) -> int:
     """Score the runs of RECIPE that its `watch` samples, and compare the newest with the first.
 
     Each run is scored once, after its end, and the score stands beside it: `minions sessions show`.
@@ -600,8 +608,15 @@ def watch_command(options: CommonOptions, recipe: str, *, no_scoring: bool) -> i
     than `at_least`. A schedule of your system may call it as often as you like.
     """
     context = command_context(options)
+    if metrics is not None:
+        from minions.adapters.telemetry.prometheus import require_client
+
+        require_client()
+        check_writable(metrics, "--metrics", code="unwritable-file")
     with contextlib.redirect_stdout(sys.stderr):
         report = asyncio.run(_watch(context, recipe, scores_new=not no_scoring))
+    if metrics is not None:
+        write_whole(metrics, _watch_metrics(report).encode())
     if context.settings.json:
         say(json_text(report.to_json()))
         return 1 if report.is_alarm else 0
@@ -623,6 +638,41 @@ async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> Wat
         recipe = named_recipe(name, context, runtime)
         watch = Watch(runtime, recipe, project=runtime.services.project)
         return await watch.report(scores_new=scores_new)
+
+
+def _watch_metrics(report: WatchReport) -> str:
+    from minions.adapters.telemetry.prometheus import Gauge, text_of
+
+    def gauge(name: str, words: str, value_of: Callable[[WatchedScorer], float | None]) -> Gauge:
+        values = {
+            (report.recipe, each.scorer): float(value)
+            for each in report.scorers
+            if (value := value_of(each)) is not None
+        }
+        return Gauge(f"minions_watch_{name}", words, values, ["recipe", "scorer"])
+
+    return text_of(
+        (
+            gauge("scored_runs", "Sampled runs that have a score.", lambda each: each.scored),
+            gauge("unscored_runs", "Sampled runs whose scorer failed.", lambda each: each.failed),
+            gauge(
+                "pass_rate",
+                "The share of the newest scored runs that pass.",
+                lambda each: None if each.recent is None else each.recent.value,
+            ),
+            gauge(
+                "pass_rate_low",
+                "The lower end of its interval at 95 %.",
+                lambda each: None if each.recent is None else each.recent.low,
+            ),
+            gauge(
+                "pass_rate_high",
+                "The upper end of its interval at 95 %.",
+                lambda each: None if each.recent is None else each.recent.high,
+            ),
+            gauge("alarm", "1 where runs got worse.", lambda each: each.is_alarm),
+        )
+    )
 
 
 def _watched_words(watched: WatchedScorer) -> str:
