@@ -644,7 +644,7 @@ def _watch_metrics(report: WatchReport) -> str:
     from minions.adapters.telemetry.prometheus import Gauge, text_of
 
     def gauge(name: str, words: str, value_of: Callable[[WatchedScorer], float | None]) -> Gauge:
-        values = {
+        values: dict[tuple[str, ...], float] = {
             (report.recipe, each.scorer): float(value)
             for each in report.scorers
             if (value := value_of(each)) is not None
