@@ -90,7 +90,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
         given-up child-run-stopped needs-workers journal-key-missing journal-key-wrong
-        engine-failed bad-weights missing-weights
+        engine-failed bad-weights bad-address missing-weights
         sandbox-cancelled no-event-loop no-model no-key bad-key unknown-provider unknown-model
         model-not-found
         bad-base-url no-header-value no-long-retention no-such-cache unknown-price unknown-client
@@ -117,6 +117,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.CONTRACT: """
         mcp-unknown-server mcp-bad-tools
         bad-queue-name unknown-queue queue-in-use no-shared-queues bad-schedule no-schedule
+        bad-watch no-watch
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
         malformed-response output-rejected no-tool-call no-server
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments

@@ -67,6 +67,26 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | Non
     return Interval(found, max(-1.0, found - below), min(1.0, found + above))
 
 
+def difference_of_groups(before: Sequence[bool], now: Sequence[bool]) -> Interval | None:
+    """How much more of the second group passed than of the first, with its interval at 95 %.
+
+    Source: R. G. Newcombe, Interval estimation for the difference between independent proportions,
+    Statistics in Medicine 17 (1998), 873-890, method 10.
+
+    Returns:
+        From -1 to 1; None: one of them is empty.
+    """
+    one, other = rate_interval([*map(float, before)]), rate_interval([*map(float, now)])
+    if one is None or other is None:
+        return None
+    mean = other.value - one.value
+    return Interval(
+        mean,
+        mean - _join(other.value - other.low, one.high - one.value, 0.0),
+        mean + _join(other.high - other.value, one.value - one.low, 0.0),
+    )
+
+
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """The mean with its interval at 95 %, by the normal approximation; None: fewer than two."""
     if len(values) < 2:

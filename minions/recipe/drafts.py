@@ -34,6 +34,7 @@ from minions.recipe.model import (
     RecipeTest,
     ScheduleSpec,
     ToolsetUse,
+    WatchSpec,
 )
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
@@ -324,6 +325,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     """Compiles the texts of the recipe, each once."""
     tests: tuple[RecipeTest, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
+    watch: WatchSpec | None = None
     output_templates: tuple[TemplateUse, ...] = ()
     unchecked: dict[str, Fault] = field(default_factory=dict)
     """Values of unknown types of which a field is read, by their names."""

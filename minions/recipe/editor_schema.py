@@ -34,6 +34,7 @@ def recipe_schema() -> JsonSchema:
             "retry": _object(keys.RETRY),
             "on_error": _object(step_keys.ON_ERROR),
             "schedule": _object(keys.SCHEDULE),
+            "watch": _object(keys.WATCH),
             "test": _object(recipe_test_keys.TEST),
             "expect": _object(recipe_test_keys.EXPECT),
             "recorded_call": _object(recipe_test_keys.RECORDED_CALL),

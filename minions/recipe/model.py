@@ -76,6 +76,24 @@ class ScheduleSpec:
         return said if self.patience is None else {**said, "patience": self.patience}
 
 
+@frozen(kw_only=True)
+class WatchSpec:
+    """Which of a recipe's runs are scored after their end, by what, and when that is an alarm."""
+
+    sample: float
+    """The share of the runs that is scored, above 0 to 1: which ones is decided by their ids."""
+    scorers: tuple[JsonValue, ...]
+    """As in an evaluation, and as written: the recipe's language does not know them."""
+    at_least: float | None = None
+    """The share of runs that each scorer has to pass, from 0 to 1; None: that of the first ones."""
+    window: int = 50
+    """Scored runs that are compared, the newest."""
+    max_tokens_per_day: int = 200_000
+    """Tokens that models that grade may use within 24 hours; the last answer may exceed it."""
+    max_cost_usd_per_day: float | None = None
+    """What they may cost; None: tokens alone bound it. Their prices have to be known then."""
+
+
 class OnItemError(StrEnum):
     """What becomes of a loop some of whose items fail."""
 
@@ -654,6 +672,8 @@ class AgentRecipe:
     """When it is due, as written."""
     schedules: tuple[ScheduleSpec, ...] = ()
     """When it is due: workers start runs of it then, after `minions schedules add`."""
+    watch: WatchSpec | None = None
+    """How its runs are judged after their end; None: they are not."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     """Values of the application's own."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)

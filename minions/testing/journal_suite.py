@@ -466,6 +466,8 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("examples", "pinned"): {"recipe": "r", "step": "a", "fingerprint": "0"},
     ("mark", "recorded"): {"verdict": "good"},
     ("mark", "imported"): {"verdict": "good"},
+    ("score", "recorded"): {"scorer": "exact"},
+    ("score", "imported"): {"scorer": "exact"},
     ("rollback", "recorded"): {"conversation": "c", "position": 0},
     ("file_change", "recorded"): _CHANGE,
     ("file_change", "imported"): _CHANGE,

@@ -66,8 +66,8 @@ def facts(draw: st.DrawFn) -> Fact:
     free = [
         name
         for name in ("output", "value", "default", "inputs", "note")
-        # The output of a route is a step's id, the note of a mark a text.
-        if name in row["body"] and row["kind"] not in ("route", "mark")
+        # The output of a route is a step's id, the note of a mark a text, a score a number.
+        if name in row["body"] and row["kind"] not in ("route", "mark", "score")
     ]
     for name in free:
         is_object = name in ("inputs", "note")

@@ -12,7 +12,17 @@ from attrs import evolve
 from builders import deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decisions import (
+    ApprovalRequest,
+    Approve,
+    Decider,
+    Decision,
+    NoAnswer,
+    Question,
+    Reject,
+    Verdict,
+    word_of,
+)
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import ExamplesPinned
 from minions.contracts.journal.journal import JournalEntry
@@ -292,6 +302,56 @@ async def test_what_a_person_approved_counts_and_a_policy_is_nobody(
     assert result.status is RunStatus.COMPLETED
     await executor.execute(recipe, {"text": "What?"})
     assert seen[-1] == (["Pay!", said("bill")] if is_persons else [])
+
+
+async def decided_run(decision: Decision, params: JsonValue) -> RecordedExamples:
+    """What is learnt from a run of which a person decides the call with the output."""
+    services, seen = deterministic_services(), Seen()
+    services = evolve(services, decider=Approving(Verdict("later")))
+    tool = fake_tool("file", effect=Effect.ONCE)
+    given = document()
+    given["permissions"] = {"allow_write": True, "requires_approval": ["file"]}
+    steps = cast("list[JsonValue]", given["steps"])
+    steps.append({"id": "put", "tool": "file", "params": params})
+    steps.append({"id": "check", "assert": "sort is defined", "depends_on": ["sort"]})
+    recipe = loaded(given, [tool])
+    executor = executor_of(model(seen), tools=[tool], services=services)
+    result = await executor.execute(recipe, {"text": "Pay!"})
+    (row,) = await services.journal.entries(kinds={"decision"})
+    await executor.resume(result.run_id, decisions={row.key: word_of(decision)})
+    return await found_in(services, recipe, *ExampleReason)
+
+
+@pytest.mark.parametrize(
+    ("params", "edited"),
+    [
+        ({"as": "{{ sort }}"}, {"as": {"category": "spam"}}),
+        ({"as": {"it": ["{{ sort }}", 1]}}, {"as": {"it": [{"category": "spam"}, 2]}}),
+        ({"as": {"category": "{{ sort.category }}"}}, {"as": {"category": "spam", "more": 1}}),
+    ],
+)
+async def test_what_a_person_corrected_is_an_example_as_it_should_have_been(
+    params: JsonValue, edited: JsonValue
+) -> None:
+    found = await decided_run(Approve(arguments=json.dumps(edited)), params)
+    (candidate,) = found.candidates
+    assert candidate.example.answer == {"category": "spam"}
+    assert candidate.because == "corrected"
+
+
+@pytest.mark.parametrize(
+    ("decision", "params"),
+    [
+        (Reject(), {"as": "{{ sort }}"}),
+        (Approve(arguments='{"as": "nothing of it"}'), {"as": {"it": ["{{ sort }}"]}}),
+        (Approve(arguments='{"as": []}'), {"as": ["{{ sort }}"]}),
+        (Approve(arguments='{"as": {}}'), {"as": {"category": "{{ sort.category }}"}}),
+    ],
+)
+async def test_what_a_person_rejected_or_replaced_is_none_whatever_a_check_says(
+    decision: Decision, params: JsonValue
+) -> None:
+    assert (await decided_run(decision, params)).candidates == ()
 
 
 # --- what cannot be an example --------------------------------------------------------------------

@@ -31,11 +31,12 @@ from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.instructions import OutputInstructions, OutputMode
-from minions.contracts.messages import assistant, user
+from minions.contracts.messages import Message, assistant, user
 from minions.data.errors import UsageError
 from minions.data.json_values import dumps, find_json_value, parse_json
 from minions.data.schema import JsonSchema
 from strict_servers.anthropic import StrictAnthropic
+from strict_servers.damage import ERRORS, PLANS, SERVERS, join, pieces_of, reader_of
 from strict_servers.gemini import StrictGemini
 from strict_servers.openai import StrictResponses
 from strict_servers.server import Planned, StrictServer
@@ -70,6 +71,13 @@ def model_targets(folder: Path) -> Sequence[Target]:
                 few=300,
             )
             for name, wire, server in _WIRES
+        ),
+        Target(
+            name="damage",
+            check=check_damage,
+            seeds=lambda: [bytes([form, 1, *kind, 9]) for form in range(4) for kind in _KINDS],
+            most_bytes=64,
+            few=400,
         ),
         Target(
             name="response",
@@ -234,6 +242,57 @@ def check_blocks(wire: WireForm, data: bytes) -> None:
             said = (user("x"), outcome.unwrap().message, user("y"))
             json.loads(wire.write(Prompt(said), stream=True))
     _heard(readers[0](), [data], broken="it was lost")
+
+
+# --- answers that were damaged on the way ---------------------------------------------------------
+
+_KINDS: Final = (b"\0\5", b"\1\5\0", b"\2\4", b"\3\1\1", b"\0\2\1\4\2", b"\4\7\1\3\0\5")
+
+
+def check_damage(data: bytes) -> None:
+    """A failure or the whole answer, whatever happened to it.
+
+    The bytes choose: a form, an answer, and after that what happens where, one after the other.
+    """
+    chosen = iter(data)
+    server = SERVERS[next(chosen, 0) % len(SERVERS)]
+    plan = next(chosen, 0)
+    whole = {_said(server, pieces_of(server, each)) for each in PLANS}
+    pieces = pieces_of(server, PLANS[plan % len(PLANS)], "id-0")
+    chance = random.Random(zlib.crc32(data))
+    for number, kind in enumerate(chosen, 1):
+        place = next(chosen, 0) % (len(pieces) + 1)
+        match kind % 5:
+            case 0:  # the server dies between two pieces
+                pieces = pieces[:place]
+            case 1:  # the gateway asks again
+                other = PLANS[next(chosen, 0) % len(PLANS)]
+                pieces = join(pieces, max(place, 1), pieces_of(server, other, f"id-{number}"))
+            case 2:  # the server tells an error
+                pieces.insert(place, server.framed(ERRORS[server.name]))
+            case 3:  # it dies within a piece, and the gateway adds its own words
+                cut = pieces[:place][-1:]
+                pieces[max(0, place - 1) :] = [each[: chance.randint(0, len(each))] for each in cut]
+                pieces.append(b"\n\n<html>upstream is gone</html>\n\n")
+            case _:  # it says that it is alive
+                pieces.insert(place, b": alive\n\n")
+        pieces = pieces[:400]
+    heard = _said(server, _cut(b"".join(pieces), chance, 4))
+    assert heard is None or heard in whole
+
+
+def _said(server: StrictServer, chunks: Sequence[bytes]) -> Message | None:
+    """The message of a streamed answer; None: a failure that says what happened."""
+    reader = reader_of(server)
+    for chunk in chunks:
+        reader.feed(chunk)
+    outcome = reader.result()
+    if is_successful(outcome):
+        return outcome.unwrap().message
+    assert outcome.failure().code in (
+        *("stream-interrupted", "malformed-response", "model-unavailable"),
+    )
+    return None
 
 
 # --- HTTP responses -----------------------------------------------------------------------------

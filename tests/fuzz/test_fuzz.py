@@ -21,7 +21,7 @@ from fuzz.targets import all_targets
 
 NAMES = (
     *("recipe", "expression", "schema", "pattern", "duration"),
-    *("stream", "stream-messages", "stream-responses", "stream-gemini"),
+    *("stream", "stream-messages", "stream-responses", "stream-gemini", "damage"),
     *("response", "failure", "output", "script", "cassette"),
     *("row", "journal", "archive", "plan", "artifacts", "outline"),
     *("tool", "csv", "items", "glob", "url", "settings", "decision", "masking", "server"),

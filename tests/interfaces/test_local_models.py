@@ -244,6 +244,20 @@ def test_weights_are_pulled_listed_and_removed(cli: Cli, here: Path) -> None:
     assert (gone.code, "error[missing-weights]" in gone.err) == (2, True)
 
 
+def test_the_licence_and_what_was_begun_are_shown(cli: Cli, here: Path) -> None:
+    put(here / "a.gguf")
+    pulled = cli("models", "pull", "a.gguf", "--as", "mine")
+    assert "local/mine: 0 MiB" in pulled.out
+    assert "  licence: mit\n" in pulled.out
+    (user_cache_folder() / "models" / f".begun-{'0' * 64}").write_bytes(b"GGUF")
+    assert "Begun: 0 MiB of a download" in cli("models", "list").err
+
+
+def test_an_address_without_a_hash_is_not_asked(cli: Cli) -> None:
+    done = cli("models", "pull", "https://models.example/x.gguf")
+    assert (done.code, "add --sha256 HASH" in done.err) == (2, True)
+
+
 def test_what_is_neither_known_nor_a_file_is_not_pulled(cli: Cli) -> None:
     done = cli("models", "pull", "gpt-5")
     assert (done.code, "There is no file 'gpt-5'" in done.err) == (2, True)

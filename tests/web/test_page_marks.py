@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forked_commands import PROGRAM, run_forked
+
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
 
@@ -42,3 +44,21 @@ def test_the_outputs_of_a_run_and_of_a_step_are_marked(
     step.get_by_role("button", name="Mark good").click()
     expect(step).to_contain_text("Marked good")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_scores_stand_beside_the_output(window: BrowserContext, served: Served) -> None:
+    run = served.begin("changing")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    (served.folder / "watched.yaml").write_text(
+        "id: changing\nwatch: {sample: 1, scorers: [{holds: 'false'}, {holds: 'true'}]}\n"
+        "steps: [{id: a, set: {x: 1}}]\n",
+        "utf-8",
+    )
+    command = [*PROGRAM, "watch", "watched.yaml", "--db", "j.db"]
+    assert run_forked(command, cwd=served.folder).returncode == 0
+    page.reload()
+    scores = page.locator("section.panel").filter(has_text="Scores")
+    expect(scores).to_contain_text("holds false")
+    expect(scores.locator("li")).to_have_count(2)

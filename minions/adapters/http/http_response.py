@@ -318,6 +318,11 @@ class EventParser:
             elif line.removeprefix(b"\xef\xbb\xbf").startswith(b"data:"):
                 self.has_events = True
                 self._data.append(line.partition(b":")[2].removeprefix(b" "))
+            elif b"data: {" in line or b"data:{" in line:
+                # A gateway lost one stream within a line and continued with another one. The event
+                # must not vanish: as it is, it is no JSON.
+                self.has_events = True
+                self._data.append(line)
 
     def _end_event(self, events: list[bytes]) -> None:
         if self._data:

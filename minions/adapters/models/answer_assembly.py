@@ -31,6 +31,10 @@ class MalformedAnswerError(ValueError):
     """The document is not a chat completion; the message says why."""
 
 
+TWO_ANSWERS: Final = "the stream holds the beginning of a second answer"
+"""Of a gateway that asked again in the midst of an answer, and sent both as one."""
+
+
 # --- the ordinary answer -----------------------------------------------------------------------
 
 
@@ -125,6 +129,87 @@ class _Slot:
             self._parts.append(arguments)
 
 
+_STEADY: Final = 3
+"""Pieces with the same id, after which a server is one that gives all pieces of an answer one id.
+Two come by chance, of one event that a gateway made two pieces of."""
+
+
+@define(eq=False, repr=False)
+class _OneAnswer:
+    """Whether the pieces of a stream belong to one answer, or a gateway joined two.
+
+    OpenAI gives all pieces one id, says the role in the first and a finish reason in the last.
+    Known servers and gateways depart from it, and are not refused for that:
+
+    - another id for each piece (Foundry Local, older llama.cpp and LiteLLM), none at all or an
+      empty one (TGI), one of their own for pieces that add nothing: an opening with the role, the
+      end, the usage, a filter's report (Azure);
+    - the role in every piece (OpenRouter, Ollama), again where text follows a tool call, or empty
+      (MiniMax);
+    - the finish reason twice (OpenRouter), in every piece, or text that was held back behind it
+      (Dynamo);
+    - usage in every piece (vLLM, SGLang), which counts up. It is no sign of anything.
+
+    So it is a second answer where pieces add to it that have another id than steady ones before or
+    behind, or the id of the first again; where the role is said again although the piece before
+    went without it and was of the same kind; and where text follows the end with another id or
+    none. Not noticed: a second answer with the same id, as many roles, and no role at its start;
+    and one whose pieces are fewer than three, as those of the first are.
+    """
+
+    _id: str = ""
+    _first_id: str = ""
+    _pieces: int = 0
+    """Pieces in a row with this id."""
+    _has_changed: bool = False
+    _kind: str = ""
+    """What the newest piece added; empty: there was none that added anything."""
+    _is_silent: bool = False
+    """Whether that piece said no role, although one before it did."""
+    _has_role: bool = False
+    _always_finishes: bool = False
+    """Whether the first words came with a finish reason, as then all do."""
+    _is_finished: bool = False
+
+    def take(self, own_id: str | None, role: object, kind: str, finish: object) -> None:
+        """Take the next piece.
+
+        Args:
+            own_id: The answer's, as the piece says.
+            role: As the piece says; None or empty: it says none.
+            kind: `text`, `thought` or `call`; empty: it adds nothing.
+            finish: The finish reason; None or empty: there is none.
+        Raises:
+            MalformedAnswerError: It is of a second answer.
+        """
+        if role and self._is_silent and not finish and kind in ("", self._kind):
+            raise MalformedAnswerError(TWO_ANSWERS)
+        if kind and self._is_finished and (not own_id or own_id != self._id):
+            raise MalformedAnswerError(TWO_ANSWERS)
+        if own_id and own_id == self._id:
+            self._pieces += 1
+            if self._has_changed and self._pieces >= _STEADY:
+                raise MalformedAnswerError(TWO_ANSWERS)
+        elif own_id and kind:
+            self._change_id(own_id)
+        if kind and not self._kind:
+            self._always_finishes = bool(finish)
+        if finish and self._kind and not self._always_finishes:
+            self._is_finished = True
+        if role:
+            self._has_role = True
+        if kind:
+            self._kind, self._is_silent = kind, self._has_role and not role
+
+    def _change_id(self, own_id: str) -> None:
+        if self._id:
+            if self._pieces >= _STEADY or own_id == self._first_id:
+                raise MalformedAnswerError(TWO_ANSWERS)
+            self._has_changed = True
+        self._first_id = self._first_id or own_id
+        self._id, self._pieces = own_id, 1
+
+
 @define(eq=False, repr=False)
 class AnswerAssembly:
     """The state of one answer after the documents received so far."""
@@ -139,6 +224,7 @@ class AnswerAssembly:
     _by_index: dict[int, _Slot] = field(factory=dict)
     _half: str = ""
     """The first half of a surrogate pair whose second half may come with the next fragment."""
+    _one: _OneAnswer = field(factory=_OneAnswer)
 
     def take_frame(self, document: Mapping[str, object]) -> None:
         """Take what stands beside the choices: the model's name and the usage."""
@@ -161,16 +247,26 @@ class AnswerAssembly:
             self._new_slot(*_pieces_of(call))
 
     def take_ordinary(self, piece: Piece) -> Sequence[ModelDelta]:
-        """Take a streamed document without tool calls and refusal; faster than `take_piece`."""
+        """Take a streamed document without tool calls and refusal; faster than `take_piece`.
+
+        Raises:
+            MalformedAnswerError: It is of a second answer.
+        """
         self._model = piece.model or self._model
         if piece.usage is not None:
             self.usage = read_usage(piece.usage, piece.timings)
         if not piece.choices:
             return ()
         choice = piece.choices[0]
-        self.finish_reason = choice.finish_reason or self.finish_reason
         text = choice.delta.content
         thought = choice.delta.reasoning_content or choice.delta.reasoning
+        self._one.take(
+            piece.id,
+            choice.delta.role,
+            "text" if text else "thought" if thought else "",
+            choice.finish_reason,
+        )
+        self.finish_reason = choice.finish_reason or self.finish_reason
         if thought:
             return self._take_thought(thought, text)
         if not text:
@@ -196,11 +292,18 @@ class AnswerAssembly:
             raise MalformedAnswerError(f"`choices` is {_show_text(choices)}, not a list")
         choice = _mapping(choices[0], "choices[0]")
         piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
+        taken, thought, calls = _text_of(piece.get("content")), _thought_of(piece), _calls_of(piece)
+        has_text, own_id = taken or piece.get("refusal"), document.get("id")
+        self._one.take(
+            own_id if isinstance(own_id, str) else None,
+            piece.get("role"),
+            "call" if calls else "text" if has_text else "thought" if thought else "",
+            choice.get("finish_reason"),
+        )
         text = self._show_text(self._take_choice(choice, piece))
-        thought = _thought_of(piece)
         deltas = [ModelDelta(reasoning=_joined((thought,)))] if thought else []
         deltas += [ModelDelta(content=text)] if text else []
-        return [*deltas, *(self._take_fragment(call) for call in _calls_of(piece))]
+        return [*deltas, *(self._take_fragment(call) for call in calls)]
 
     def result(
         self, peer: ChatPeer, first_token_latency_ms: float | None = None

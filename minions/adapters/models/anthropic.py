@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Unpack
 
-from minions.adapters.models.answer_assembly import MalformedAnswerError
+from minions.adapters.models.answer_assembly import TWO_ANSWERS, MalformedAnswerError
 from minions.adapters.models.answer_blocks import AnswerBlock, AnswerBlocks, BlockKind
 from minions.adapters.models.answer_fields import (
     count_in,
@@ -18,12 +18,7 @@ from minions.adapters.models.answer_fields import (
 )
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
 from minions.adapters.models.anthropic_schema import expressible_schema
-from minions.adapters.models.block_answers import (
-    TWO_ANSWERS,
-    BlockAnswer,
-    BlockForm,
-    StreamedBlocks,
-)
+from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.endpoints import claude_version, defers_tools, takes_schema

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from attrs import evolve
 from returns.result import Failure, Result
@@ -17,9 +16,6 @@ from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 from minions.data.json_values import json_type
-
-TWO_ANSWERS: Final = "the stream holds the beginning of a second answer"
-"""Of a gateway that asked again in the midst of an answer, and sent both as one."""
 
 
 class BlockForm(ABC):

@@ -117,6 +117,7 @@ class Completion(Struct, gc=False):
 
 
 class _Delta(Struct, gc=False):
+    role: str | None = None
     content: str | None = None
     refusal: str | None = None
     tool_calls: Raw | UnsetType = UNSET
@@ -133,6 +134,7 @@ class _PieceChoice(Struct, gc=False):
 class Piece(Struct, gc=False):
     """One document of a stream."""
 
+    id: str | None = None
     choices: list[_PieceChoice] | None = None
     model: str | None = None
     usage: dict[str, object] | None = None

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from attrs import evolve
 
-from minions.adapters.models.answer_assembly import MalformedAnswerError
+from minions.adapters.models.answer_assembly import TWO_ANSWERS, MalformedAnswerError
 from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerBlocks, BlockKind
 from minions.adapters.models.answer_fields import (
     count_in,
@@ -22,12 +22,7 @@ from minions.adapters.models.answer_fields import (
     text_in,
 )
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
-from minions.adapters.models.block_answers import (
-    TWO_ANSWERS,
-    BlockAnswer,
-    BlockForm,
-    StreamedBlocks,
-)
+from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of

@@ -266,7 +266,11 @@ class StreamedAnswer(EventAnswer):
 
     def take_event(self, event: bytes) -> Sequence[ModelDelta]:
         if not self.is_done and (piece := read_piece(event)) is not None:
-            return self._assembly.take_ordinary(piece)
+            try:
+                return self._assembly.take_ordinary(piece)
+            except MalformedAnswerError as error:
+                self.stop(self._peer.malformed(str(error), event.decode("utf-8", "replace")))
+                return ()
         return super().take_event(event)
 
     def take_document(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:

@@ -7,16 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Unpack
 
-from minions.adapters.models.answer_assembly import MalformedAnswerError, read_usage
+from minions.adapters.models.answer_assembly import TWO_ANSWERS, MalformedAnswerError, read_usage
 from minions.adapters.models.answer_blocks import FILTERED, AnswerBlock, AnswerBlocks, BlockKind
 from minions.adapters.models.answer_fields import json_text, mapping_in, mappings_in, text_in
 from minions.adapters.models.answer_reader import AnswerReader, WireForm
-from minions.adapters.models.block_answers import (
-    TWO_ANSWERS,
-    BlockAnswer,
-    BlockForm,
-    StreamedBlocks,
-)
+from minions.adapters.models.block_answers import BlockAnswer, BlockForm, StreamedBlocks
 from minions.adapters.models.cache_rules import cache_key_of
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body

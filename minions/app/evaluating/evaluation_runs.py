@@ -129,11 +129,16 @@ def checked_scorers(
     """
     for scorer in scorers:
         if isinstance(scorer, ToolScorer):
-            _tool_of(scorer, runtime)
+            tool_of_scorer(scorer, runtime)
     return check_scorers(scorers, cases, recipes, are_recorded=are_recorded)
 
 
-def _tool_of(scorer: ToolScorer, runtime: Runtime) -> Tool:
+def tool_of_scorer(scorer: ToolScorer, runtime: Runtime) -> Tool:
+    """The registered tool that scores.
+
+    Raises:
+        UsageError: `unknown-tool`: it is not registered, or may change something.
+    """
     tools = runtime.extensions.tools
     tool = tools.find(scorer.tool)
     if tool is None:
@@ -389,37 +394,13 @@ class Evaluation:
             return outcome
         scores: list[Score] = []
         for scorer in self._plan.scorers:
-            if isinstance(scorer, Scorer):
-                scores.append(await match_beside_loop(partial(scorer.score, case, output)))
-            elif isinstance(scorer, ToolScorer):
-                scores.append(await self._scored_by_tool(scorer, case, output))
+            if isinstance(scorer, GradedBy):
+                continue
+            try:
+                scores.append(await score_output(self._runtime, scorer, case, output))
+            except ScorerFailedError as error:
+                scores.append(_no_score(scorer, str(error)))
         return evolve(outcome, scores=tuple(scores))
-
-    async def _scored_by_tool(self, scorer: ToolScorer, case: Case, output: JsonValue) -> Score:
-        services = self._runtime.services
-        scope = ToolScope(
-            run_id="eval",
-            step_id=scorer.name,
-            call_id=case.name,
-            idempotency_key=f"eval/{case.index}",
-            now=services.clock.now,
-            sleep=services.sleep,
-            blocking=services.blocking,
-        )
-        asked = {"output": output, "expected": case.wanted, "inputs": dict(case.plain_inputs)}
-        tool = _tool_of(scorer, self._runtime)
-        properties = tool.spec.parameters.get("properties")
-        taken = properties if isinstance(properties, Mapping) else {}
-        try:
-            async with asyncio.timeout(tool.spec.timeout_s or _TOOL_TIMEOUT_S):
-                said = encode(
-                    await tool.invoke({key: asked[key] for key in asked if key in taken}, scope)
-                )
-        except MinionsError as error:
-            return _no_score(scorer, error.message)
-        except Exception as error:  # noqa: BLE001  # an operator's own code raises anything
-            return _no_score(scorer, f"it raised {type(error).__name__}: {error}")
-        return _score_said(scorer, said)
 
     async def _grade(
         self, grader: GradedBy, outcomes: list[SampleOutcome], identity: list[JsonValue]
@@ -446,6 +427,46 @@ class Evaluation:
         for index in places:
             found[index] = _graded_outcome(grader, found[index], results.get(index))
         return found
+
+
+class ScorerFailedError(Exception):
+    """A scorer gave no score; says why."""
+
+
+async def score_output(
+    runtime: Runtime, scorer: Scorer | ToolScorer, case: Case, output: JsonValue
+) -> Score:
+    """What a scorer that asks no model says of an output.
+
+    Raises:
+        ScorerFailedError: A tool that scores failed, or returned no score.
+    """
+    if isinstance(scorer, Scorer):
+        return await match_beside_loop(partial(scorer.score, case, output))
+    services = runtime.services
+    scope = ToolScope(
+        run_id="eval",
+        step_id=scorer.name,
+        call_id=case.name,
+        idempotency_key=f"eval/{case.index}",
+        now=services.clock.now,
+        sleep=services.sleep,
+        blocking=services.blocking,
+    )
+    asked = {"output": output, "expected": case.wanted, "inputs": dict(case.plain_inputs)}
+    tool = tool_of_scorer(scorer, runtime)
+    properties = tool.spec.parameters.get("properties")
+    taken = properties if isinstance(properties, Mapping) else {}
+    try:
+        async with asyncio.timeout(tool.spec.timeout_s or _TOOL_TIMEOUT_S):
+            said = encode(
+                await tool.invoke({key: asked[key] for key in asked if key in taken}, scope)
+            )
+    except MinionsError as error:
+        raise ScorerFailedError(error.message) from error
+    except Exception as error:
+        raise ScorerFailedError(f"it raised {type(error).__name__}: {error}") from error
+    return _score_said(scorer, said)
 
 
 def _graded_outcome(
@@ -502,7 +523,7 @@ def _digest(recipe: AgentRecipe) -> str:
     return f"{recipe.id} {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _no_score(scorer: ToolScorer, why: str) -> Score:
+def _no_score(scorer: Scorer | ToolScorer, why: str) -> Score:
     return Score(scorer=scorer.name, value=0.0, is_passed=False, reason=why[:300])
 
 
@@ -512,7 +533,7 @@ def _score_said(scorer: ToolScorer, said: JsonValue) -> Score:
     if isinstance(value, bool):
         value = float(value)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        return _no_score(scorer, f"it returned {dumps(said)[:100]}, no score from 0 to 1")
+        raise ScorerFailedError(f"it returned {dumps(said)[:100]}, no score from 0 to 1")
     passed = value >= 1
     words = str(reason) if reason else "it says no"
     return Score(

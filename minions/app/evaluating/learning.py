@@ -162,7 +162,7 @@ def _steps_of(recipe: AgentRecipe, step_id: str | None) -> Iterator[ExampleStepS
         )
 
 
-_REASONS: Final = frozenset({ExampleReason.APPROVED, ExampleReason.TESTED})
+_REASONS: Final = frozenset({ExampleReason.APPROVED, ExampleReason.CORRECTED, ExampleReason.TESTED})
 
 
 async def _learnt(

@@ -32,6 +32,7 @@ from minions.contracts.journal.facts import (
     RunFinished,
     RunLimitReached,
     RunRejected,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -151,8 +152,8 @@ class EventMaker:
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
-                | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
-                | RecipeFact() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | MarkFact() | ScoreFact() | ExamplesPinned() | SessionOpened() | SessionForked()
+                | SessionCut() | RecipeFact() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -23,6 +23,8 @@ from minions.contracts.journal.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreImported,
+    ScoreRecorded,
     SessionForked,
     SessionOpened,
 )
@@ -55,6 +57,8 @@ def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
             return replace(entry, fact=MarkImported(**asdict(fact)))
         case RecipeChange():
             return replace(entry, fact=replace(fact, directory=UNSET, by=None))
+        case ScoreRecorded():
+            return replace(entry, fact=ScoreImported(**asdict(fact)))
         case RunResumed():
             return replace(entry, fact=_without_votes(_without_grants(fact)))
         case RunStarted():

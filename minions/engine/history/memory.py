@@ -31,6 +31,7 @@ from minions.contracts.journal.facts import (
     RunFinished,
     RunLimitReached,
     RunRejected,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -249,8 +250,8 @@ def apply_entry(
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | PlanLookup() | PlanReplaced() | RouteFinished()
             | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-            | ExamplesPinned() | RecipeFact() | SessionOpened() | SessionForked() | SessionCut()
-            | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+            | ScoreFact() | ExamplesPinned() | RecipeFact() | SessionOpened() | SessionForked()
+            | SessionCut() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

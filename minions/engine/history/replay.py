@@ -42,6 +42,7 @@ from minions.contracts.journal.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -185,7 +186,7 @@ class Replay:
                 pass  # a rollback reads them; a change that is made again is recorded again
             case ExamplesPinned() | RecipeFact():
                 self._add_choice(fact)
-            case MarkFact() | SessionOpened() | SessionForked() | SessionCut():
+            case MarkFact() | ScoreFact() | SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, or what somebody thinks of a run's work, changes none of it
             case UnreadableFact(problem=problem):
                 raise unreadable_entry(entry, problem)

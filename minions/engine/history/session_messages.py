@@ -33,6 +33,7 @@ from minions.contracts.journal.facts import (
     RunLimitReached,
     RunRejected,
     SavedMessage,
+    ScoreFact,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -184,7 +185,7 @@ class SessionConversation:
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanLookup() | PlanReplaced() | RouteFinished() | RouteFailed()
                 | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-                | ExamplesPinned() | RecipeFact() | BatchCallFact() | UnreadableFact()
+                | ScoreFact() | ExamplesPinned() | RecipeFact() | BatchCallFact() | UnreadableFact()
                 | StoredPrefixFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation

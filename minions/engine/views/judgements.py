@@ -5,13 +5,13 @@ Marks and approvals that came with an imported file are nobody's here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, StrEnum
 from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.decisions import Approve
+from minions.contracts.decisions import Approve, Reject
 from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionFact,
@@ -39,8 +39,22 @@ class ExampleReason(StrEnum):
     MARKED = "marked good"
     APPROVED = "approved"
     """A person approved, unchanged, a call whose arguments hold all of the output."""
+    CORRECTED = "corrected"
+    """A person changed a call whose arguments hold all of the output, and approved it: what stands
+    there since is the output that should have been."""
     TESTED = "tested"
     """A step of the recipe that checks it (`assert`) completed after it."""
+
+
+@frozen(kw_only=True)
+class Judgement:
+    """What makes an output count as good."""
+
+    at: str
+    """When, as ISO 8601."""
+    reason: ExampleReason
+    output: JsonValue
+    """The output, or what a person put in its place."""
 
 
 class Judgements:
@@ -71,34 +85,49 @@ class Judgements:
         starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
         self._noted = StartNote.of(starts[0].note if starts else None)
 
-    def judgement(self, row: JournalEntry) -> tuple[str, ExampleReason] | None:
-        """When and why the output counts as good; None: it does not."""
-        ended_at = self._outputs.ended_at(row)
+    def judgement(self, row: JournalEntry) -> Judgement | None:
+        """Why the output counts as good, or another one in its place; None: it does not.
+
+        A mark wins. An output that a person changed or rejected, in the arguments of a call, is not
+        good, whatever a check says of it.
+        """
+        ended_at, output = self._outputs.ended_at(row), given(finished_in(row).output)
         mark = mark_of(self._marks, address_of(row.key), ended_at)
         if mark is not None:
-            at = next(each.at for each in self._rows if each.position == mark.position)
-            return (at.isoformat(), ExampleReason.MARKED) if mark.is_good else None
-        if ExampleReason.APPROVED in self._reasons:
-            approved = self._approval_time(given(finished_in(row).output), ended_at)
-            if approved is not None:
-                return approved, ExampleReason.APPROVED
+            at = next(each.at for each in self._rows if each.position == mark.position).isoformat()
+            is_good, reason = mark.is_good, ExampleReason.MARKED
+            return Judgement(at=at, reason=reason, output=output) if is_good else None
+        for decided in self._decisions(output, ended_at):
+            at, fact = decided.at.isoformat(), decided.fact
+            assert isinstance(fact, DecisionRecorded)  # noqa: S101  # `_decisions` gives no other
+            if not isinstance(fact.decision, Approve):
+                return None
+            if fact.edited_arguments is not None:
+                better = _find_correction(
+                    _arguments_of(fact), _parse_arguments(fact.edited_arguments), output
+                )
+                if isinstance(better, _Lost) or ExampleReason.CORRECTED not in self._reasons:
+                    return None
+                return Judgement(at=at, reason=ExampleReason.CORRECTED, output=better)
+            if ExampleReason.APPROVED in self._reasons:
+                return Judgement(at=at, reason=ExampleReason.APPROVED, output=output)
         if ExampleReason.TESTED in self._reasons and self._is_checked(ended_at):
-            return row.at.isoformat(), ExampleReason.TESTED
+            at = row.at.isoformat()
+            return Judgement(at=at, reason=ExampleReason.TESTED, output=output)
         return None
 
-    def _approval_time(self, output: JsonValue, ended_at: int) -> str | None:
-        """When a person approved a call whose arguments hold the output; None: nobody did."""
+    def _decisions(self, output: JsonValue, ended_at: int) -> Iterator[JournalEntry]:
+        """Decisions of persons on calls whose arguments hold the output, the oldest first."""
         for row in self._rows:
             fact = row.fact
             if row.position < ended_at or not isinstance(fact, DecisionRecorded):
                 continue
             if self._is_persons(row, fact) and _holds(_arguments_of(fact), output):
-                return row.at.isoformat()
-        return None
+                yield row
 
     def _is_persons(self, row: JournalEntry, fact: DecisionRecorded) -> bool:
-        """Whether a person approved the call as it was shown; a policy is nobody."""
-        if not isinstance(fact.decision, Approve) or fact.edited_arguments is not None:
+        """Whether a person approved or rejected the call; a policy, or a time, is nobody."""
+        if not isinstance(fact.decision, Approve | Reject) or fact.is_default:
             return False
         resumed = (each.fact for each in self._rows if isinstance(each.fact, RunResumed))
         return any(row.key in each.decided for each in resumed) or self._noted.approve == "ask"
@@ -116,10 +145,53 @@ class Judgements:
 
 
 def _arguments_of(fact: DecisionFact) -> JsonValue:
+    return _parse_arguments(fact.arguments or "null")
+
+
+def _parse_arguments(text: str) -> JsonValue:
     try:
-        return parse_json(fact.arguments or "null")
+        return parse_json(text)
     except ValueError:
         return None
+
+
+class _Lost(Enum):
+    """What became of an output is not known."""
+
+    LOST = "lost"
+
+
+def _find_correction(before: JsonValue, after: JsonValue, output: JsonValue) -> JsonValue | _Lost:
+    """What stands after an edit where the output stood; LOST: that is not certain.
+
+    An output within a longer text is lost: what of the text was it is not known any more.
+
+    Args:
+        before: The arguments that held the output.
+        after: Those that a person put in their place.
+    """
+    if is_same(before, output) and not isinstance(output, Mapping):
+        return after
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        if isinstance(output, Mapping) and all(
+            name in before and is_same(before[name], value) for name, value in output.items()
+        ):
+            has_all = all(name in after for name in output)
+            return {name: after[name] for name in output} if has_all else _Lost.LOST
+        found = [
+            _find_correction(each, after[name], output)
+            for name, each in before.items()
+            if name in after
+        ]
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple):
+        if len(before) != len(after):
+            return _Lost.LOST
+        pairs = zip(before, after, strict=True)
+        found = [_find_correction(one, other, output) for one, other in pairs]
+    else:
+        return _Lost.LOST
+    certain = [each for each in found if not isinstance(each, _Lost)]
+    return certain[0] if len(certain) == 1 else _Lost.LOST
 
 
 def _holds(arguments: JsonValue, output: JsonValue) -> bool:

@@ -14,15 +14,14 @@ from attrs import field, frozen
 from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     UnreadableFact,
-    given,
 )
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import JUDGED, RunFilter, RunRow
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import breathe
-from minions.engine.views.judgements import ExampleReason, Judgements
-from minions.engine.views.step_outputs import StepOutputs, finished_in
+from minions.engine.views.judgements import ExampleReason, Judgement, Judgements
+from minions.engine.views.step_outputs import StepOutputs
 from minions.recipe.examples import Example, ExampleCandidate, ExampleStepSpec, question_of
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import EvaluationError
@@ -142,18 +141,17 @@ class _Reader:
             judged = judge.judgement(row)
             if judged is None:
                 continue
-            at, reason = judged
-            candidate = self._candidate(row, outputs, reason)
+            candidate = self._candidate(row, outputs, judged)
             if isinstance(candidate, str):
                 self.left_out[candidate] += 1
             else:
-                yield at, candidate
+                yield judged.at, candidate
 
     def _candidate(
-        self, row: JournalEntry, outputs: StepOutputs, reason: ExampleReason
+        self, row: JournalEntry, outputs: StepOutputs, judged: Judgement
     ) -> ExampleCandidate | str:
         """The example, or why the output cannot be one."""
-        answer = given(finished_in(row).output)
+        answer = judged.output
         if not self._fits(answer):
             return "does not fit the output that the step declares now"
         values = outputs.values_of(row, self.goal)
@@ -167,7 +165,7 @@ class _Reader:
             example=Example(question, answer),
             input=values,
             origin=f"{row.run_id} {address_of(row.key)}",
-            because=reason.value,
+            because=judged.reason.value,
             inputs=outputs.inputs,
         )
 

@@ -19,6 +19,7 @@ from minions.contracts.journal.facts import (
     RecipeFact,
     RouteFailed,
     RunResumed,
+    ScoreFact,
     StoredPrefixFact,
     ToolCallStarted,
     WarningRecorded,
@@ -39,9 +40,10 @@ class RunNote:
     next step could be chosen; `file_rollback`: files that the run changed were restored;
     `plan`: a plan took the place of one that failed (`replaced`), or a plan of an earlier run was
     looked for (`looked_up`); `mark`: a person said that an output is good
-    or bad; `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or
-    lost; `recipe`: the run was moved to another version of its recipe, moved back, or is to stay
-    with its version; `examples`: those from recorded runs were chosen for a step; `warning`:
+    or bad; `score`: a scorer of the recipe's `watch` said how good the output is;
+    `prompt_cache`: a beginning of prompts was stored at a provider, renewed, deleted or lost;
+    `recipe`: the run was moved to another version of its recipe, moved back, or is to stay with
+    its version; `examples`: those from recorded runs were chosen for a step; `warning`:
     something odd that stopped nothing."""
     step_id: str
     """Of a mark the address that is meant; empty: the run as a whole."""
@@ -74,7 +76,9 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decision_note(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
-            case WarningRecorded() | ExamplesPinned() | MarkFact() | StoredPrefixFact():
+            case (
+                WarningRecorded() | ExamplesPinned() | MarkFact() | ScoreFact() | StoredPrefixFact()
+            ):
                 yield _said_note(entry, fact)
             case RecipeFact():
                 yield _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
@@ -83,11 +87,14 @@ def notes_in(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
 
 
 def _said_note(
-    entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact | StoredPrefixFact
+    entry: JournalEntry,
+    fact: WarningRecorded | ExamplesPinned | MarkFact | ScoreFact | StoredPrefixFact,
 ) -> RunNote:
     if isinstance(fact, MarkFact):
         facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
         return _note(entry, fact.address or "", entry.state, facts)
+    if isinstance(fact, ScoreFact):
+        return _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
     step_id = fact.step if isinstance(fact, ExamplesPinned) else ""
     return _note(entry, step_id, entry.state, entry.body)
 

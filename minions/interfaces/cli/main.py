@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "eval": "Ask cases with known answers, and compare models and recipes.",
     "tune": "Find the cheapest models, examples and output modes that pass cases.",
     "learn": "Add examples to a recipe, from recorded runs that were good.",
+    "watch": "Score a sample of a recipe's runs, and say whether they got worse.",
     "capture": "Write the recipe that does again what recorded runs did.",
     "drift": "Say whether a captured recipe still fits its newest runs.",
     "graph": "Draw a recipe's steps.",
@@ -97,6 +98,7 @@ _FAMILIES: Final = {
     "stubs": "recipe_commands",
     "test": "evaluation_commands",
     "trust": "machine_commands",
+    "watch": "evaluation_commands",
     "worker": "worker_commands",
     "workers": "worker_commands",
 }

@@ -58,6 +58,52 @@ SECRET_INPUT: Final = Table(
     ),
 )
 
+WATCH: Final = Table(
+    "a watch",
+    (
+        Key(
+            name="sample",
+            description="The share of the runs that is scored: `5%` or 0.05. Which ones is decided "
+            "by their ids.",
+            types=("string", "number"),
+            is_required=True,
+        ),
+        Key(
+            name="scorers",
+            description="As in an evaluation; those that compare with a known answer cannot be.",
+            types=("array",),
+            is_required=True,
+        ),
+        Key(
+            name="at_least",
+            description="The share of runs that each scorer has to pass; default: that of the "
+            "first scored runs.",
+            types=("number",),
+            minimum=0.0,
+            maximum=1.0,
+        ),
+        Key(
+            name="window",
+            description="How many of the newest scored runs are compared; default 50.",
+            types=("integer",),
+            minimum=10,
+            maximum=500,
+        ),
+        Key(
+            name="max_tokens_per_day",
+            description="Tokens that models that grade may use within 24 hours; default 200,000.",
+            types=("integer",),
+            minimum=1,
+        ),
+        Key(
+            name="max_cost_usd_per_day",
+            description="What they may cost, in US dollars; their prices have to be known.",
+            types=("number",),
+            minimum=0.0,
+        ),
+    ),
+)
+
 SCHEDULE: Final = Table(
     "a schedule",
     (
@@ -259,6 +305,12 @@ RECIPE: Final = Table(
             shape={
                 "anyOf": [*_SCHEDULE_FORMS, {"type": "array", "items": {"anyOf": _SCHEDULE_FORMS}}]
             },
+        ),
+        Key(
+            name="watch",
+            description="Which runs are scored after their end, and by what: `minions watch`.",
+            types=("object",),
+            shape={"$ref": "#/$defs/watch"},
         ),
     ),
 )

@@ -46,6 +46,7 @@ from minions.recipe.model import (
     Permissions,
     ScheduleSpec,
     StepSpec,
+    WatchSpec,
 )
 from minions.recipe.reading.recipe_settings import read_permissions, read_settings
 from minions.recipe.reading.step_reading import build_steps, read_step, set_output
@@ -288,6 +289,7 @@ def _checked_draft(
 
         draft.tests = read_tests(draft, catalog, report)
     draft.schedules = read_schedules(draft, report)
+    draft.watch = read_watch(draft, report)
     if any(step.goal.examples_from is not None for step in draft.steps):
         from minions.recipe.reading.tested_examples import link_tested_examples
 
@@ -414,6 +416,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         enabled=section.plain("enabled", True) is not False,
         schedule=section.plain("schedule"),
         schedules=draft.schedules,
+        watch=draft.watch,
         metadata=_metadata(section),
         document=document,
         directory=directory,
@@ -530,6 +533,51 @@ def _named_template(
         return None
     seen.append(name)
     return templates[name]
+
+
+# --- the `watch` of a recipe ---------------------------------------------------------------------
+
+_MOST_SCORERS: Final = 20
+
+
+def read_watch(draft: RecipeDraft, report: Report) -> WatchSpec | None:
+    """How the recipe's runs are judged after their end; None: they are not."""
+    node = draft.section.node("watch")
+    if not isinstance(node, MappingNode):
+        return None  # another type was told already
+    section = read_section(node, keys.WATCH, report)
+    sample = _share_of(section.plain("sample"))
+    if sample is None and section.node("sample") is not None:
+        message = "a sample is a share of the runs: `5%`, or a number above 0, at most 1"
+        report(section.place_of("sample").fault("bad-value", message))
+    scorers = section.plain("scorers")
+    if isinstance(scorers, list) and not 1 <= len(scorers) <= _MOST_SCORERS:
+        message = f"a watch has 1 to {_MOST_SCORERS} scorers"
+        report(section.place_of("scorers").fault("bad-value", message))
+    if sample is None or not isinstance(scorers, list):
+        return None
+    least, window = section.plain("at_least"), section.plain("window", 50)
+    tokens, cost = section.plain("max_tokens_per_day"), section.plain("max_cost_usd_per_day")
+    return WatchSpec(
+        sample=sample,
+        scorers=tuple(scorers),
+        at_least=float(least) if isinstance(least, int | float) else None,
+        window=window if isinstance(window, int) else 50,
+        max_tokens_per_day=tokens if isinstance(tokens, int) else 200_000,
+        max_cost_usd_per_day=float(cost) if isinstance(cost, int | float) else None,
+    )
+
+
+def _share_of(value: JsonValue) -> float | None:
+    """A share above 0, at most 1; None: it is none."""
+    if isinstance(value, str) and value.endswith("%"):
+        try:
+            value = float(value.removesuffix("%")) / 100
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value <= 1 else None
 
 
 # --- the `schedule` of a recipe ------------------------------------------------------------------

@@ -17,6 +17,7 @@ from minions.data.errors import EnvironmentRefusedError, NotFoundError, near_hin
 MISSING_WEIGHTS: Final = "missing-weights"
 """Code of a model whose weights are not on this machine."""
 _RECORD: Final = "weights.json"
+_BEGUN: Final = ".begun-"
 _MOST_RECORD: Final = 65_536
 """Bytes of such a file."""
 
@@ -139,6 +140,14 @@ class WeightsStore:
         (place / _RECORD).unlink()  # from here on it is not there, whatever happens
         shutil.rmtree(place)
         return found
+
+    def begun(self, sha256: str) -> Path:
+        """Where a download with that hash lies until it is complete; no weights yet."""
+        return self.folder / f"{_BEGUN}{sha256}"
+
+    def all_begun(self) -> tuple[Path, ...]:
+        """Downloads that were begun and are not complete."""
+        return tuple(sorted(self.folder.glob(f"{_BEGUN}*")))
 
     def record(self, folder: Path, weights: Mapping[str, str]) -> None:
         """Write what is known of the weights beside them; see `weight_files`."""

@@ -41,6 +41,8 @@ from minions.contracts.journal.facts.run_facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    ScoreImported,
+    ScoreRecorded,
     SessionCut,
     SessionForked,
     SessionOpened,
@@ -132,6 +134,8 @@ Fact: TypeAlias = (
     | RecipeMoved
     | RecipeMovedBack
     | RecipePinned
+    | ScoreRecorded
+    | ScoreImported
     | SessionOpened
     | SessionForked
     | SessionCut

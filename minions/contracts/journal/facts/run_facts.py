@@ -634,6 +634,37 @@ class RecipePinned(RecipeFact, frozen=True, kw_only=True):
     state: ClassVar[str] = "pinned"
 
 
+class ScoreFact(FactShape, frozen=True, kw_only=True):
+    """What a scorer of the recipe's `watch` says of the output of a run that completed."""
+
+    kind: ClassVar[str] = "score"
+
+    scorer: str
+    """Its name, as in evaluations: `graded RUBRIC`."""
+    value: float | None = None
+    """From 0 to 1; None: it gave no score, `reason` says why."""
+    is_passed: bool = False
+    reason: str | None = None
+    """Why the output did not pass, or has no score; None: it passed."""
+    input_tokens: int = 0
+    """What a model that graded has read; 0: none did."""
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    """US dollars; None: nothing, or not known."""
+
+
+class ScoreRecorded(ScoreFact, frozen=True, kw_only=True):
+    """The score was given here."""
+
+    state: ClassVar[str] = "recorded"
+
+
+class ScoreImported(ScoreFact, frozen=True, kw_only=True):
+    """The score was given in another journal: it is shown, and counts for nothing here."""
+
+    state: ClassVar[str] = "imported"
+
+
 class SessionOpened(FactShape, frozen=True, kw_only=True):
     """A new session, without messages."""
 

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ from minions.app.evaluating.learning import (
     compare_tests,
     learn_recipe,
 )
+from minions.app.evaluating.live_scores import Watch, WatchedScorer, WatchReport
 from minions.app.evaluating.recipe_tests import TestOutcome, run_test
 from minions.app.runs.deciders import decider_for
 from minions.app.settings.settings import bounded
@@ -39,6 +40,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word, spoken
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.scorers import Suite
+from minions.evaluation.statistics import Interval
 from minions.evaluation.suite_file import read_suite
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.console.batch_progress import batch_progress
@@ -55,6 +57,7 @@ from minions.interfaces.cli.console.evaluation_tables import (
 )
 from minions.interfaces.cli.console.printed_results import check_writable, write_whole
 from minions.interfaces.cli.console.render import (
+    dollars,
     stderr_painter,
 )
 from minions.interfaces.cli.options import (
@@ -580,3 +583,111 @@ def _to_json(
         "diff": learnt.diff,
         "tests": compared.to_json() if compared is not None else None,
     }
+
+
+# --- `minions watch` ------------------------------------------------------------------------------
+
+
+@click.command("watch")
+@click.argument("recipe")
+@click.option("--no-scoring", is_flag=True, help="Only read the scores that there are.")
+@click.option(
+    "--metrics",
+    type=FILE,
+    metavar="FILE.prom",
+    help="Write gauges for Prometheus, as its textfile collector reads them.",
+)
+@takes_options(CommonOptions)
+def watch_command(
+    options: CommonOptions, recipe: str, *, no_scoring: bool, metrics: Path | None
+) -> int:
+    """Score the runs of RECIPE that its `watch` samples, and compare the newest with the first.
+
+    Each run is scored once, after its end, and the score stands beside it: `minions sessions show`.
+    Exit code 1: by a whole interval at 95 %, the newest pass less often than the first ones, or
+    than `at_least`. A schedule of your system may call it as often as you like.
+    """
+    context = command_context(options)
+    if metrics is not None:
+        from minions.adapters.telemetry.prometheus import require_client
+
+        require_client()
+        check_writable(metrics, "--metrics", code="unwritable-file")
+    with contextlib.redirect_stdout(sys.stderr):
+        report = asyncio.run(_watch(context, recipe, scores_new=not no_scoring))
+    if metrics is not None:
+        write_whole(metrics, _watch_metrics(report).encode())
+    if context.settings.json:
+        say(json_text(report.to_json()))
+        return 1 if report.is_alarm else 0
+    say(f"{report.recipe}: {report.sampled} runs in the sample, {report.new} new scores")
+    for each in report.scorers:
+        say(hanging(f"  {_watched_words(each)}"))
+    if report.usage.total_tokens:
+        cost = report.usage.cost_usd
+        price = "" if cost is None else f", {dollars(cost)}"
+        tell(f"grading: {report.usage.total_tokens:,} tokens{price}")
+    if report.left is not None:
+        tell(hanging(f"not all is scored: {report.left}"))
+    return 1 if report.is_alarm else 0
+
+
+async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> WatchReport:
+    async with context.runtime() as opened:
+        runtime = opened.evolve(priority=Priority.BACKGROUND)
+        recipe = named_recipe(name, context, runtime)
+        watch = Watch(runtime, recipe, project=runtime.services.project)
+        return await watch.report(scores_new=scores_new)
+
+
+def _watch_metrics(report: WatchReport) -> str:
+    from minions.adapters.telemetry.prometheus import Gauge, text_of
+
+    def gauge(name: str, words: str, value_of: Callable[[WatchedScorer], float | None]) -> Gauge:
+        values: dict[tuple[str, ...], float] = {
+            (report.recipe, each.scorer): float(value)
+            for each in report.scorers
+            if (value := value_of(each)) is not None
+        }
+        return Gauge(f"minions_watch_{name}", words, values, ["recipe", "scorer"])
+
+    return text_of(
+        (
+            gauge("scored_runs", "Sampled runs that have a score.", lambda each: each.scored),
+            gauge("unscored_runs", "Sampled runs whose scorer failed.", lambda each: each.failed),
+            gauge(
+                "pass_rate",
+                "The share of the newest scored runs that pass.",
+                lambda each: None if each.recent is None else each.recent.value,
+            ),
+            gauge(
+                "pass_rate_low",
+                "The lower end of its interval at 95 %.",
+                lambda each: None if each.recent is None else each.recent.low,
+            ),
+            gauge(
+                "pass_rate_high",
+                "The upper end of its interval at 95 %.",
+                lambda each: None if each.recent is None else each.recent.high,
+            ),
+            gauge("alarm", "1 where runs got worse.", lambda each: each.is_alarm),
+        )
+    )
+
+
+def _watched_words(watched: WatchedScorer) -> str:
+    if watched.recent is None:
+        return f"{watched.scorer}: no run is scored yet" + _failed_words(watched)
+    words = f"{watched.scorer}: {_rate_words(watched.recent)} of {watched.scored} scored runs pass"
+    if watched.change is not None and watched.before is not None:
+        words += f", at first {_rate_words(watched.before)}"
+    words += _failed_words(watched)
+    return f"ALARM {words}" if watched.is_alarm else words
+
+
+def _failed_words(watched: WatchedScorer) -> str:
+    return f"; {watched.failed} without a score" if watched.failed else ""
+
+
+def _rate_words(rate: Interval) -> str:
+    return f"{rate.value:.0%} ({rate.low:.0%} to {rate.high:.0%})"

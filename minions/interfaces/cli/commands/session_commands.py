@@ -465,6 +465,8 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     if note.kind == "mark":
         return _mark_words(note)
+    if note.kind == "score":
+        return _score_words(note)
     if note.kind == "warning":
         return f"warning[{facts['code']}]: {facts['message']}"
     if note.kind == "prompt_cache":
@@ -474,6 +476,14 @@ def _note_line(note: RunNote) -> str:
     if note.kind == "recipe":
         return _version_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _score_words(note: RunNote) -> str:
+    facts = note.facts
+    value, reason = facts.get("value"), facts.get("reason")
+    said = "no score" if value is None else f"{value:g}"
+    where = ", given elsewhere" if note.state == "imported" else ""
+    return f"{facts['scorer']}: {said}{where}" + (f": {reason}" if reason else "")
 
 
 def _stored_prefix_words(note: RunNote) -> str:

@@ -1,7 +1,7 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { download, enc, follow, get, onChange, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, tag, time } from "./dom.js";
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
 import { RunFold, byPlanSteps, isAhead, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
@@ -391,10 +391,11 @@ class RunPage {
 	}
 
 	paintResult() {
-		const { output, inputs, cuts } = this.view;
-		if (!changed(this, "result", [output, inputs, cuts.parts])) return;
+		const { output, inputs, cuts } = this.view, scores = this.view.notes.filter((each) => each.kind === "score");
+		if (!changed(this, "result", [output, inputs, cuts.parts, scores])) return;
 		fill(this.result,
 			output !== null && h("section.panel", h("h2", "Output"), code(output, "Output", cuts.at("/output"))),
+			scores.length > 0 && h("section.panel", h("h2", "Scores"), h("ul.plain.lines", scores.map(score))),
 			this.marks.el,
 			h("details.panel", h("summary", "Inputs"), inputs && Object.keys(inputs).length ? code(inputs, "Inputs", cuts.at("/inputs")) : h("p.muted", "None.")));
 	}
@@ -477,3 +478,9 @@ class RunPage {
 }
 
 export const faultView = (fault) => callout("bad", fault.message, fault.help ?? fault.label, `${fault.file}:${fault.line}:${fault.column} ${fault.code}`);
+
+/** What a scorer of the recipe's `watch` said of the output. */
+function score({ state, facts }) {
+	const value = facts.value ?? null;
+	return h("li", tag(value === null || state === "imported" ? "gone" : facts.is_passed ? "good" : "bad", value === null ? "no score" : String(value)), " ", facts.scorer, facts.reason && `: ${facts.reason}`);
+}
