@@ -3,7 +3,7 @@
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
 QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops
-QUALITY_PART=development   texts that are not held out
+QUALITY_PART=development   texts and calls that are not held out
 QUALITY_PAGE=FILE    where the page is written; default: docs/quality.md for all parts, else nowhere
 """
 
@@ -23,7 +23,7 @@ from attrs import field, frozen
 
 from benchmarks.counting_proxy import Counted, counting_proxy
 from benchmarks.local_model import model_in_the_box
-from benchmarks.quality.arms import Arms, arms_at
+from benchmarks.quality.arms import Arms, arms_at, probed
 from benchmarks.quality.function_calls import Call, CallQuestion, call_questions, cross_check
 from benchmarks.quality.page import Row, Setting, page, write_rows
 from benchmarks.quality.tasks import (
@@ -130,6 +130,7 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
     texts = [each.question for each in field_tasks() if each.part == options.texts]
     asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems()}
     calls = call_questions(data) if data is not None and "calls" in options.parts else []
+    calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
     return Tasks(
         questions={
             part: _sample(found, lambda each: each.group, options.tasks)
@@ -261,8 +262,9 @@ async def _main(options: Options) -> None:
         if base_url is None:
             _, server = await stack.enter_async_context(model_in_the_box())
             base_url, key, name = server.base_url, server.key, "local"
+        profile = await probed(base_url, key, name)
         counted = await stack.enter_async_context(counting_proxy(base_url, key))
-        arms = await stack.enter_async_context(arms_at(counted.base_url, name, python))
+        arms = await stack.enter_async_context(arms_at(counted.base_url, name, profile, python))
         measured = await measure(tasks, arms, counted, lambda line: print(line, flush=True))
     out = ROOT / "out" / "quality.jsonl"
     out.parent.mkdir(exist_ok=True)

@@ -252,6 +252,8 @@ class ModelProfile:
             takes_strict=declared.takes_strict
             and self.support(Feature.STRICT) not in (Support.REFUSES, Support.FAILS),
             takes_system=self.support(Feature.SYSTEM_ROLE) is not Support.REFUSES,
+            takes_tools=declared.takes_tools
+            and self.support(Feature.TOOLS) in (None, Support.BINDS),
             context_tokens=declared.context_tokens or self.context_tokens,
             binds=self._binds(modes),
         )

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -32,6 +33,7 @@ from benchmarks.quality.tasks import (
     schema_tasks,
     word_problems,
 )
+from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 
@@ -252,11 +254,14 @@ async def model_server(reply: Reply) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def measured(reply: Reply, tasks: Tasks) -> Measured:
+async def measured(reply: Reply, tasks: Tasks, tools: Support = Support.BINDS) -> Measured:
+    features = {Feature.JSON_SCHEMA: Support.BINDS, Feature.TOOLS: tools}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    profile = ModelProfile(base_url="", model="m", measured_at=now, features=features)
     async with (
         model_server(reply) as base_url,
         counting_proxy(base_url) as counted,
-        arms_at(counted.base_url, "m", None) as arms,
+        arms_at(counted.base_url, "m", profile, None) as arms,
     ):
         return await measure(tasks, arms, counted, lambda _: None)
 
@@ -315,25 +320,35 @@ async def test_calls_are_counted_by_each_way_to_ask_for_them() -> None:
     def reply(request: Mapping[str, object]) -> dict[str, object]:
         said = json.dumps(request)
         if "Sing!" in said:
-            return {"content": '{"tool": "none"}' if "about it" in said else '{"calls": []}'}
-        if "Which tool answers" in said:
-            return {"content": '{"tool": "weather_get"}'}
+            return {"content": '{"calls": []}'}
         if '"calls"' in said or '\\"calls\\"' in said:
             return {"content": json.dumps({"calls": [call]})}
-        if "response_format" in request:
-            assert QUESTION.text in said
-            return {"content": '{"params": {"city": "NYC"}}'}
         return tool_call("weather_get", {"city": "NYC"})
 
     found = await measured(reply, Tasks(questions={}, calls=[QUESTION, NOTHING], loops=[]))
     assert rights(found) == {
-        "Minions, tools of a step": 2,
-        "Minions, chosen, then filled": 2,
+        "Minions": 2,
         "SDK, tools=": 2,
         "SDK, schema of calls": 2,
         "SDK, read out of text": 2,
     }
     assert {each for each, _ in found.calls} == {"one", "none"}
+
+
+async def test_a_model_that_is_shown_no_tools_is_asked_for_calls_in_bound_questions() -> None:
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        assert "tools" not in request or "Which tool" not in json.dumps(request)
+        if "response_format" not in request:
+            return {"content": "I do not know."}
+        if "Which tool answers" in json.dumps(request):
+            is_about = "Sing!" not in json.dumps(request)
+            return {"content": json.dumps({"tool": "weather_get" if is_about else "none"})}
+        return {"content": '{"city": "NYC"}'}
+
+    tasks = Tasks(questions={}, calls=[QUESTION, NOTHING], loops=[])
+    found = await measured(reply, tasks, Support.IGNORES)
+    assert rights(found)["Minions"] == 2
+    assert rights(found)["SDK, tools="] == 1
 
 
 async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() -> None:

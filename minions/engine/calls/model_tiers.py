@@ -96,10 +96,18 @@ class OutputModes:
         self._doubtless = set[Feature]()
         """Features against which no answer speaks: one more that was held to them tells nothing."""
         self._doubts_system = False
+        self.may_leave_calls = model is not None and model.base_url is not None
+        """Whether the server may leave calls in the text of answers: it was not measured."""
+        self.doubts_tools = model is not None and model.base_url is not None
+        """Whether it is not known whether the model is shown the tools of a request."""
         if profile is not None:
             lessons = profile.lessons
             self._doubtless |= {name for name, each in lessons.items() if not each.against}
             self._doubts_system = Feature.SYSTEM_ROLE in lessons
+            lesson = lessons.get(Feature.TOOLS)
+            self.may_leave_calls = profile.support(Feature.TOOLS) is not Support.BINDS
+            if Feature.TOOLS in profile.features or (lesson is not None and lesson.was_held_to):
+                self.doubts_tools = False
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""
@@ -107,6 +115,8 @@ class OutputModes:
         """Whether lists and texts without a bound are sent with one."""
         self.takes_system = known.takes_system
         """Whether system messages are sent as such."""
+        self.takes_tools = known.takes_tools
+        """Whether the model is shown the tools of a request."""
         self.binds = known.binds
         """Whether answers are held to the present way; None: it is not known."""
         self.is_unbound = known.binds is False
@@ -166,6 +176,11 @@ class OutputModes:
             self._guessed = None
         if self._doubts_system and self.takes_system:
             self._learn(Feature.SYSTEM_ROLE, None)
+
+    def note_tools(self, *, are_shown: bool) -> None:
+        """It was found out whether the model is shown the tools of a request."""
+        self.takes_tools, self.doubts_tools = are_shown, False
+        self._learn(Feature.TOOLS, None if are_shown else Support.IGNORES)
 
     def note_held(self, asked: OutputMode | None, *, is_strict: bool) -> None:
         """The answer is of the form that the server was to hold it to."""
