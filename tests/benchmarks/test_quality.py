@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -20,11 +20,22 @@ from benchmarks.quality.__main__ import (
     Tasks,
     chosen_tasks,
     measure,
+    measure_levers,
     read_options,
 )
 from benchmarks.quality.arms import arms_at
 from benchmarks.quality.function_calls import Call, CallQuestion, changed_calls, right_calls
-from benchmarks.quality.page import Row, Setting, page, read_rows, write_rows
+from benchmarks.quality.levers import LEVERS
+from benchmarks.quality.page import (
+    Row,
+    Setting,
+    levers_section,
+    page,
+    read_rows,
+    section_in,
+    with_section,
+    write_rows,
+)
 from benchmarks.quality.tasks import (
     FieldTask,
     field_tasks,
@@ -254,7 +265,12 @@ async def model_server(reply: Reply) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def measured(reply: Reply, tasks: Tasks, tools: Support = Support.BINDS) -> Measured:
+async def measured(
+    reply: Reply,
+    tasks: Tasks,
+    tools: Support = Support.BINDS,
+    ask: Callable[..., Awaitable[Measured]] = measure,
+) -> Measured:
     features = {Feature.JSON_SCHEMA: Support.BINDS, Feature.TOOLS: tools}
     now = datetime(2026, 1, 1, tzinfo=UTC)
     profile = ModelProfile(base_url="", model="m", measured_at=now, features=features)
@@ -263,7 +279,7 @@ async def measured(reply: Reply, tasks: Tasks, tools: Support = Support.BINDS) -
         counting_proxy(base_url) as counted,
         arms_at(counted.base_url, "m", profile, None) as arms,
     ):
-        return await measure(tasks, arms, counted, lambda _: None)
+        return await ask(tasks, arms, counted, lambda _: None)
 
 
 def rights(found: Measured) -> dict[str, int]:
@@ -369,6 +385,31 @@ async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() ->
     assert rights(await measured(guess, tasks)) == {"Minions": 0, "SDK, tools=": 0}
 
 
+async def test_levers_are_asked_about_one_by_one_none_and_all() -> None:
+    asked: list[str] = []
+
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        said = json.dumps(request)
+        if "response_format" not in request:
+            return {"content": "I do not know."}
+        if "Which tool answers" not in said:
+            return {"content": '{"city": "NYC"}'}
+        asked.append(said)
+        return {"content": '{"tool": "weather_get"}'}
+
+    tasks = Tasks(questions={}, calls=[QUESTION], loops=[])
+    found = await measured(reply, tasks, Support.IGNORES, ask=measure_levers)
+    first, *others = [each.name for each in LEVERS["calls"]]
+    assert rights(found) == {
+        "none": 0,
+        first: 1,
+        **{f"the first, and {name}": 1 for name in others},
+        "all": 1,
+    }
+    assert ['"none"]' in each for each in asked] == [False, True, False, False, True]
+    assert ['\\"city\\"' in each for each in asked] == [True, True, False, True, False]
+
+
 # --- options and page -----------------------------------------------------------------------------
 
 
@@ -391,6 +432,9 @@ def test_a_sample_is_the_same_each_time_and_takes_as_many_of_each_group() -> Non
         ({"QUALITY_ONLY": "fields,x"}, "parts are fields, calls"),
         ({"QUALITY_PART": "all"}, "neither 'held-out' nor"),
         ({"QUALITY_MODEL": "m"}, "go together"),
+        ({"QUALITY_ABLATION": "yes"}, "not '1'"),
+        ({"QUALITY_ABLATION": "1", "QUALITY_ONLY": "loops"}, "levers for calls and fields"),
+        ({"QUALITY_ABLATION": "1", "QUALITY_PART": "held-out"}, "not held out"),
     ],
 )
 def test_a_wrong_setting_ends_the_command_with_what_it_may_be(
@@ -476,3 +520,18 @@ def test_calling_nothing_is_counted_apart_from_right_calls() -> None:
 def test_rows_are_read_as_they_were_written() -> None:
     written = rows("Minions", [1, 0])
     assert read_rows(write_rows(written)) == written
+
+
+def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
+    section = levers_section(
+        [*rows("none", [0, 1], "fields"), *rows("all", [1, 1], "fields")], "make quality X=1"
+    )
+    assert "| all | 100% (34% to 100%) | +50 (" in section
+    assert "`make quality X=1` asks again" in section
+    bare = page(rows("Minions", [1]), SETTING)
+    whole = with_section(bare, section)
+    assert section_in(whole).strip() == section
+    assert with_section(bare, section_in(whole)) == whole
+    assert with_section(whole, section) == whole
+    assert with_section(whole, "") == bare
+    assert section_in(bare) == ""

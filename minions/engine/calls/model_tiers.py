@@ -105,8 +105,10 @@ class OutputModes:
             self._doubtless |= {name for name, each in lessons.items() if not each.against}
             self._doubts_system = Feature.SYSTEM_ROLE in lessons
             lesson = lessons.get(Feature.TOOLS)
-            self.may_leave_calls = profile.support(Feature.TOOLS) is not Support.BINDS
-            if Feature.TOOLS in profile.features or (lesson is not None and lesson.was_held_to):
+            gives = {profile.support(each) for each in (Feature.TOOLS, Feature.SCHEMA_WITH_TOOLS)}
+            self.may_leave_calls = self.may_leave_calls and Support.BINDS not in gives
+            is_known = Feature.TOOLS in profile.features or not self.may_leave_calls
+            if is_known or (lesson is not None and lesson.was_held_to):
                 self.doubts_tools = False
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict

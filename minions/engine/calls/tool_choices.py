@@ -271,11 +271,15 @@ async def call_by_choice(
 
 
 def _choice(prompt: Prompt) -> Form:
-    names: list[JsonValue] = [each.name for each in prompt.tools]
+    return form_of_choice([*(each.name for each in prompt.tools), NO_TOOL])
+
+
+def form_of_choice(names: Sequence[str]) -> Form:
+    """The form of an answer that is one of these names."""
     return OutputInstructions(
         schema={
             "type": "object",
-            "properties": {"tool": {"type": "string", "enum": [*names, NO_TOOL]}},
+            "properties": {"tool": {"type": "string", "enum": [*names]}},
             "required": ["tool"],
             "additionalProperties": False,
         },
