@@ -161,6 +161,17 @@ async def test_a_count_of_tokens_without_the_tools_tells_that_they_were_dropped(
     assert compared.options.max_output_tokens == 1
 
 
+async def test_what_one_count_of_tokens_proved_is_known_to_the_next_run() -> None:
+    services = Services(profiles=MemoryProfiles())
+    few = answer_of("Two and two are four.", input_tokens=9)
+    first = ServedModel([few, answer_of("T", input_tokens=9), {"tool": "none"}])
+    await run_with(first, [], services)
+    later = ServedModel([{"tool": "none"}, "Four."])
+    ran = await run_with(later, [], services)
+    assert ran.result.output == "Four."
+    assert [each.code for each in ran.result.warnings] == ["tools-dropped"]
+
+
 async def test_words_that_are_there_already_are_the_answer_where_no_tool_is_chosen() -> None:
     few = answer_of("Two and two are four.", input_tokens=9)
     model = ServedModel([few, answer_of("T", input_tokens=9), {"tool": "none"}])

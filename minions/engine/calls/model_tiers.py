@@ -182,7 +182,7 @@ class OutputModes:
     def note_tools(self, *, are_shown: bool) -> None:
         """It was found out whether the model is shown the tools of a request."""
         self.takes_tools, self.doubts_tools = are_shown, False
-        self._learn(Feature.TOOLS, None if are_shown else Support.IGNORES)
+        self._learn(Feature.TOOLS, None if are_shown else Support.IGNORES, is_proved=True)
 
     def note_held(self, asked: OutputMode | None, *, is_strict: bool) -> None:
         """The answer is of the form that the server was to hold it to."""
@@ -220,8 +220,13 @@ class OutputModes:
     def _profile(self) -> ModelProfile | None:
         return self._book.find(self._model) if self._model is not None else None
 
-    def _learn(self, feature: Feature, support: Support | None) -> None:
-        """One more answer tells what the server does with a feature; None: it was held to it."""
+    def _learn(self, feature: Feature, support: Support | None, *, is_proved: bool = False) -> None:
+        """One more answer tells what the server does with a feature.
+
+        Args:
+            support: None: it was held to it.
+            is_proved: Whether the answer alone is enough to know.
+        """
         model = self._model
         if model is None or model.base_url is None:
             return
@@ -229,7 +234,11 @@ class OutputModes:
         known = self._profile() or ModelProfile(
             base_url=model.base_url, model=model.name, measured_at=now, is_learned=True
         )
-        before, after = known.lessons.get(feature), known.with_answer(feature, support, now)
+        before = known.lessons.get(feature)
+        if is_proved and support is not None:
+            after = known.with_proof(feature, support, now)
+        else:
+            after = known.with_answer(feature, support, now)
         was = before is not None and before.learned_at is not None  # also where that has expired
         lesson = after.lessons[feature]
         (self._doubtless.discard if lesson.against else self._doubtless.add)(feature)

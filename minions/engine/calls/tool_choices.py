@@ -231,7 +231,7 @@ def _call_in(value: JsonValue) -> tuple[str, Mapping[str, JsonValue]] | None:
 
 
 def count_calls(messages: Sequence[Message]) -> int:
-    """The calls in a conversation: ids that are made here go on from there."""
+    """The calls in a conversation: ids that are made here count from there."""
     return sum(len(each.tool_calls) for each in messages)
 
 
