@@ -103,6 +103,7 @@ async def test_what_is_missing_is_asked_for_in_one_call(
     assert "Step: How will it be?" in text
     assert "Tool: weather" in text
     assert "To be found: days" in text
+    assert '"days"' not in text  # the form of the answer tells the parameters, once
     assert '"list":[1,2,3,"… and 2 more, 5 in all"]' in text
 
 

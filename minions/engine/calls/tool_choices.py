@@ -24,12 +24,14 @@ from minions.contracts.messages import (
     TokenUsage,
     ToolCallRequest,
     assistant,
+    border_words,
     system,
     user,
 )
 from minions.contracts.tool_parameters import sent_parameters
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps, find_json_value, parse_json
+from minions.engine.compile.borders import border_of_run, within, without_markers
 
 Form: TypeAlias = OutputInstructions[object]
 Bind: TypeAlias = Callable[[Form], OutputRequest | None]
@@ -50,6 +52,8 @@ class ToolChoice:
     """How calls are got of one model in one call of it."""
 
     bind: Bind
+    seed: str
+    """Of borders around what tools gave, the run's id."""
     is_needed: bool
     """Whether it is known that the model is not shown tools: it is asked by choice at once."""
     may_be_text: bool = False
@@ -248,7 +252,7 @@ async def call_by_choice(
     Args:
         answer: The words that there are already, by a request that was sent before.
     """
-    messages = told_in_words(prompt.messages)
+    messages = told_in_words(prompt.messages, choice.seed)
     usage = NO_USAGE if answer is None else answer.usage
     asked = _bound(prompt, messages, _choice_words(prompt.tools), _choice(prompt), choice)
     chosen = _added(usage, await ask(asked))
@@ -324,14 +328,29 @@ def _bound(
     )
 
 
-def told_in_words(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A conversation without calls and results of tools in forms that such a server drops."""
-    return tuple(_told_in_words(each) for each in messages)
+def told_in_words(messages: Sequence[Message], seed: str) -> tuple[Message, ...]:
+    """A conversation without calls and results of tools in forms that such a server drops; what a
+    tool gave stands within a border.
+
+    Args:
+        seed: Of the border, the run's id.
+    """
+    results = [each for each in messages if each.role is MessageRole.TOOL]
+    if not results:
+        return tuple(messages)
+    border = border_of_run(seed, [each.content or "" for each in messages])
+    told = border_words(border)
+    first = messages[0]
+    if first.role is MessageRole.SYSTEM:
+        told = evolve(first, content=f"{first.content}\n\n{told.content}")
+        messages = messages[1:]
+    return (told, *(_told_in_words(each, border) for each in messages))
 
 
-def _told_in_words(message: Message) -> Message:
+def _told_in_words(message: Message, border: str) -> Message:
     if message.role is MessageRole.TOOL:
-        return user(f"{message.name or 'The tool'} gave:\n{message.content or ''}")
+        result = within(border, without_markers(message.content or ""))
+        return user(f"{message.name or 'The tool'} gave:\n{result}")
     if not message.tool_calls:
         return message
     said = "\n".join(f"{each.name} {each.arguments}" for each in message.tool_calls)

@@ -442,6 +442,7 @@ class ModelAnswers:
         mode = None if modes.mode is OutputMode.TOOLS else modes.mode
         return ToolChoice(
             bind=lambda form: self.request(form, mode),
+            seed=self.view.run_id,
             is_needed=not modes.takes_tools,
             may_be_text=modes.may_leave_calls,
             is_doubted=modes.doubts_tools,
