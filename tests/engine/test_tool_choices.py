@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 from attrs import evolve
 
+from builders import Ran, answer_of, fake_tool, run_recipe, text_step
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCapabilities, Prompt
@@ -23,7 +24,6 @@ from minions.engine.calls.tool_choices import (
     with_declared_types,
 )
 from minions.engine.services.services import MemoryProfiles, Services
-from tests.builders import Ran, answer_of, fake_tool, run_recipe, text_step
 
 WEATHER = ToolSpec(
     name="weather",
