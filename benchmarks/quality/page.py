@@ -86,6 +86,23 @@ _LEVERS_WORDS: Final = (
 )
 
 
+_TRIED: Final = """Tried with SmolLM2-135M on development questions and left out, each by a small
+sample:
+
+- The tool chosen by its number: never none of them (0 of 8, by name 6), and among several tools
+  right for 4 of 8 (by name 6).
+- `none` first in the list, or the list in the user's message: 22 of 32 choices right, 27 as it is.
+  A second question whether the chosen tool fits: 8.
+- How many calls a question needs, as a number: 1 for 22 of 24 questions, though 12 need two to
+  four. A list of calls of any length: 0 of 24 right, most with the most calls that are allowed.
+  With the right count given, 1 of 12. So one call is made at a time.
+- The tool's parameters in a short form: 10 to 12 of 30 calls right, 14 as JSON. The question
+  before them instead of behind them: 14 as well, with 8 % more tokens.
+- Optional parameters only where a word of them stands in the question: 14 of 30 instead of 11, and
+  11 % fewer tokens. But it hangs on the language of the question, and loses what was asked for in
+  other words."""
+
+
 def levers_section(rows: Sequence[Row], command: str) -> str:
     """The section about levers, as Markdown."""
     parts: dict[str, list[Row]] = {}
@@ -94,6 +111,7 @@ def levers_section(rows: Sequence[Row], command: str) -> str:
     text = [_LEVERS, _LEVERS_WORDS.format(command=command)]
     for part, found in parts.items():
         text += [f"{_TITLES[part]}:", _levers_table(found)]
+    text.append(_TRIED)
     return "\n\n".join(text)
 
 
