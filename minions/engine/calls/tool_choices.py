@@ -7,7 +7,6 @@ schema. Nothing is sent here.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -37,7 +36,6 @@ Form: TypeAlias = OutputInstructions[object]
 Bind: TypeAlias = Callable[[Form], OutputRequest | None]
 """What holds an answer to a form, as far as is known of the server; None: nothing does."""
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Result[ModelCallResponse, ModelFailure]]]
-
 Warn: TypeAlias = Callable[[str, str], Awaitable[None]]
 """Takes the code and the words of a warning."""
 
@@ -75,7 +73,7 @@ class ToolChoice:
         return may_hold or (self.is_doubted and _counts_too_few(prompt, answer))
 
 
-_QUOTED: Final = re.compile(r""":\s*"(?:-?\d|true"|false"|\[|\{)""")
+_QUOTED: Final = re.compile(r"""[:\[,]\s*"(?:-?\d|true"|false"|\[|\{)""")
 """A text that may be a value of another type."""
 
 
@@ -193,8 +191,8 @@ def read_calls(text: str, prompt: Prompt) -> tuple[ToolCallRequest, ...]:
     names = {each.name for each in prompt.tools}
     for part in parts:
         try:
-            value = json.loads(part)
-        except (ValueError, RecursionError):
+            value = parse_json(part)
+        except ValueError:
             return ()
         for each in value if isinstance(value, list) else [value]:
             call = _call_in(each)
@@ -226,8 +224,8 @@ def _call_in(value: JsonValue) -> tuple[str, Mapping[str, JsonValue]] | None:
     arguments = next((value[key] for key in _ARGUMENTS if key in value), None)
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
+            arguments = parse_json(arguments)
+        except ValueError:
             return None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
