@@ -3,7 +3,9 @@
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
 QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops
-QUALITY_PART=development   texts that are not held out
+QUALITY_PART=development   texts and calls that are not held out
+QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
+                     models alone, with none and with all; a section of docs/quality.md
 QUALITY_PAGE=FILE    where the page is written; default: docs/quality.md for all parts, else nowhere
 """
 
@@ -19,13 +21,23 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from benchmarks.counting_proxy import Counted, counting_proxy
 from benchmarks.local_model import model_in_the_box
-from benchmarks.quality.arms import Arms, arms_at
+from benchmarks.quality.arms import Arms, arms_at, probed
 from benchmarks.quality.function_calls import Call, CallQuestion, call_questions, cross_check
-from benchmarks.quality.page import Row, Setting, page, write_rows
+from benchmarks.quality.levers import LEVERS, only, ways
+from benchmarks.quality.page import (
+    OURS,
+    Row,
+    Setting,
+    levers_section,
+    page,
+    section_in,
+    with_section,
+    write_rows,
+)
 from benchmarks.quality.tasks import (
     SEED,
     Loop,
@@ -52,6 +64,8 @@ class Options:
     tasks: int | None = None
     """At most so many questions of each group; None: all."""
     texts: str = "held-out"
+    is_ablation: bool = False
+    """Whether the levers are asked about, and not the others."""
     base_url: str | None = None
     """None: the model in the box."""
     api_key: str | None = None
@@ -67,30 +81,39 @@ def read_options(environ: Mapping[str, str]) -> Options:
         SystemExit: A variable is unknown or has a value that it cannot have.
     """
     said = {name: value for name, value in environ.items() if name.startswith("QUALITY_") and value}
-    known = ("MODEL", "BASE_URL", "API_KEY", "TASKS", "ONLY", "PART", "PAGE")
+    known = ("MODEL", "BASE_URL", "API_KEY", "TASKS", "ONLY", "PART", "PAGE", "ABLATION")
     unknown = [name for name in said if name.removeprefix("QUALITY_") not in known]
     if unknown:
         raise SystemExit(
             f"{unknown[0]} is no setting. There are: QUALITY_{', QUALITY_'.join(known)}."
         )
-    parts = tuple(said.get("QUALITY_ONLY", ",".join(PARTS)).split(","))
+    is_ablation = said.get("QUALITY_ABLATION") == "1"
+    if "QUALITY_ABLATION" in said and not is_ablation:
+        raise SystemExit(f"QUALITY_ABLATION is {said['QUALITY_ABLATION']!r}, not '1'.")
+    usual = tuple(LEVERS) if is_ablation else PARTS
+    parts = tuple(said.get("QUALITY_ONLY", ",".join(usual)).split(","))
+    if is_ablation and not set(parts) <= set(LEVERS):
+        raise SystemExit(f"There are levers for {' and '.join(LEVERS)}, not for all of {parts}.")
     if not set(parts) <= set(PARTS):
         raise SystemExit(f"QUALITY_ONLY is {said['QUALITY_ONLY']!r}; parts are {', '.join(PARTS)}.")
     tasks = said.get("QUALITY_TASKS")
     if tasks is not None and not (tasks.isdecimal() and int(tasks)):
         raise SystemExit(f"QUALITY_TASKS is {tasks!r}, not a whole number from 1.")
-    texts = said.get("QUALITY_PART", "held-out")
+    texts = said.get("QUALITY_PART", "development" if is_ablation else "held-out")
+    if is_ablation and texts != "development":
+        raise SystemExit("Levers are chosen by questions that are not held out: no QUALITY_PART.")
     if texts not in ("held-out", "development"):
         raise SystemExit(f"QUALITY_PART is {texts!r}, neither 'held-out' nor 'development'.")
     if ("QUALITY_BASE_URL" in said) is not ("QUALITY_MODEL" in said):
         raise SystemExit("QUALITY_MODEL and QUALITY_BASE_URL go together: a model and its server.")
-    whole = set(parts) == set(PARTS) and texts == "held-out"
+    whole = set(parts) == set(usual) and (texts == "held-out" or is_ablation)
     at = said.get("QUALITY_PAGE") or (str(ROOT / "docs" / "quality.md") if whole else None)
     shown = [f"{name}={value}" for name, value in said.items() if name in _SHOWN]
     return Options(
         parts=parts,
         tasks=None if tasks is None else int(tasks),
         texts=texts,
+        is_ablation=is_ablation,
         base_url=said.get("QUALITY_BASE_URL"),
         api_key=said.get("QUALITY_API_KEY"),
         model=said.get("QUALITY_MODEL", "local"),
@@ -99,7 +122,9 @@ def read_options(environ: Mapping[str, str]) -> Options:
     )
 
 
-_SHOWN: Final = ("QUALITY_MODEL", "QUALITY_BASE_URL", "QUALITY_TASKS", "QUALITY_PART")
+_SHOWN: Final = (
+    *("QUALITY_MODEL", "QUALITY_BASE_URL", "QUALITY_TASKS", "QUALITY_PART", "QUALITY_ABLATION"),
+)
 """What the command on the page repeats; a key is none of it."""
 
 
@@ -130,6 +155,7 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
     texts = [each.question for each in field_tasks() if each.part == options.texts]
     asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems()}
     calls = call_questions(data) if data is not None and "calls" in options.parts else []
+    calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
     return Tasks(
         questions={
             part: _sample(found, lambda each: each.group, options.tasks)
@@ -223,6 +249,35 @@ async def measure(
     return measured
 
 
+async def measure_levers(
+    tasks: Tasks, arms: Arms, counted: Counted, say: Callable[[str], None]
+) -> Measured:
+    """Ask the questions by Minions alone, once for each way that `levers.ways` has of their part.
+
+    Args:
+        say: As for `measure`.
+    """
+    measured = Measured()
+    asked: dict[str, Tasks] = {
+        part: Tasks(questions={part: found}, calls=[], loops=[])
+        for part, found in tasks.questions.items()
+    }
+    if tasks.calls:
+        asked["calls"] = Tasks(questions={}, calls=tasks.calls, loops=[])
+    ours = evolve(
+        arms,
+        questions={OURS: arms.questions[OURS]},
+        calls={OURS: arms.calls[OURS]},
+    )
+    for part, some in asked.items():
+        for name, standing in ways(part):
+            with only(part, standing):
+                found = await measure(some, ours, counted, lambda _: None)
+            measured.rows.extend(evolve(each, arm=name) for each in found.rows)
+            say(_line(measured.rows, part, name))
+    return measured
+
+
 _Asks = Callable[[Question], Awaitable[JsonValue]]
 _Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
 _Walks = Callable[[Loop], Awaitable[str]]
@@ -256,19 +311,22 @@ async def _main(options: Options) -> None:
     if data is None:
         raise SystemExit(f"{PEERS} does not hold the libraries of others: `make quality` makes it.")
     tasks = chosen_tasks(options, data)
+    peers = None if options.is_ablation else python
     async with AsyncExitStack() as stack:
         base_url, key, name = options.base_url, options.api_key, options.model
         if base_url is None:
             _, server = await stack.enter_async_context(model_in_the_box())
             base_url, key, name = server.base_url, server.key, "local"
+        profile = await probed(base_url, key, name)
         counted = await stack.enter_async_context(counting_proxy(base_url, key))
-        arms = await stack.enter_async_context(arms_at(counted.base_url, name, python))
-        measured = await measure(tasks, arms, counted, lambda line: print(line, flush=True))
-    out = ROOT / "out" / "quality.jsonl"
+        arms = await stack.enter_async_context(arms_at(counted.base_url, name, profile, peers))
+        ask = measure_levers if options.is_ablation else measure
+        measured = await ask(tasks, arms, counted, lambda line: print(line, flush=True))
+    out = ROOT / "out" / ("levers.jsonl" if options.is_ablation else "quality.jsonl")
     out.parent.mkdir(exist_ok=True)
     out.write_text(write_rows(measured.rows), "utf-8")
     checked = "BFCL's own scoring was not compared."
-    if tasks.calls:
+    if tasks.calls and not options.is_ablation:
         found = cross_check(call_questions(data), data, measured.calls)
         print(*found.differ[:10], sep="\n")
         checked = (
@@ -276,18 +334,30 @@ async def _main(options: Options) -> None:
             f"and those above, were scored by the package as well; {len(found.differ)} differ, and "
             f"at {found.failed} the package breaks off."
         )
+    if options.is_ablation:
+        _write_levers(options, levers_section(measured.rows, options.command))
+        return
     setting = Setting(
         command=options.command,
         model="`local`, SmolLM2-135M-Instruct" if options.base_url is None else f"`{name}`",
         peers=", ".join(_versions(python)),
         cross_check=checked,
     )
-    text = page(measured.rows, setting)
+    before = options.page.read_text("utf-8") if options.page and options.page.exists() else ""
+    text = with_section(page(measured.rows, setting), section_in(before))
     if options.page is None:
         print(text)
     else:
         options.page.write_text(text, "utf-8")
         print(f"{options.page} is written; each answer's row is in {out}.")
+
+
+def _write_levers(options: Options, section: str) -> None:
+    if options.page is None:
+        print(section)
+        return
+    options.page.write_text(with_section(options.page.read_text("utf-8"), section), "utf-8")
+    print(f"{options.page} has the section about levers.")
 
 
 if __name__ == "__main__":

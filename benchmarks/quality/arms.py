@@ -6,20 +6,26 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from returns.pipeline import is_successful
 
 from benchmarks.quality.function_calls import Call, CallQuestion, schema_of_calls
 from benchmarks.quality.tasks import OTHER_TOOLS, Loop, Question, object_of
 from minions import AgentExecutor, OpenAIModel, RunStatus
+from minions.adapters.models.model_probe import probe_model
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
+from minions.contracts.model_profiles import ModelProfile
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, find_json_value
 from minions.engine.compile.extensions import Extensions
+from minions.engine.services.services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 
@@ -52,24 +58,45 @@ class Arms:
     loops: Mapping[str, Callable[[Loop], Awaitable[str]]]
 
 
+async def probed(base_url: str, key: str | None, model: str) -> ModelProfile:
+    """What `minions models probe` finds out about the server, which a user measures once.
+
+    Raises:
+        UnansweredError: It does not answer.
+    """
+    asked = OpenAIModel(model, base_url=base_url, api_key=key, provider="quality")
+    try:
+        outcome = await probe_model(asked, now=partial(datetime.now, UTC))
+    finally:
+        await asked.aclose()
+    if not is_successful(outcome):
+        raise UnansweredError(outcome.failure().message)
+    return outcome.unwrap().profile
+
+
 @asynccontextmanager
-async def arms_at(base_url: str, model: str, peers: Path | None) -> AsyncIterator[Arms]:
+async def arms_at(
+    base_url: str, model: str, profile: ModelProfile, peers: Path | None
+) -> AsyncIterator[Arms]:
     """All arms, whose requests go there.
 
     Args:
         base_url: Of a server with OpenAI's protocol that needs no key.
+        profile: What `probed` found out.
         peers: The Python of the environment of `peer_worker.py`; None: nobody else asks.
     """
     from openai import AsyncOpenAI
 
     capabilities = ModelCapabilities(output_mode=OutputMode.JSON_SCHEMA)
     ours = OpenAIModel(model, base_url=base_url, provider="quality", capabilities=capabilities)
+    profiles = MemoryProfiles()
+    profiles.keep(evolve(profile, base_url=ours.base_url or "", model=ours.name))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(ours.aclose)
         client = await stack.enter_async_context(
             AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0)
         )
-        by_us, by_sdk = _Minions(ours, model), _Sdk(client, model)
+        by_us, by_sdk = _Minions(ours, model, profiles), _Sdk(client, model)
         questions: dict[str, _Asks] = {
             "Minions": by_us.answer,
             "SDK, schema": by_sdk.by_schema,
@@ -77,8 +104,7 @@ async def arms_at(base_url: str, model: str, peers: Path | None) -> AsyncIterato
             "SDK, read out of text": by_sdk.by_text,
         }
         calls: dict[str, _Calls] = {
-            "Minions, tools of a step": by_us.calls,
-            "Minions, chosen, then filled": by_us.chosen_calls,
+            "Minions": by_us.calls,
             "SDK, tools=": by_sdk.calls,
             "SDK, schema of calls": by_sdk.calls_by_schema,
             "SDK, read out of text": by_sdk.calls_by_text,
@@ -121,6 +147,7 @@ class _RecordingTool(Tool):
 class _Minions:
     model: OpenAIModel
     name: str
+    profiles: MemoryProfiles
 
     async def answer(self, question: Question) -> JsonValue:
         """The output of one step."""
@@ -159,39 +186,6 @@ class _Minions:
         }
         # Calls of the first answer are made; a second one is not asked for.
         await self._run([step], question.text, tools, {"max_model_calls_per_step": 1})
-        return calls
-
-    async def chosen_calls(self, question: CallQuestion) -> Sequence[Call]:
-        """The call of a tool step, whose tool a step before it chose among all and none."""
-        calls: list[Call] = []
-        tools = _tools(question, calls)
-        names = [each.spec.name for each in tools]
-        listed = "\n".join(f"- {each.spec.name}: {each.spec.description}" for each in tools)
-        choose: dict[str, JsonValue] = {
-            "id": "choose",
-            "system_prompt": (
-                f"Which tool answers the question?\n{listed}\n- none: no tool is about it"
-            ),
-            "goal": "{{ inputs.text }}",
-            "output": object_of({"tool": {"type": "string", "enum": [*names, "none"]}}),
-        }
-        # What a model fills in is required of it, so only that which the tool requires.
-        steps: list[JsonValue] = [
-            choose,
-            {"id": "question", "set": {"question": "{{ inputs.text }}"}},
-        ]
-        for at, tool in enumerate(tools):
-            steps.append(
-                {
-                    "id": f"call_{at}",
-                    "description": "Call the tool as the question asks.",
-                    "depends_on": ["question"],
-                    "when": f"choose.tool == '{tool.spec.name}'",
-                    "tool": tool.spec.name,
-                    "fill": tool.spec.parameters["required"],
-                }
-            )
-        await self._run(steps, question.text, tools)
         return calls
 
     async def walk(self, loop: Loop) -> str:
@@ -235,7 +229,11 @@ class _Minions:
         }
         specs = {each.spec.name: each.spec for each in tools}
         recipe = recipe_from_document(document, Catalog(tools=specs))
-        executor = AgentExecutor(self.model, extensions=Extensions(tools=Toolbox(tools)))
+        executor = AgentExecutor(
+            self.model,
+            services=Services(profiles=self.profiles),
+            extensions=Extensions(tools=Toolbox(tools)),
+        )
         result = await executor.execute(recipe, {"text": text})
         if result.status is not RunStatus.COMPLETED:
             return UnansweredError(str(result.error))

@@ -126,6 +126,10 @@ class ModelCapabilities:
     """Whether its server is asked for batches, where models of its form can be."""
     takes_system: bool = True
     """Whether system messages may be sent; else their text begins the first user message."""
+    takes_tools: bool = True
+    """Whether the model is shown the tools of a request; else it is asked which tool, and then for
+    the arguments, each held to a schema.
+    """
     binds: bool | None = None
     """Whether answers were measured to keep to `output_mode`; None: it is not known."""
     output_rungs: tuple[OutputRung, ...] | None = None

@@ -191,6 +191,11 @@ class ModelProfile:
         lesson = self.lessons.get(feature) or Lesson(support=support or Support.BINDS)
         return evolve(self, lessons={**self.lessons, feature: lesson.after(support, now)})
 
+    def with_proof(self, feature: Feature, support: Support, now: datetime) -> ModelProfile:
+        """With what one answer proved, which counts at once."""
+        lesson = Lesson(support=support, seen=_AGAINST, learned_at=now)
+        return evolve(self, lessons={**self.lessons, feature: lesson})
+
     def words_of(self, feature: Feature) -> str:
         """A line about a lesson that began or ceased to count."""
         lesson = self.lessons[feature]
@@ -252,6 +257,8 @@ class ModelProfile:
             takes_strict=declared.takes_strict
             and self.support(Feature.STRICT) not in (Support.REFUSES, Support.FAILS),
             takes_system=self.support(Feature.SYSTEM_ROLE) is not Support.REFUSES,
+            takes_tools=declared.takes_tools
+            and self.support(Feature.TOOLS) in (None, Support.BINDS),
             context_tokens=declared.context_tokens or self.context_tokens,
             binds=self._binds(modes),
         )

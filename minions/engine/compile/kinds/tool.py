@@ -131,7 +131,12 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Ca
         raise StepFailedError(FailureInfo(code="missing-param", message=message))
 
     def _question(
-        self, view: RunContext, missing: Sequence[str], *, is_older: bool = False
+        self,
+        view: RunContext,
+        missing: Sequence[str],
+        *,
+        is_older: bool = False,
+        shows_parameters: bool = False,
     ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
         tool = view.tools.get(self.spec.tool)
         needed = {name: view.values[name] for name in self.shown if name in view.values}
@@ -145,6 +150,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Ca
             missing=missing,
             seed=view.run_id if self.has_untrusted_data and not is_older else None,
             takes_others=self.spec.is_older or tool.spec.effect is Effect.PURE,
+            shows_parameters=shows_parameters,
         )
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
@@ -169,7 +175,10 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Ca
             return arguments == dumps(known)
         facts = (row.fact for row in recorded.rows)
         asked = (fact.messages for fact in facts if isinstance(fact, ConversationStarted))
-        forms = [self._question(view, missing, is_older=each)[0][-1] for each in (False, True)]
+        forms = [
+            self._question(view, missing, is_older=older, shows_parameters=shows)[0][-1]
+            for older, shows in ((False, False), (False, True), (True, True))
+        ]
         was_asked = any(form in messages for messages in asked for form in forms)
         before = parse_json(arguments)
         return was_asked and isinstance(before, dict) and before == {**before, **known}
