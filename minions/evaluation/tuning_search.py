@@ -198,8 +198,8 @@ class Search:
         self._stopped: Measurement | None = None
         self._words: dict[str, list[Setting]] = {}
         """By step, the words that were written for it."""
-        self._rounds: Counter[Configuration] = Counter()
-        """How often words were written, by the configuration that they were written for."""
+        self._rounds: Counter[tuple[str, Setting | None]] = Counter()
+        """How often words were written, by step and its model."""
 
     async def result(self) -> SearchResult:
         """Search, and confirm what was found."""
@@ -287,15 +287,18 @@ class Search:
         After Agrawal et al., "GEPA: Reflective Prompt Evolution" (arXiv 2507.19457): each is
         written from the failures of one that no other surpasses on every case.
         """
-        pool = [start]
+        await self._race(start)
+        turns = Counter[Configuration]()
+        pool, own = [start], (space.step, start.of_step(space.step).get(Dimension.MODEL))
         for words in list(self._words.get(space.step, ())):  # those of another model may do
             if self._is_done(pool):
                 return
             pool.append(start.plus(words))
             await self._race(pool[-1])
-        while not self._is_done(pool) and self._rounds[start] < space.rounds:
-            parent = self._parent(pool, self._rounds[start])
-            self._rounds[start] += 1
+        while not self._is_done(pool) and self._rounds[own] < space.rounds:
+            parent = self._parent(pool, turns)
+            self._rounds[own] += 1
+            turns[parent] += 1
             kept = self._runs_to_keep(start)
             setting = await self._measures.other_words(space.step, parent, runs_kept=kept)
             if setting is not None:
@@ -308,9 +311,11 @@ class Search:
         known = [each for each in pool if each in self._measured]
         return self._stopped is not None or any(self._passes(each) for each in known)
 
-    def _parent(self, pool: Sequence[Configuration], number: int) -> Configuration:
-        """The one whose failures are told next: those that are best on some case take turns, the
-        best of them first.
+    def _parent(
+        self, pool: Sequence[Configuration], turns: Mapping[Configuration, int]
+    ) -> Configuration:
+        """The one whose failures are told next: those that no other surpasses take turns, the one
+        first that is best on the most cases.
         """
         known = [each for each in pool if self._measured[each].counted]
         wins = Counter[Configuration]()
@@ -319,8 +324,7 @@ class Search:
             most = max(shares.values(), default=-1.0)
             wins.update(each for each, share in shares.items() if share == most >= 0)
         front = [each for each in known if not self._is_surpassed(each, wins)] or [pool[0]]
-        front.sort(key=lambda each: (-wins[each], -pool.index(each)))
-        return front[number % len(front)]
+        return min(front, key=lambda each: (turns[each], -wins[each], -pool.index(each)))
 
     def _is_surpassed(self, one: Configuration, wins: Mapping[Configuration, int]) -> bool:
         """Whether another one is as good on each case that both were asked, and better on one."""
