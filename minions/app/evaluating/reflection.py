@@ -7,7 +7,6 @@ fewer runs than a search that only sees rates.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -36,7 +35,6 @@ _SHORTEST_QUOTE: Final = 24
 """Characters from which an input that stands in a prompt is quoted; shorter ones are words."""
 _OF_ANSWERS: Final = ("max_output_tokens", "fallbacks", "cooldown_s", "output_mode")
 """Settings of a model that hold for the step's answers, not for texts that the model writes."""
-_EXPRESSION: Final = re.compile(r"\{\{.{0,2000}?\}\}", re.DOTALL)
 
 _RECIPE: Final = """\
 id: other-words
@@ -108,7 +106,7 @@ class Reflection:
         Args:
             number: How many reflections there were on these answers: each reads others.
         """
-        wrong = [each for each in outcomes if _missed(each) is not None]
+        wrong = [each for each in outcomes if _find_miss(each) is not None]
         next_ = wrong[number * _MOST_SHOWN :][:_MOST_SHOWN]
         return cls(words=words, wrong=next_, model=model, asked=asked) if next_ else None
 
@@ -143,7 +141,7 @@ class Reflection:
 
     def _answers(self) -> Iterator[str]:
         for number, each in enumerate(self.wrong, 1):
-            sample = _missed(each)
+            sample = _find_miss(each)
             assert sample is not None  # noqa: S101  # as `next_of` chose them
             yield f"{number}. inputs: {_shorten(dumps(dict(each.case.plain_inputs)))}"
             if sample.has_output:
@@ -165,7 +163,7 @@ class Reflection:
         if before != after:
             odd = min(before ^ after)
             return f"it {'leaves out' if odd in before else 'adds'} {odd:.60}"
-        quoted = _quoted(texts.values(), self.words.values(), self.asked)
+        quoted = _find_quote(texts.values(), self.words.values(), self.asked)
         if quoted is not None:
             return f"it quotes case {quoted}"
         if any(masked(text) != text for text in texts.values()):
@@ -173,7 +171,7 @@ class Reflection:
         return texts
 
 
-def _missed(outcome: CaseOutcome) -> SampleOutcome | None:
+def _find_miss(outcome: CaseOutcome) -> SampleOutcome | None:
     """The first answer to a case that tells what its model answers, and did not pass."""
     told = (each for each in outcome.samples if each.is_measured and not each.is_passed)
     return next(told, None)
@@ -186,11 +184,14 @@ def _shorten(text: str) -> str:
 
 def _expressions(texts: Collection[str]) -> frozenset[str]:
     """What stands in double braces, without regard to white space."""
-    found = (each for text in texts for each in _EXPRESSION.findall(text))
-    return frozenset("".join(each.split()) for each in found)
+    begun = (part for text in texts for part in text.split("{{")[1:])
+    parts = (each.partition("}}") for each in begun)
+    return frozenset("".join(f"{{{{{inner}{end}".split()) for inner, end, _ in parts)
 
 
-def _quoted(texts: Collection[str], before: Collection[str], cases: Collection[Case]) -> str | None:
+def _find_quote(
+    texts: Collection[str], before: Collection[str], cases: Collection[Case]
+) -> str | None:
     """The first case with a long text of its inputs that stands in the new texts only."""
     new, old = (_plain(" ".join(each)) for each in (texts, before))
     for case in cases:

@@ -259,7 +259,7 @@ class Tuning(Measures):
             return None
         for listener in self._on_reflection:
             listener(step, len(reflection.wrong))
-        found = await self._written(reflection, key, left)
+        found = await self._ask_words(reflection, key, left)
         if isinstance(found, str):
             self._refused.append(f"{step}: {found}")
             return None
@@ -291,7 +291,7 @@ class Tuning(Measures):
             asked=self.parts.asked,
         )
 
-    async def _written(
+    async def _ask_words(
         self, reflection: Reflection, key: tuple[Configuration, int], left: float | None
     ) -> Mapping[str, str] | str:
         """The texts that a model wrote; or why there are none to be tried."""
