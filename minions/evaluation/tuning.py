@@ -23,6 +23,12 @@ class Dimension(StrEnum):
     OUTPUT = "output"
     """How the output is asked for."""
     EXAMPLES = "examples"
+    WORDS = "words"
+    """The prompt's words, which a model writes from what went wrong."""
+
+
+USUAL_DIMENSIONS: Final = tuple(each for each in Dimension if each is not Dimension.WORDS)
+"""What is chosen unless something else is said: words ask a further model."""
 
 
 @frozen(kw_only=True, order=True)
@@ -35,8 +41,11 @@ class Setting:
     """Unique in its dimension, for people: a model's name, a mode, a number of examples."""
 
     def __str__(self) -> str:
-        noun = {Dimension.EXAMPLES: "examples", Dimension.OUTPUT: "output"}.get(self.dimension)
+        noun = _NOUNS.get(self.dimension)
         return f"{noun} {self.value}" if noun is not None else self.value
+
+
+_NOUNS: Final = {each: each.value for each in Dimension if each not in ("model", "form")}
 
 
 @frozen
@@ -92,6 +101,8 @@ class StepSpace:
     """Why there is nothing to choose, or not all."""
     notes: Mapping[Setting, str] = field(factory=dict)
     """What a setting leaves out of what the recipe says, beside what it is for."""
+    rounds: int = 0
+    """How often other words of its prompt are written for each configuration that misses."""
 
     def of(self, dimension: Dimension) -> tuple[Setting, ...]:
         """The settings of a dimension; empty: there is nothing to choose."""
@@ -100,8 +111,14 @@ class StepSpace:
     @property
     def most(self) -> int:
         """Configurations that one pass over the step measures at most, the present one included."""
-        others = sum(1 + len(self.of(each)) for each in Dimension if each is not Dimension.MODEL)
+        fixed = [each for each in USUAL_DIMENSIONS if each is not Dimension.MODEL]
+        others = sum(1 + len(self.of(each)) for each in fixed) + self.most_words
         return (1 + len(self.of(Dimension.MODEL))) * (1 + others)
+
+    @property
+    def most_words(self) -> int:
+        """Configurations with other words that are measured with one model at most."""
+        return self.rounds * (1 + len(self.of(Dimension.MODEL)))
 
     def to_json(self) -> dict[str, JsonValue]:
         """The choices as JSON."""
@@ -112,6 +129,7 @@ class StepSpace:
                 for each in Dimension
                 if self.of(each)
             },
+            "rounds": self.rounds,
             "closed": {each.value: why for each, why in self.closed.items()},
             "notes": {each.value: note for each, note in self.notes.items()},
         }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -20,7 +21,15 @@ from attrs import evolve, field, frozen
 
 from minions.data.json_values import JsonValue
 from minions.evaluation.cases import Part
-from minions.evaluation.tuning import Configuration, Dimension, Measurement, StepSpace, is_dearer
+from minions.evaluation.tuning import (
+    USUAL_DIMENSIONS,
+    Configuration,
+    Dimension,
+    Measurement,
+    Setting,
+    StepSpace,
+    is_dearer,
+)
 
 _FEWEST_FIRST: Final = 4
 """Cases that each configuration is asked at first, where there are so many."""
@@ -37,10 +46,16 @@ _NO_BAR: Final = "the recipe as it is passes no case: say which pass rate is wan
 
 def most_configurations(steps: Sequence[StepSpace]) -> int:
     """How many configurations a search measures at most, as a rule far fewer."""
-    all_ = math.prod(1 + len(each.of(dimension)) for each in steps for dimension in Dimension)
+    fixed = [1 + len(each.of(dimension)) for each in steps for dimension in USUAL_DIMENSIONS]
+    all_ = math.prod((*fixed, *(1 + each.most_words for each in steps)))
     passes = _sweeps(steps) * (1 + _MOST_CONFIRMED)
     screened = sum(1 + len(each.of(Dimension.MODEL)) for each in steps)
     return min(all_, 1 + passes * (screened + sum(each.most for each in steps)))
+
+
+def most_reflections(steps: Sequence[StepSpace]) -> int:
+    """How often other words are written at most."""
+    return sum(each.most_words for each in steps)
 
 
 def most_confirmed() -> int:
@@ -96,6 +111,17 @@ class Measures(ABC):
         Args:
             runs_kept: Runs of configurations that were measured for which budget is to be left.
         """
+
+    async def other_words(
+        self, step: str, parent: Configuration, *, runs_kept: Mapping[Configuration, int]
+    ) -> Setting | None:
+        """Other words for the prompt of a step, written from what went wrong with a configuration
+        that was measured; None: none can be had.
+
+        Args:
+            runs_kept: As of `measure`.
+        """
+        return None
 
     def expected_cost_usd(self, configuration: Configuration) -> float | None:
         """US dollars of one run by the prices of its models and the tokens of the recipe as it is,
@@ -170,6 +196,10 @@ class Search:
         """What was measured on the cases held out."""
         self._held_out_bar = self._bar
         self._stopped: Measurement | None = None
+        self._words: dict[str, list[Setting]] = {}
+        """By step, the words that were written for it."""
+        self._rounds: Counter[tuple[str, Setting | None]] = Counter()
+        """How often words were written, by step and its model."""
 
     async def result(self) -> SearchResult:
         """Search, and confirm what was found."""
@@ -240,14 +270,80 @@ class Search:
             if self._is_given_up(start):
                 continue
             here = start
-            for dimension in Dimension:
+            for dimension in USUAL_DIMENSIONS:
                 if dimension is Dimension.MODEL:
                     continue
                 others = [here.plus(each) for each in space.of(dimension)]
                 for each in (here.without(space.step, dimension), *others):
                     await self._race(each)
                 here = self._best_of([here, here.without(space.step, dimension), *others])
+            if space.rounds:
+                await self._reword(space, here.without(space.step, Dimension.WORDS))
         return self._best
+
+    async def _reword(self, space: StepSpace, start: Configuration) -> None:
+        """Try other words with a configuration that misses the bar, until they reach it.
+
+        After Agrawal et al., "GEPA: Reflective Prompt Evolution" (arXiv 2507.19457): each is
+        written from the failures of one that no other surpasses on every case.
+        """
+        await self._race(start)
+        turns = Counter[Configuration]()
+        pool, own = [start], (space.step, start.of_step(space.step).get(Dimension.MODEL))
+        for words in list(self._words.get(space.step, ())):  # those of another model may do
+            if self._is_done(pool):
+                return
+            pool.append(start.plus(words))
+            await self._race(pool[-1])
+        while not self._is_done(pool) and self._rounds[own] < space.rounds:
+            parent = self._parent(pool, turns)
+            self._rounds[own] += 1
+            turns[parent] += 1
+            kept = self._runs_to_keep(start)
+            setting = await self._measures.other_words(space.step, parent, runs_kept=kept)
+            if setting is not None:
+                self._words.setdefault(space.step, []).append(setting)
+                pool.append(start.plus(setting))
+                await self._race(pool[-1])
+
+    def _is_done(self, pool: Sequence[Configuration]) -> bool:
+        """Whether other words are of no use: some pass, or nothing more may be asked."""
+        known = [each for each in pool if each in self._measured]
+        return self._stopped is not None or any(self._passes(each) for each in known)
+
+    def _parent(
+        self, pool: Sequence[Configuration], turns: Mapping[Configuration, int]
+    ) -> Configuration:
+        """The one whose failures are told next: those that no other surpasses take turns, the one
+        first that is best on the most cases.
+        """
+        known = [each for each in pool if self._measured[each].counted]
+        wins = Counter[Configuration]()
+        for case in range(self._cases):
+            shares = {each: self._share(each, case) for each in known}
+            most = max(shares.values(), default=-1.0)
+            wins.update(each for each, share in shares.items() if share == most >= 0)
+        front = [each for each in known if not self._is_surpassed(each, wins)] or [pool[0]]
+        return min(front, key=lambda each: (turns[each], -wins[each], -pool.index(each)))
+
+    def _is_surpassed(self, one: Configuration, wins: Mapping[Configuration, int]) -> bool:
+        """Whether another one is as good on each case that both were asked, and better on one."""
+        for other in wins:
+            pairs = [
+                (self._share(one, case), self._share(other, case)) for case in range(self._cases)
+            ]
+            both = [(mine, theirs) for mine, theirs in pairs if mine >= 0 and theirs >= 0]
+            if any(mine < theirs for mine, theirs in both) and all(
+                mine <= theirs for mine, theirs in both
+            ):
+                return True
+        return False
+
+    def _share(self, configuration: Configuration, case: int) -> float:
+        """The share of its answers to a case that passed; -1: it is not known."""
+        shares = self._measured[configuration].shares
+        share = shares[case] if case < len(shares) else None
+        return -1.0 if share is None else share
 
     def _is_given_up(self, start: Configuration) -> bool:
         """Whether other settings with that model are not tried: it is dearer, or not reached."""
@@ -305,16 +401,20 @@ class Search:
                 return
 
     async def _ask(self, configuration: Configuration, count: int) -> Measurement:
-        kept: dict[Configuration, int] = {}
-        if self._measured:
-            # What is asked now takes the place of what is best, for less, or is confirmed itself.
-            other = configuration if self._best == _AS_IT_IS else self._best
-            kept = dict.fromkeys((_AS_IT_IS, other), self._confirming)
+        kept = self._runs_to_keep(configuration)
         measured = await self._measures.measure(configuration, Part.SEARCH, count, runs_kept=kept)
         self._measured[configuration] = measured
         if measured.is_stopped:
             self._stopped = measured
         return measured
+
+    def _runs_to_keep(self, configuration: Configuration) -> Mapping[Configuration, int]:
+        """The runs that confirm what is found, while that configuration is asked."""
+        if not self._measured:
+            return {}
+        # What is asked now takes the place of what is best, for less, or is confirmed itself.
+        other = configuration if self._best == _AS_IT_IS else self._best
+        return dict.fromkeys((_AS_IT_IS, other), self._confirming)
 
     def _rungs(self) -> Iterator[int]:
         first = max(_FEWEST_FIRST, math.ceil(self._cases / 4))
@@ -489,6 +589,8 @@ class TuningReport:
     """The recipe with the chosen configuration; where nothing passes, as it was."""
     diff: str
     """The change as a unified diff; empty: there is none."""
+    refused: tuple[str, ...]
+    """Why words that a model wrote were not tried, of each."""
     spent_usd: float
     """US dollars of all that was asked, grading and earlier executions included."""
 
@@ -546,5 +648,6 @@ class TuningReport:
                 {"label": each.label, **measured.to_json()}
                 for each, measured in result.confirmation.items()
             ],
+            "refused_words": list(self.refused),
             "diff": self.diff,
         }

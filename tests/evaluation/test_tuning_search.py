@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import pytest
@@ -18,6 +18,7 @@ from minions.evaluation.tuning_search import (
     SearchResult,
     TrialVerdict,
     most_configurations,
+    most_reflections,
 )
 
 CASES: Final = 20
@@ -449,3 +450,70 @@ async def test_what_could_not_be_compared_with_the_recipe_on_unseen_cases_is_no_
     assert passing.problem == "the recipe as it is was not measured: 1 run failed"
     missing = await found(LateOutage(of_prices("small")), steps, at_least=0.9)
     assert (missing.is_confirmed, missing.is_cut) == (True, False)  # the recipe is no alternative
+
+
+# --- other words ----------------------------------------------------------------------------------
+
+
+@frozen
+class WrittenWords(FakeMeasures):
+    """Words that pass the cases of a table, in the order in which they are written."""
+
+    tables: Sequence[Collection[int]] = ()
+    """By the number of the words, the cases of the search that pass; first those as it is."""
+    parents: list[str] = field(factory=list)
+
+    async def other_words(
+        self, step: str, parent: Configuration, *, runs_kept: Mapping[Configuration, int]
+    ) -> Setting | None:
+        self.parents.append(parent.label)
+        assert runs_kept
+        number = len(self.parents)
+        return setting(str(number), Dimension.WORDS) if number < len(self.tables) else None
+
+    async def measure(
+        self,
+        configuration: Configuration,
+        part: Part,
+        count: int,
+        *,
+        runs_kept: Mapping[Configuration, int],
+    ) -> Measurement:
+        words = [int(each.value) for each in configuration.settings]
+        passed = self.tables[words[0] if words else 0]
+        if part is Part.CONFIRMATION:
+            return Measurement(shares=(1.0,) * count, costs=(1.0,) * count, tokens=(1.0,) * count)
+        shares = tuple(float(case in passed) for case in range(count))
+        return Measurement(shares=shares, costs=(1.0,) * count, tokens=(1.0,) * count)
+
+
+async def words_found(rounds: int, *tables: Collection[int]) -> tuple[SearchResult, list[str]]:
+    measures = WrittenWords(lambda _, __: (0.0, None), tables=tables)
+    step = evolve(space(), rounds=rounds)
+    return await found(measures, step, at_least=0.8), measures.parents
+
+
+async def test_words_that_no_others_surpass_on_every_case_take_turns() -> None:
+    as_it_is, worse, other = range(2, 12), range(2, 6), range(10)
+    _, parents = await words_found(5, as_it_is, worse, other, range(3), range(2), range(1))
+    assert parents[:2] == ["as it is", "as it is"]  # the first words are as good on no case more
+    assert parents[2:4] == ["label: words 2"] * 2  # they pass what is missed as it is
+
+
+async def test_no_words_are_written_once_some_pass() -> None:
+    result, parents = await words_found(5, range(10), range(18))
+    assert parents == ["as it is"]
+    assert result.chosen.label == "label: words 1"
+    assert result.is_confirmed
+
+
+async def test_a_turn_without_words_counts_as_one() -> None:
+    result, parents = await words_found(3, range(10))
+    assert len(parents) == 3
+    assert not result.is_passed
+
+
+async def test_no_search_writes_more_words_than_is_said_before() -> None:
+    spaces = [evolve(space(model=("a", "b")), rounds=4)]
+    assert most_reflections(spaces) == 12
+    assert most_configurations(spaces) > most_configurations([space(model=("a", "b"))])

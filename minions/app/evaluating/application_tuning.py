@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
@@ -18,7 +18,7 @@ from minions.app.evaluating.evaluation_runs import (
     listed_rows,
 )
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
-from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
+from minions.app.evaluating.tuning_space import MOST_ROUNDS, RecipeVersion, SpaceOptions
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import ModelsOfRecipe, Runtime
@@ -29,7 +29,7 @@ from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.evaluation.cases import CaseRow, cases_of
 from minions.evaluation.report import EvaluationReport
 from minions.evaluation.scorers import AnyScorer
-from minions.evaluation.tuning import Dimension
+from minions.evaluation.tuning import USUAL_DIMENSIONS, Dimension
 from minions.evaluation.tuning_search import TuningReport
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
@@ -48,7 +48,9 @@ class ApplicationTuning(ApplicationRuns):
         *,
         models: Sequence[ChatModel | str] = (),
         against: Sequence[RecipeLike] = (),
-        over: Sequence[Dimension | str] = tuple(Dimension),
+        over: Sequence[Dimension | str] = USUAL_DIMENSIONS,
+        reflector: ChatModel | str | None = None,
+        rounds: int = 3,
         steps: Sequence[str] = (),
         scorers: Sequence[AnyScorer] = (),
         at_least: float | None = None,
@@ -67,7 +69,10 @@ class ApplicationTuning(ApplicationRuns):
             models: Tried for each step, beside those that the recipe names; cheapest first, so that
                 the others are dropped early. An object is named as in a recipe, `provider/name`.
             against: Other versions of the recipe, whose prompts of steps are tried.
-            over: What is chosen: `model`, `form`, `output`, `examples`.
+            over: What is chosen: `model`, `form`, `output`, `examples`; `words`, which a model
+                writes from what went wrong.
+            reflector: Writes other words; None: the model that answers the step.
+            rounds: How often it writes for each model of a step, from 1 to 20.
             steps: Ids of the steps; empty: each that a model answers.
             scorers: All must pass an output; empty: the expected fields must be right.
             at_least: The pass rate that is wanted, from 0 to 1; None: that of the recipe as it is.
@@ -80,12 +85,16 @@ class ApplicationTuning(ApplicationRuns):
         Raises:
             RecipeError, NotFoundError: As `load`; there is no such step or model.
             UsageError: `bad-items`; there are too few cases, or one does not fit the recipe or a
-                scorer.
+                scorer. `usage`: an argument is of no use, or out of its range.
             EnvironmentRefusedError: A model has no key, or no price where the cost is limited.
         """
+        dimensions = frozenset(map(_dimension, over))
+        _check_words(dimensions, reflector, rounds)
         file, text = _text_of(recipe)
         candidates = {_name(each): each if isinstance(each, ChatModel) else None for each in models}
-        tuned = with_tuned_models(self._runtime, candidates, self._model)
+        writers = [] if reflector is None else [reflector]
+        writing = {_name(each): each if isinstance(each, ChatModel) else None for each in writers}
+        tuned = with_tuned_models(self._runtime, {**writing, **candidates}, self._model)
         runtime = tuned.evolve(priority=Priority.BACKGROUND)
         loaded = load_recipe_text(text, file, runtime.catalog)
         asked = tuple(cases_of(case_rows(cases), loaded.inputs, [loaded.known_output]))
@@ -93,8 +102,10 @@ class ApplicationTuning(ApplicationRuns):
             models=tuple(candidates),
             configured=None if self._model is None else _name(self._model),
             versions=tuple(self._version(each, at) for at, each in enumerate(against)),
-            dimensions=frozenset(map(_dimension, over)),
+            dimensions=dimensions,
             steps=tuple(steps),
+            reflector=next(iter(writing), None),
+            rounds=rounds,
         )
         plan = TuningPlan(
             name=name or self.services.ids("tune"),
@@ -132,6 +143,22 @@ def _dimension(word: Dimension | str) -> Dimension:
             code="usage",
         )
     return Dimension(word)
+
+
+def _check_words(
+    dimensions: Collection[Dimension], reflector: ChatModel | str | None, rounds: int
+) -> None:
+    """Refuse arguments about words that are of no use."""
+    if reflector is not None and Dimension.WORDS not in dimensions:
+        raise UsageError(
+            "tune(reflector=…) is of no use: `over` leaves out 'words'. Leave it out, or add "
+            "'words' to `over`.",
+            code="usage",
+        )
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise UsageError(
+            f"tune(rounds={rounds}): expected a number from 1 to {MOST_ROUNDS}.", code="usage"
+        )
 
 
 def _text_of(recipe: str | PathLike[str]) -> tuple[str, str]:

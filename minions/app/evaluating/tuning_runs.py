@@ -5,6 +5,7 @@ second time.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
@@ -18,10 +19,12 @@ from minions.app.evaluating.evaluation_runs import (
     EvaluationPlan,
     case_inputs,
 )
+from minions.app.evaluating.reflection import Reflection, words_of_step
 from minions.app.evaluating.tuning_space import (
     HeldOutCases,
     SpaceOptions,
     TuningSpace,
+    model_settings,
     takes_cases,
     tuning_space,
 )
@@ -45,27 +48,32 @@ from minions.engine.services.pricing import (
     with_cost,
 )
 from minions.evaluation.cases import Case, CaseParts, Part, parts_of
-from minions.evaluation.report import EvaluationReport
+from minions.evaluation.report import CaseOutcome, EvaluationReport
 from minions.evaluation.scorers import AnyScorer
-from minions.evaluation.tuning import Configuration, Dimension, Measurement
+from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting
 from minions.evaluation.tuning_search import (
     Measures,
     Search,
     TuningReport,
     most_configurations,
     most_confirmed,
+    most_reflections,
 )
+from minions.planning.step_edit import step_keys
 from minions.recipe.kinds.analyze_kind import AnalyzeSpec
 from minions.recipe.kinds.goal_kind import GoalSpec
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.permissions import tool_specs
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.reading.tested_examples import without_cases
 
 OnTrial: TypeAlias = Callable[[Configuration, Part, int], None]
 """Called with a configuration before it is asked so many cases of a part."""
+OnReflection: TypeAlias = Callable[[str, int], None]
+"""Called with a step before other words are written for it, and with how many answers are read."""
 _VARIANT_ONLY: Final = (UNREACHABLE, CIRCUIT_OPEN)
 """Codes that stop the evaluation of one configuration: its server does not answer."""
+_WORDS: Final = "other words"
 
 
 @frozen(kw_only=True)
@@ -135,19 +143,30 @@ class Tuning(Measures):
             cases=[(each, inputs[each.index]) for each in self.parts.shown], asked=self._asked
         )
         self.space: TuningSpace = tuning_space(recipe, plan.text, plan.file, plan.options, held_out)
-        self._spent: dict[tuple[Configuration, Part], float] = {}
+        self._spent: dict[tuple[Configuration, Part | int], float] = {}
+        """US dollars, by what was measured; for words by what they were written for, and when."""
+        self._outcomes: dict[Configuration, tuple[CaseOutcome, ...]] = {}
+        """Of the search, where words are written from them."""
+        self._reflections: Counter[tuple[str, Configuration]] = Counter()
+        """By step and by what words were written for."""
+        self._refused: list[str] = []
         self._each: dict[Configuration, float] = {}
         self._usage: TokenUsage | None = None
         """Of one run of what was measured first, the recipe as it is; None: nothing was."""
         self._expected: dict[Configuration, float | None] = {}
         self._listeners: list[OnTrial] = []
+        self._on_reflection: list[OnReflection] = []
         self._evaluation: Evaluation | None = None
         self._stopped: FailureInfo | None = None
         self._check_models()
 
-    def listen(self, on_trial: OnTrial) -> None:
-        """Call `on_trial` before each evaluation of a configuration."""
+    def listen(self, on_trial: OnTrial, on_reflection: OnReflection | None = None) -> None:
+        """Call `on_trial` before each evaluation of a configuration, and `on_reflection` before
+        other words are written.
+        """
         self._listeners.append(on_trial)
+        if on_reflection is not None:
+            self._on_reflection.append(on_reflection)
 
     def cancel(self) -> None:
         """Start nothing more and cancel the runs under way; the report then comes soon."""
@@ -184,6 +203,7 @@ class Tuning(Measures):
             result=result,
             text=self.space.text_of(chosen),
             diff=self.space.diff(chosen),
+            refused=tuple(self._refused),
             spent_usd=sum(self._spent.values()),
         )
 
@@ -208,7 +228,7 @@ class Tuning(Measures):
         """See `Measures.measure`."""
         if self._stopped is not None:
             return Measurement(problem=self._stopped.message, is_stopped=True)
-        left = self._left(configuration, part, runs_kept)
+        left = self._left((configuration, part), runs_kept)
         if left is not None and left <= 0:
             return Measurement(problem=self._spent_words(runs_kept), is_stopped=True)
         try:
@@ -225,6 +245,76 @@ class Tuning(Measures):
         return Measurement.of_outcome(
             report.variants[0], problem=problem, is_stopped=is_of_all or self._stopped is not None
         )
+
+    async def other_words(
+        self, step: str, parent: Configuration, *, runs_kept: Mapping[Configuration, int]
+    ) -> Setting | None:
+        """See `Measures.other_words`."""
+        number = self._reflections[step, parent]
+        self._reflections[step, parent] += 1
+        reflection = self._reflection(step, parent, number)
+        key = (parent, number)
+        left = self._left(key, runs_kept)
+        if reflection is None or self._stopped is not None or (left is not None and left <= 0):
+            return None
+        for listener in self._on_reflection:
+            listener(step, len(reflection.wrong))
+        found = await self._ask_words(reflection, key, left)
+        if isinstance(found, str):
+            self._refused.append(f"{step}: {found}")
+            return None
+        setting = self.space.with_words(step, found)
+        if setting is None:
+            self._refused.append(f"{step}: it was written before")
+            return None
+        try:
+            self.recipe_of(parent.plus(setting))
+        except (RecipeError, UsageError) as error:
+            self._refused.append(f"{step}: {error.message}")
+            del self.space.edits[setting]
+            return None
+        return setting
+
+    def _reflection(self, step: str, parent: Configuration, number: int) -> Reflection | None:
+        plan, text = self._plan, self.space.text_of(parent)
+        recipe = self._recipe_of(text)
+        keys = step_keys(text, plan.file, step)
+        spec = next(each for each in recipe.steps if each.id == step)
+        assert isinstance(spec, StepSpec)  # noqa: S101  # as its space was made of
+        writer = plan.options.reflector
+        own = model_settings((recipe.document or {}).get("model"), keys.get("model"))
+        return Reflection.next_of(
+            words_of_step(keys, spec),
+            self._outcomes.get(parent, ()),
+            number=number,
+            model=own if writer is None else {"name": writer},
+            asked=self.parts.asked,
+        )
+
+    async def _ask_words(
+        self, reflection: Reflection, key: tuple[Configuration, int], left: float | None
+    ) -> Mapping[str, str] | str:
+        """The texts that a model wrote; or why there are none to be tried."""
+        evaluated = EvaluatedRecipe(
+            name=_WORDS, recipe=bounded(self._recipe_of(reflection.recipe), self._plan.limits)
+        )
+        asked = Case(index=0, name=_WORDS, inputs=reflection.inputs)
+        plan = evolve(
+            self._evaluation_plan(Part.SEARCH, 0, left),
+            name=f"tune {self._plan.name} {_WORDS} {self._plan.seed}",
+            cases=(asked,),
+            scorers=(),
+            samples=1,
+            inputs={},
+        )
+        self._evaluation = Evaluation(self._runtime, (evaluated,), plan)
+        report = await self._evaluation.report()
+        self._spent[key] = self._evaluation.spent_usd
+        (outcome,) = report.variants[0].cases
+        sample = outcome.samples[0]
+        if not sample.has_output:
+            return f"they were not written: {sample.problem or sample.status}"
+        return reflection.read(sample.output)
 
     def expected_cost_usd(self, configuration: Configuration) -> float | None:
         """See `Measures.expected_cost_usd`. Of several steps each is taken for an equal part."""
@@ -270,6 +360,8 @@ class Tuning(Measures):
             listener(configuration, part, count)
         report = await evaluation.report()
         self._spent[configuration, part] = evaluation.spent_usd
+        if part is Part.SEARCH and any(each.rounds for each in self.space.steps):
+            self._outcomes[configuration] = report.variants[0].cases
         if self._usage is None:
             self._usage = _usage_of_run(report)
         if measured := sum(each.is_measured for each in report.variants[0].samples):
@@ -300,12 +392,11 @@ class Tuning(Measures):
         )
 
     def _left(
-        self, configuration: Configuration, part: Part, runs_kept: Mapping[Configuration, int]
+        self, own: tuple[Configuration, Part | int], runs_kept: Mapping[Configuration, int]
     ) -> float | None:
         """US dollars that this evaluation may cost, with what it cost already; None: unlimited."""
         if self._plan.max_cost_usd is None:
             return None
-        own = (configuration, part)
         others = sum(cost for key, cost in self._spent.items() if key != own)
         return self._plan.max_cost_usd - others - self._estimate_cost(runs_kept)
 
@@ -346,6 +437,11 @@ class Tuning(Measures):
         ]
         for configuration in (Configuration(), *alone):
             self._check(self.recipe_of(configuration))
+
+        if (writer := self._plan.options.reflector) is not None:
+            self._check(
+                self._recipe_of(Reflection(words={}, wrong=(), model={"name": writer}).recipe)
+            )
 
     def _check(self, recipe: AgentRecipe) -> None:
         limits = bounded(recipe, self._plan.limits).limits
@@ -431,6 +527,9 @@ def tuning_bound(
     confirmed = min(configurations, most_confirmed())
     runs = samples * (configurations * len(parts.search) + confirmed * len(parts.confirmation))
     found = _of_run(tuning, runtime, know)
+    if most_reflections(tuning.space.steps):
+        why = (*found.unbounded, "what is read to write other words has no bound")
+        found = UpperBound(at_most=None, unbounded=why)
     cost = None if found.at_most is None else found.at_most * runs
     if max_cost_usd is not None:
         cost = max_cost_usd if cost is None else min(cost, max_cost_usd)

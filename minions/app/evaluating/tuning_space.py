@@ -8,12 +8,19 @@ from typing import Final, TypeAlias
 from attrs import field, frozen
 
 from minions.app.evaluating.learning import examples_problem, shows_key
+from minions.app.evaluating.reflection import words_problem
 from minions.contracts.instructions import OutputMode
 from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.evaluation.cases import Case
-from minions.evaluation.tuning import Configuration, Dimension, Setting, StepSpace
+from minions.evaluation.tuning import (
+    USUAL_DIMENSIONS,
+    Configuration,
+    Dimension,
+    Setting,
+    StepSpace,
+)
 from minions.planning.step_edit import recipe_diff, step_keys, with_step_keys
 from minions.recipe.examples import (
     MOST_EXAMPLE_TOKENS,
@@ -27,6 +34,8 @@ from minions.recipe.model import AgentRecipe, RecipeTest, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.tested_examples import asked_questions, case_examples
 
+MOST_ROUNDS: Final = 20
+"""How often words are written for a model of a step at most."""
 _PROMPT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "goal": ("goal", "system_prompt", "messages"),
     "analyze": ("analyze", "context", "input"),
@@ -55,9 +64,13 @@ class SpaceOptions:
     configured: str | None = None
     """The model that answers steps which name none; None: none is configured."""
     versions: tuple[RecipeVersion, ...] = ()
-    dimensions: frozenset[Dimension] = frozenset(Dimension)
+    dimensions: frozenset[Dimension] = frozenset(USUAL_DIMENSIONS)
     steps: tuple[str, ...] = ()
     """Ids of the steps; empty: each that a model answers."""
+    reflector: str | None = None
+    """The model that writes other words; None: the one that answers the step."""
+    rounds: int = 3
+    """How often it writes for each model of a step."""
 
 
 @frozen(kw_only=True)
@@ -81,7 +94,7 @@ class TuningSpace:
     text: str
     """The recipe as it is."""
     steps: tuple[StepSpace, ...]
-    edits: Mapping[Setting, _Edit] = field(repr=False)
+    edits: dict[Setting, _Edit] = field(repr=False)
 
     def text_of(self, configuration: Configuration) -> str:
         """The recipe's text with that configuration; comments and layout stay.
@@ -95,6 +108,24 @@ class TuningSpace:
             edits = [self.edits[chosen[each]] for each in Dimension if each in chosen]
             text = with_step_keys(text, self.file, step, self._changes(step, edits))
         return text
+
+    def with_words(self, step: str, words: Mapping[str, str]) -> Setting | None:
+        """The setting that gives a step these texts, from now on one of the space; None: there is
+        one.
+
+        Args:
+            words: By key of the step.
+        """
+        known = [
+            edit.keys
+            for setting, edit in self.edits.items()
+            if (setting.step, setting.dimension) == (step, Dimension.WORDS)
+        ]
+        if words in known:
+            return None
+        setting = Setting(step=step, dimension=Dimension.WORDS, value=str(1 + len(known)))
+        self.edits[setting] = _Edit(keys=dict(words))
+        return setting
 
     def _changes(self, step: str, edits: Sequence[_Edit]) -> dict[str, JsonValue | None]:
         changes: dict[str, JsonValue | None] = {}
@@ -195,6 +226,10 @@ class _Builder:
             if keys is None:
                 closed[dimension] = "the step stands in another file"
                 continue
+            if dimension is Dimension.WORDS:
+                if (why := self._words_problem(step, keys)) is not None:
+                    closed[dimension] = why
+                continue
             edits, problem = self._edits_of(dimension, step, keys)
             made = {
                 Setting(step=step.id, dimension=dimension, value=value): edit
@@ -213,7 +248,18 @@ class _Builder:
                 )
             elif not made:
                 closed[dimension] = problem or "there is one way"
-        return StepSpace(step=step.id, options=options, closed=closed, notes=notes)
+        has_words = Dimension.WORDS in self._options.dimensions and Dimension.WORDS not in closed
+        rounds = self._options.rounds if has_words else 0
+        return StepSpace(step=step.id, options=options, closed=closed, notes=notes, rounds=rounds)
+
+    def _words_problem(self, step: GoalSpec | AnalyzeSpec, keys: _Keys) -> str | None:
+        """Why no other words are written for the step; None: they are."""
+        if (why := words_problem(keys, step)) is not None:
+            return why
+        setting = Setting(step=step.id, dimension=Dimension.WORDS, value="0")
+        if not self._is_writable(setting, _Edit(keys={step.kind: f"{keys[step.kind]} x"})):
+            return "the step's text cannot be changed alone"
+        return None
 
     def _is_writable(self, setting: Setting, edit: _Edit) -> bool:
         alone = TuningSpace(file=self._file, text=self._text, steps=(), edits={setting: edit})
@@ -236,6 +282,8 @@ class _Builder:
                 return self._modes(step)
             case Dimension.EXAMPLES:
                 return self._examples(step, keys)
+            case Dimension.WORDS:
+                return {}, None
 
     def _config(self, step: GoalSpec | AnalyzeSpec) -> ModelConfig:
         """The model settings that hold for the step."""
@@ -252,7 +300,7 @@ class _Builder:
         of_recipe = (self._recipe.document or {}).get("model")
         named = _named_models(keys.get("model") if has_own else of_recipe, config)
         edits = {name: _Edit(model=value) for name, value in named}
-        settings = _settings(of_recipe, keys.get("model"))
+        settings = model_settings(of_recipe, keys.get("model"))
         present = config.name or self._options.configured
         for name in self._options.models:
             if name != present or config.tiers:
@@ -316,7 +364,7 @@ def _named_models(written: JsonValue, config: ModelConfig) -> Iterator[tuple[str
                 yield name, other
 
 
-def _settings(of_recipe: JsonValue, own: JsonValue) -> Mapping[str, JsonValue]:
+def model_settings(of_recipe: JsonValue, own: JsonValue) -> Mapping[str, JsonValue]:
     """The settings of the step's model as they are written, of several models the first one's."""
     base, added = (_settings_of(each) for each in (of_recipe, own))
     is_other = added.get("name") not in (None, base.get("name"))

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from minions.app.evaluating.evaluation_runs import checked_scorers
 from minions.app.evaluating.learning import TestComparison, compare_tests
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
-from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
+from minions.app.evaluating.tuning_space import MOST_ROUNDS, RecipeVersion, SpaceOptions
 from minions.app.runs.deciders import decider_for
 from minions.app.settings.settings import bounded
 from minions.app.wiring.configured_models import ModelChoice
@@ -31,7 +31,7 @@ from minions.data.texts import shell_word, shown_text
 from minions.evaluation.cases import Part
 from minions.evaluation.scorers import Suite
 from minions.evaluation.suite_file import read_suite
-from minions.evaluation.tuning import Configuration, Dimension
+from minions.evaluation.tuning import USUAL_DIMENSIONS, Configuration, Dimension
 from minions.evaluation.tuning_search import TuningReport
 from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.console.console import (
@@ -89,7 +89,7 @@ def _dimensions(
                 f"'{name}' is nothing to choose.{did_you_mean(name, known)} "
                 f"Expected some of {', '.join(known)}."
             )
-    return frozenset(map(Dimension, names or known))
+    return frozenset(map(Dimension, names or USUAL_DIMENSIONS))
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -110,7 +110,19 @@ class _TuneOptions(CaseOptions, CassetteOptions, CommonOptions):
         multiple=True,
         metavar="WHAT,…",
         callback=_dimensions,
-        help=f"What is chosen: {', '.join(Dimension)}; repeatable; default: all.",
+        help=f"What is chosen: {', '.join(Dimension)}; repeatable; default: all but words.",
+    )
+    reflector: str | None = option(
+        "--reflector",
+        metavar="MODEL",
+        help="Writes other words; default: the model that answers the step.",
+    )
+    rounds: int | None = option(
+        "--rounds",
+        type=click.IntRange(1, MOST_ROUNDS),
+        metavar="N",
+        help="How often other words are written for each model of a step; default: "
+        f"{SpaceOptions().rounds}.",
     )
     steps: tuple[str, ...] = option(
         "--step", multiple=True, metavar="STEP", help="Only this step; repeatable."
@@ -174,6 +186,8 @@ class _TuneOptions(CaseOptions, CassetteOptions, CommonOptions):
         needed = (
             (self.models, "-m", Dimension.MODEL),
             (self.against, "--against", Dimension.FORM),
+            (self.reflector, "--reflector", Dimension.WORDS),
+            (self.rounds, "--rounds", Dimension.WORDS),
         )
         for given, flag, dimension in needed:
             if given and dimension not in self.dimensions:
@@ -237,7 +251,7 @@ async def _tune(
                 return _dry_run(context, runtime, options, tuning), 0
             for line in closed_lines(tuning.space.steps):
                 tell(hanging(line))
-            tuning.listen(_tell_trial)
+            tuning.listen(_tell_trial, _tell_reflection)
             signals.stop(tuning, last_words="start it again to continue")
             report = await tuning.report()
             outcome = TuneOutcome(tuning=tuning, report=report)
@@ -266,6 +280,10 @@ def _dry_run(
 def _tell_trial(configuration: Configuration, part: Part, count: int) -> None:
     held_out = " held out" if part is Part.CONFIRMATION else ""
     tell(f"{shown_text(configuration.label)}: {count} cases{held_out} …")
+
+
+def _tell_reflection(step: str, count: int) -> None:
+    tell(f"{step}: other words, from {count} wrong answer{'s' * (count != 1)} …")
 
 
 async def _plan(
@@ -327,6 +345,8 @@ def _space_options(
         ),
         dimensions=options.dimensions,
         steps=options.steps,
+        reflector=options.reflector,
+        rounds=options.rounds or SpaceOptions().rounds,
     )
 
 

@@ -30,6 +30,8 @@ def space_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
         yield f"{space.step}:"
         for dimension, settings in space.options.items():
             yield f"  {dimension}: {', '.join(shown_text(each.value) for each in settings)}"
+        if space.rounds:
+            yield f"  words: written {space.rounds} times at most for each model that misses"
     yield from closed_lines(steps)
 
 
@@ -68,6 +70,8 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
         yield f"… and {len(result.trials) - _MOST_TRIALS} more (--json has all)"
     yield from _unmeasured_lines(report)
     yield from _failure_lines(report)
+    for why in dict.fromkeys(report.refused):
+        yield f"other words were not tried: {shown_text(why)}"
     if not result.by_cost:
         yield "ranked by tokens: the price of a model is not known"
     yield from _chosen_lines(report)
