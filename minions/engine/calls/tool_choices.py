@@ -168,8 +168,10 @@ def _names(tool: ToolSpec) -> int:
 # --- calls in the text of an answer --------------------------------------------------------------
 
 
-_TAGGED: Final = re.compile(r"<(tool_call|function_call)>(.*?)(?:</\1>|\Z)\s*", re.DOTALL)
-_FENCE: Final = re.compile(r"```(?:json|tool_call)?\s*(.*?)\s*```", re.DOTALL)
+_TAGS: Final = ("tool_call", "function_call")
+_FENCE: Final = "```"
+_LANGUAGES: Final = ("json", "tool_call")
+"""What stands behind the first fence."""
 _MARKS: Final = ("[TOOL_CALLS]", "<|python_tag|>")
 """What models of some families write before their calls."""
 _ARGUMENTS: Final = ("arguments", "parameters")
@@ -183,10 +185,8 @@ def read_calls(text: str, prompt: Prompt) -> tuple[ToolCallRequest, ...]:
     """
     if "{" not in text:
         return ()
-    tagged = [*_TAGGED.finditer(text)]
-    if tagged and _TAGGED.sub("", text[tagged[0].start() :]):
-        return ()
-    parts = [each.group(2) for each in tagged] or [_bare(text)]
+    starts = [at for each in _TAGS if (at := text.find(f"<{each}>")) >= 0]
+    parts = _tagged_parts(text[min(starts) :]) if starts else [_bare(text)]
     found: list[tuple[str, Mapping[str, JsonValue]]] = []
     names = {each.name for each in prompt.tools}
     for part in parts:
@@ -206,12 +206,29 @@ def read_calls(text: str, prompt: Prompt) -> tuple[ToolCallRequest, ...]:
     )
 
 
+def _tagged_parts(text: str) -> Sequence[str]:
+    """What stands between the tags of a text that begins with one; empty: words do, too."""
+    parts: list[str] = []
+    while text:
+        tag = next((each for each in _TAGS if text.startswith(f"<{each}>")), None)
+        if tag is None:
+            return ()
+        part, _, text = text[len(tag) + 2 :].partition(f"</{tag}>")
+        parts.append(part)
+        text = text.lstrip()
+    return parts
+
+
 def _bare(text: str) -> str:
     bare = text.strip()
     for mark in _MARKS:
         bare = bare.removeprefix(mark).strip()
-    fenced = _FENCE.fullmatch(bare)
-    return bare if fenced is None else fenced.group(1)
+    if len(bare) < 2 * len(_FENCE) or not (bare.startswith(_FENCE) and bare.endswith(_FENCE)):
+        return bare
+    fenced = bare[len(_FENCE) : -len(_FENCE)]
+    for language in _LANGUAGES:
+        fenced = fenced.removeprefix(language)
+    return fenced.strip()
 
 
 def _call_in(value: JsonValue) -> tuple[str, Mapping[str, JsonValue]] | None:
