@@ -177,7 +177,12 @@ async def until_all_ended(fleet: Fleet, count: int = _RUNS) -> list[str]:
             await asyncio.sleep(0.2)
 
 
-@pytest.mark.parametrize("how", _UNLIKE)
+@pytest.mark.parametrize(
+    ("database", "how"),
+    # What a worker lacks is found in the record, whatever the queue is.
+    [*(("sqlite", how) for how in _UNLIKE), ("postgres", "in another folder")],
+    indirect=["database"],
+)
 async def test_a_worker_that_cannot_execute_runs_leaves_them_to_one_that_can(
     fleet: Fleet, how: str
 ) -> None:
