@@ -522,7 +522,7 @@ def test_config_shows_where_a_header_is_from_and_no_value(cli: Cli, write: Write
         assert "s3cret" not in outcome.out
 
 
-@pytest.mark.parametrize("option", ["--input", "--inputs", "--var"])
+@pytest.mark.parametrize("option", ["-i", "--input", "--inputs", "--var"])
 def test_an_option_of_other_programs_names_ours(
     cli: Cli, write: Write, here: Path, option: str
 ) -> None:
@@ -531,6 +531,14 @@ def test_an_option_of_other_programs_names_ours(
     assert done.code == 2
     assert "-p NAME=VALUE, or as --params FILE" in done.err
     assert "Did you mean" not in done.err
+
+
+def test_an_input_without_its_option_is_told_how_to_give_it(cli: Cli, write: Write) -> None:
+    write("r.yaml", "steps: [{id: a, set: {x: 1}}]")
+    done = cli("run", "r.yaml", "t=1")
+    assert (done.code, "-p NAME=VALUE" in done.err) == (2, True)
+    assert "-p NAME=VALUE" not in cli("run", "r.yaml", "again").err
+    assert "-p NAME=VALUE" not in cli("sessions", "list", "t=1").err
 
 
 def test_inputs_as_the_value_of_params_are_told_how_to_give_them(

@@ -88,9 +88,11 @@ _INPUTS: Final = (
     "(--params - reads standard input)."
 )
 _FOREIGN_OPTIONS: Final = dict.fromkeys(
-    ("--input", "--inputs", "--var", "--vars", "--set", "--arg", "--args", "--data"), _INPUTS
+    ("-i", "--input", "--inputs", "--var", "--vars", "--set", "--arg", "--args", "--data"), _INPUTS
 )
 """What to write for options of other programs."""
+
+_EXTRA: Final = "unexpected extra argument"
 
 
 def _usage_text(error: click.ClickException) -> str:
@@ -99,6 +101,9 @@ def _usage_text(error: click.ClickException) -> str:
         text = f"No such option '{error.option_name}'. {_FOREIGN_OPTIONS[error.option_name]}"
     context = getattr(error, "ctx", None)
     if context is not None:
+        options = {each for param in context.command.params for each in param.opts}
+        if _EXTRA in text and "=" in text and "-p" in options:
+            text = f"{text.rstrip('.')}. {_INPUTS}"
         text += f"\nTry '{context.command_path} --help'."
     return text
 
