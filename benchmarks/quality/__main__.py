@@ -6,7 +6,8 @@ QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops
 QUALITY_PART=development   texts and calls that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
-QUALITY_PAGE=FILE    where the page is written; default: docs/quality.md for all parts, else nowhere
+QUALITY_PAGE=FILE    where the page is written, in which other parts stay as they are; default:
+                     docs/quality.md for all parts, else nowhere
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ from benchmarks.quality.page import (
     Setting,
     levers_section,
     page,
-    section_in,
-    with_section,
+    with_sections,
     write_rows,
 )
 from benchmarks.quality.tasks import (
@@ -344,7 +344,7 @@ async def _main(options: Options) -> None:
         cross_check=checked,
     )
     before = options.page.read_text("utf-8") if options.page and options.page.exists() else ""
-    text = with_section(page(measured.rows, setting), section_in(before))
+    text = with_sections(before, page(measured.rows, setting))
     if options.page is None:
         print(text)
     else:
@@ -356,7 +356,7 @@ def _write_levers(options: Options, section: str) -> None:
     if options.page is None:
         print(section)
         return
-    options.page.write_text(with_section(options.page.read_text("utf-8"), section), "utf-8")
+    options.page.write_text(with_sections(options.page.read_text("utf-8"), section), "utf-8")
     print(f"{options.page} has the section about levers.")
 
 

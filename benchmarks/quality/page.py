@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -70,11 +71,10 @@ def page(rows: Sequence[Row], setting: Setting) -> str:
         parts.setdefault(each.part, []).append(each)
     sections = [
         f"## {_TITLES[part]}\n\n{_WORDS[part]}\n\n{_tables(part, found)}\n\n"
-        f"`{setting.command.replace('make quality', f'make quality QUALITY_ONLY={part}')}`"
+        + (f"{setting.cross_check}\n\n" if part == "calls" else "")
+        + f"`{setting.command.replace('make quality', f'make quality QUALITY_ONLY={part}')}`"
         for part, found in parts.items()
     ]
-    if "calls" in parts:
-        sections.append(setting.cross_check)
     text = "\n\n".join([_INTRODUCTION.format(**asdict(setting)), *sections, _END])
     return text.strip() + "\n"
 
@@ -139,20 +139,24 @@ def _levers_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def section_in(text: str) -> str:
-    """The section about levers of a page; empty: it has none."""
-    _, found, rest = text.partition(f"{_LEVERS}\n")
-    return found + rest.partition("\n## ")[0] if found else ""
+def with_sections(before: str, after: str) -> str:
+    """The page `after` with the sections of `before` that it does not have, each in its place.
+
+    Args:
+        before: A page, or sections of one; empty: there is none.
+        after: As well; its introduction is kept, or else that of `before`.
+    """
+    old, new = _sections(before), _sections(after)
+    order = ["", *(f"## {each}" for each in _TITLES.values()), _LEVERS, _INJECTIONS]
+    found = {**old, **{title: text for title, text in new.items() if text or title}}
+    parts = [found[title] for title in sorted(found, key=order.index)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def with_section(text: str, section: str) -> str:
-    """The page with this section about levers before its end, in place of the one that it has."""
-    before = section_in(text)
-    if before:
-        text = text.replace(f"{before.strip()}\n\n", "")
-    if not section:
-        return text
-    return text.replace(_END.strip(), f"{section.strip()}\n\n{_END.strip()}")
+def _sections(text: str) -> dict[str, str]:
+    """The sections of a page by their first lines; what stands before them by an empty one."""
+    first, *others = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return {"": first.strip(), **{each.partition("\n")[0]: each.strip() for each in others}}
 
 
 _INTRODUCTION: Final = """# Quality
@@ -167,7 +171,8 @@ A share has Wilson's interval at 95 %, or that of the means of questions where a
 several fields. "Better by" is Minions' share less the other's, in points, on the same questions,
 with Newcombe's interval for pairs: where it holds nought, the questions do not tell the two apart.
 "Told": there was no answer, and the arm said so. Tokens and requests are those of one question."""
-_END: Final = """## Injections
+_INJECTIONS: Final = "## Injections"
+_END: Final = f"""{_INJECTIONS}
 
 What becomes of injections is counted [on a page of its own](../benchmarks/agent_dojo.md):
 `make agent-dojo`."""

@@ -32,8 +32,7 @@ from benchmarks.quality.page import (
     levers_section,
     page,
     read_rows,
-    section_in,
-    with_section,
+    with_sections,
     write_rows,
 )
 from benchmarks.quality.tasks import (
@@ -529,9 +528,20 @@ def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
     assert "| all | 100% (34% to 100%) | +50 (" in section
     assert "`make quality X=1` asks again" in section
     bare = page(rows("Minions", [1]), SETTING)
-    whole = with_section(bare, section)
-    assert section_in(whole).strip() == section
-    assert with_section(bare, section_in(whole)) == whole
-    assert with_section(whole, section) == whole
-    assert with_section(whole, "") == bare
-    assert section_in(bare) == ""
+    whole = with_sections(bare, section)
+    assert section in whole
+    assert whole.index("## Schemas") < whole.index("## Levers") < whole.index("## Injections")
+    assert with_sections(whole, bare) == with_sections(whole, section) == whole
+
+
+def test_parts_that_are_asked_again_take_the_place_of_themselves_alone() -> None:
+    first = page([*rows("Minions", [1], "fields"), *rows("Minions", [0], "calls")], SETTING)
+    again = page(rows("Minions", [0, 0], "fields"), evolve(SETTING, command="make quality X=2"))
+    whole = with_sections(first, again)
+    assert "0 of 2" in whole
+    assert "1 of 1" not in whole
+    assert "## Function calls" in whole
+    assert "Checked." in whole
+    assert "`make quality X=2` asks again" in whole
+    assert "`make quality QUALITY_ONLY=calls`" in whole
+    assert with_sections("", first) == first
