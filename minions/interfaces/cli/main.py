@@ -8,62 +8,87 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
 
 import minions
-from minions.interfaces.cli.console.console import keep_to_lines, tell
+from minions.interfaces.cli.console.console import WHOLE_HELP, keep_to_lines, tell
 
-_COMMANDS: Final = {
-    "run": "Run a recipe and print its result.",
-    "batch": "Run a recipe once for each line of a file.",
-    "chat": "Chat with a recipe or a model in a session.",
-    "agents": "List what can be run by name with a text, and run it.",
-    "validate": "Check recipes without running anything.",
-    "upgrade": "Move waiting runs to another version of their recipe.",
-    "check": "Say what a change of a recipe breaks for its callers.",
-    "format": "Indent recipes in the usual way; keep comments and texts.",
-    "test": "Run the tests of recipes.",
-    "eval": "Ask cases with known answers, and compare models and recipes.",
-    "tune": "Find the cheapest models, examples and output modes that pass cases.",
-    "learn": "Add examples to a recipe, from recorded runs that were good.",
-    "watch": "Score a sample of a recipe's runs, and say whether they got worse.",
-    "capture": "Write the recipe that does again what recorded runs did.",
-    "drift": "Say whether a captured recipe still fits its newest runs.",
-    "graph": "Draw a recipe's steps.",
-    "explain": "Show what a recipe needs, may do and costs at most.",
-    "stubs": "Write a typed Python client of a recipe.",
-    "schema": "Print a JSON Schema for editors.",
-    "lsp": "Serve an editor that speaks the Language Server Protocol.",
-    "resume": "Resume a run that was killed, stopped or waits.",
-    "retry": "Run failed steps again, also with an edited recipe.",
-    "rollback": "Restore the files that a run changed.",
-    "inbox": "List what waits for a person, and decide it.",
-    "approve": "Approve a call that a run waits for.",
-    "reject": "Reject a call that a run waits for.",
-    "answer": "Answer a question that a run waits for.",
-    "cancel": "End a run that another process executes.",
-    "fork": "Branch a session at one of its messages.",
-    "budgets": "List the budgets: used, reserved, left, and who waits.",
-    "sessions": "List, show, compare, export and remove runs and sessions.",
-    "worker": "Execute the runs of queues, on any number of machines.",
-    "workers": "List the workers of a database.",
-    "queues": "List queues, and limit them.",
-    "schedules": "Let workers run recipes at the times of their schedule.",
-    "serve": "Serve recipes and sessions over HTTP, with a page.",
-    "do": "Plan a task on a folder, and carry the plan out.",
-    "plan": "Plan a task on a folder, as a recipe.",
-    "migrate": "Turn an instruction in prose into a recipe.",
-    "init": "Make a project whose recipe runs without a key.",
-    "completion": "Print the script for completion in bash, zsh or fish.",
-    "mcp": "List and lock MCP servers; serve recipes as one.",
-    "models": "Pull, list and remove models of this machine; probe those of servers.",
-    "doctor": "Check this machine: Python, database, keys, disk, clock.",
-    "trust": "Make the configuration of a folder count, until it changes.",
-    "config": "Show the configuration and where it comes from.",
+_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Start": {
+        "init": "Make a project whose recipe runs without a key.",
+        "run": "Run a recipe and print its result.",
+        "chat": "Chat with a recipe or a model in a session.",
+        "do": "Plan a task on a folder, and carry the plan out.",
+        "plan": "Plan a task on a folder, as a recipe.",
+        "agents": "List what can be run by name with a text, and run it.",
+    },
+    "Run again": {
+        "resume": "Resume a run that was killed, stopped or waits.",
+        "retry": "Run failed steps again, also with an edited recipe.",
+        "cancel": "End a run that another process executes.",
+        "fork": "Branch a session at one of its messages.",
+        "rollback": "Restore the files that a run changed.",
+        "upgrade": "Move waiting runs to another version of their recipe.",
+    },
+    "Many": {
+        "batch": "Run a recipe once for each line of a file.",
+        "eval": "Ask cases with known answers, and compare models and recipes.",
+        "tune": "Find the cheapest models, examples and output modes that pass cases.",
+        "watch": "Score a sample of a recipe's runs, and say whether they got worse.",
+        "learn": "Add examples to a recipe, from recorded runs that were good.",
+    },
+    "Look": {
+        "sessions": "List, show, compare, export and remove runs and sessions.",
+        "explain": "Show what a recipe needs, may do and costs at most.",
+        "graph": "Draw a recipe's steps.",
+        "budgets": "List the budgets: used, reserved, left, and who waits.",
+    },
+    "Decide": {
+        "inbox": "List what waits for a person, and decide it.",
+        "approve": "Approve a call that a run waits for.",
+        "reject": "Reject a call that a run waits for.",
+        "answer": "Answer a question that a run waits for.",
+    },
+    "Serve": {
+        "serve": "Serve recipes and sessions over HTTP, with a page.",
+        "worker": "Execute the runs of queues, on any number of machines.",
+        "workers": "List the workers of a database.",
+        "queues": "List queues, and limit them.",
+        "schedules": "Let workers run recipes at the times of their schedule.",
+        "mcp": "List and lock MCP servers; serve recipes as one.",
+        "lsp": "Serve an editor that speaks the Language Server Protocol.",
+    },
+    "Project": {
+        "validate": "Check recipes without running anything.",
+        "test": "Run the tests of recipes.",
+        "check": "Say what a change of a recipe breaks for its callers.",
+        "format": "Indent recipes in the usual way; keep comments and texts.",
+        "models": "Pull, list and remove models of this machine; probe those of servers.",
+        "trust": "Make the configuration of a folder count, until it changes.",
+        "doctor": "Check this machine: Python, database, keys, disk, clock.",
+        "config": "Show the configuration and where it comes from.",
+        "capture": "Write the recipe that does again what recorded runs did.",
+        "drift": "Say whether a captured recipe still fits its newest runs.",
+        "migrate": "Turn an instruction in prose into a recipe.",
+        "stubs": "Write a typed Python client of a recipe.",
+        "schema": "Print a JSON Schema for editors.",
+        "completion": "Print the script for completion in bash, zsh or fish.",
+        "help": "Show the help of a command; --all: all commands.",
+    },
 }
+"""What each command is for, by when one needs it."""
+_COMMANDS: Final = {name: text for group in _GROUPS.values() for name, text in group.items()}
+_RARE: Final = frozenset(
+    (
+        *("agents", "fork", "rollback", "learn", "approve", "reject", "answer", "queues", "lsp"),
+        *("workers", "check", "format", "capture", "drift", "migrate", "stubs", "schema"),
+        *("budgets", "completion", "config"),
+    )
+)
+"""What `minions --help` leaves out: most people need it never, or are told its name."""
 
 
 _FAMILIES: Final = {
@@ -82,6 +107,7 @@ _FAMILIES: Final = {
     "explain": "recipe_commands",
     "fork": "chat_commands",
     "graph": "recipe_commands",
+    "help": "setup_commands",
     "init": "setup_commands",
     "learn": "evaluation_commands",
     "mcp": "mcp_commands",
@@ -125,8 +151,14 @@ class _LazyGroup(click.Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        is_whole = ctx.find_root().meta.get(WHOLE_HELP, False)
+        for name, group in _GROUPS.items():
+            shown = [each for each in group.items() if is_whole or each[0] not in _RARE]
+            with formatter.section(name):
+                formatter.write_dl(shown)
+        if not is_whole:
+            formatter.write_paragraph()
+            formatter.write_text(f"{len(_RARE)} more: minions help --all")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

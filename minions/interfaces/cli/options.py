@@ -29,7 +29,7 @@ from minions.app.settings.user_folders import TRUST_VARIABLE, FolderTrust
 from minions.contracts.budgets import checked_user
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import UsageError
-from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.console import WHOLE_HELP, tell
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -121,6 +121,23 @@ def option(*flags: str, **described: Any) -> Any:  # Any: as `attrs.field`, for 
     return field(default=default, metadata={_OPTION: (flags, described)})
 
 
+class _CommonOption(click.Option):
+    """One of those that most commands have: the help of each command names them in one line."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        if ctx.find_root().meta.get(WHOLE_HELP):
+            return super().get_help_record(ctx)
+        common = [each for each in ctx.command.params if isinstance(each, _CommonOption)]
+        if self is not common[0]:
+            return None
+        return ", ".join(each.opts[0] for each in common), "As of most: `minions help options`."
+
+
+def common_option(*flags: str, **described: Any) -> Any:  # Any: as `option`
+    """As `option`, for one that most commands have."""
+    return option(*flags, cls=_CommonOption, **described)
+
+
 def takes_options(
     kind: type[K],
 ) -> Callable[[Callable[Concatenate[K, P], int]], Callable[P, int]]:
@@ -179,15 +196,15 @@ def _options_of(kind: type) -> list[attrs.Attribute[object]]:
 class OutputOptions:
     """What a command prints, and whether it reads the folder's configuration."""
 
-    json: bool = option("--json", is_flag=True, help="Print one JSON object at the end.")
-    debug: bool = option("--debug", is_flag=True, help="Show logs and tracebacks.")
-    log_format: LogFormat | None = option(
+    json: bool = common_option("--json", is_flag=True, help="Print one JSON object at the end.")
+    debug: bool = common_option("--debug", is_flag=True, help="Show logs and tracebacks.")
+    log_format: LogFormat | None = common_option(
         "--log-format",
         type=click.Choice([each.value for each in LogFormat]),
         callback=lambda _context, _option, said: None if said is None else LogFormat(said),
         help="Write the log to standard error: for people, or one JSON object per line.",
     )
-    trust: bool = option(
+    trust: bool = common_option(
         "--trust", is_flag=True, help="Read all of this folder's configuration in this command."
     )
 
@@ -196,19 +213,19 @@ class OutputOptions:
 class DatabaseOption(OutputOptions):
     """Where the journal is, for a command about what it holds."""
 
-    db: str | None = option("--db", metavar="PATH|URL", help="Where the journal is.")
+    db: str | None = common_option("--db", metavar="PATH|URL", help="Where the journal is.")
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
 class StoreOptions(OutputOptions):
     """Where runs are stored."""
 
-    db: str | None = option(
+    db: str | None = common_option(
         "--db",
         metavar="PATH|URL",
         help="SQLite file of the journal, or postgresql://USER@HOST/DATABASE.",
     )
-    no_store: bool = option(
+    no_store: bool = common_option(
         "--no-store", is_flag=True, help="Keep the journal in memory; nothing is stored."
     )
 
@@ -217,7 +234,7 @@ class StoreOptions(OutputOptions):
 class ExtensionOptions(OutputOptions):
     """The operator's own code."""
 
-    extensions: tuple[str, ...] = option(
+    extensions: tuple[str, ...] = common_option(
         "--extensions",
         multiple=True,
         metavar="PATH.py|MODULE",

@@ -1,4 +1,4 @@
-"""`minions config`, `init` and `completion`: settings, a new project, and a shell's completion."""
+"""`minions config`, `init`, `completion` and `help`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import Settings
 from minions.app.settings.user_folders import FolderTrust
 from minions.data.codec import encode
-from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
+from minions.interfaces.cli.console.console import WHOLE_HELP, json_text, say, tell
 from minions.interfaces.cli.options import CommonOptions, command_context, takes_options
 from minions.interfaces.cli.shell_completion import VARIABLE
 from minions.recipe.editor_schema import recipe_schema
@@ -150,3 +150,51 @@ def completion_command(shell: str) -> int:
     made = kind(click.Command("minions"), {}, "minions", VARIABLE)
     say(made.source_template % made.source_vars())
     return 0
+
+
+# --- help -----------------------------------------------------------------------------------------
+
+_OPTIONS: Final = "options"
+"""What `minions help` shows the common options by; no command has that name."""
+
+
+@click.command("help")
+@click.argument("names", nargs=-1, metavar="[COMMAND]...")
+@click.option("--all", "is_whole", is_flag=True, help="Leave nothing out.")
+@click.pass_context
+def help_command(context: click.Context, names: tuple[str, ...], *, is_whole: bool) -> int:
+    """Show the help of COMMAND, of all of them, or with OPTIONS as its name that of the options
+    which most commands have.
+    """
+    root = context.find_root()
+    root.meta[WHOLE_HELP] = is_whole
+    if names == (_OPTIONS,):
+        root.meta[WHOLE_HELP] = True
+        say(_common_options(root))
+        return 0
+    shown = root
+    for name in names:
+        group = shown.command
+        if not isinstance(group, click.Group):
+            raise UsageError(f"'{shown.command_path}' has no commands of its own.", code="usage")
+        own = group.get_command(shown, name)
+        if own is None:
+            near = did_you_mean(name, group.list_commands(shown))
+            raise UsageError(f"No such command '{name}'.{near}", code="usage")
+        shown = click.Context(own, info_name=name, parent=shown)
+    say(shown.get_help())
+    return 0
+
+
+def _common_options(root: click.Context) -> str:
+    """The help of the options that most commands have."""
+
+    @click.command(_OPTIONS)
+    @takes_options(CommonOptions)
+    def command(_options: CommonOptions) -> int:
+        return 0
+
+    context = click.Context(command, parent=root)
+    formatter = context.make_formatter()
+    command.format_options(context, formatter)
+    return formatter.getvalue().rstrip()

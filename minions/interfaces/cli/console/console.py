@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from minions.data.json_values import JsonValue
 
 
+WHOLE_HELP: Final = "minions.whole_help"
+"""In the `meta` of the outermost context of a command: whether help leaves nothing out."""
+
 _ONE_LINE_EACH: Final[ContextVar[bool]] = ContextVar("minions_one_line_each", default=False)
 """Whether standard error has a log, so that each text is one line, and none looks like another."""
 
