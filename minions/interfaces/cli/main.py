@@ -41,6 +41,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "learn": "Add examples to a recipe, from recorded runs that were good.",
     },
     "Look": {
+        "tools": "List what steps can call, with types and effects.",
         "sessions": "List, show, compare, export and remove runs and sessions.",
         "explain": "Show what a recipe needs, may do and costs at most.",
         "graph": "Draw a recipe's steps.",
