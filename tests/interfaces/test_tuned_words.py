@@ -6,16 +6,24 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 from attrs import field, frozen
 
 from command_line import Cli, Write
 from minions import Message, Minions, ModelCallResponse, Prompt, ScriptedModel
+from minions.app.evaluating.reflection import Reflection
 from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.evaluation.cases import Case
+from minions.evaluation.report import CaseOutcome, SampleOutcome
 from minions.evaluation.tuning_search import TuningReport
 from minions.guide import TokenUsage
+from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.goal_kind import GoalSpec
+from minions.recipe.model_config import ModelConfig
+from minions.recipe.reading.load import load_recipe_text
 
 RECIPE: Final = """\
 id: triage
@@ -206,6 +214,85 @@ async def test_a_step_without_a_text_of_its_own_is_told() -> None:
     report = await tuned(models := Models(), recipe)
     assert not models.asked
     assert set(report.steps[0].closed.values()) == {"its prompt is a list of messages"}
+
+
+# --- one reflection ---------------------------------------------------------------------------
+
+NOW: Final = {"goal": "Sort: {{ inputs.text }}", "system_prompt": "Be brief, and say why not."}
+
+
+def asked(*texts: str) -> tuple[Case, ...]:
+    return tuple(
+        Case(index=at, name=f"case {at}", inputs={"text": text, "more": [{"a": [text]}]})
+        for at, text in enumerate(texts)
+    )
+
+
+def read(goal: str, system_prompt: object = "Be brief.", **known: object) -> object:
+    reflection = Reflection(words=NOW, wrong=(), **known)  # type: ignore[arg-type]  # of a test
+    return reflection.read({"goal": goal, "system_prompt": system_prompt})  # type: ignore[dict-item]
+
+
+def test_all_texts_of_an_answer_are_taken_together() -> None:
+    goal = "Sort {{inputs.text}}"
+    assert read(goal) == {"goal": goal, "system_prompt": "Be brief."}
+    assert read(NOW["goal"]) == {"goal": NOW["goal"], "system_prompt": "Be brief."}
+    assert read(NOW["goal"], NOW["system_prompt"]) == "it changes nothing"
+    assert read(goal, None) == "its answer does not have all texts"
+    assert read(goal, 3) == "its answer does not have all texts"
+    assert read("{{ inputs.b }} {{ inputs.a }}") == "it adds {{inputs.a}}"
+    assert read(goal, "Use sk-proj-abcdefghijklmnopqrstuvwx1234567890") == (
+        "it holds what looks like a key"
+    )
+
+
+def test_what_is_asked_is_quoted_from_24_characters_on() -> None:
+    goal = "{{ inputs.text }} is bad. "
+    long, short = "x" * 24, "x" * 23
+    assert read(goal + long, asked=asked("a", long)) == "it quotes case case 1"
+    assert read(goal + short, asked=asked(short)) != "it quotes case case 0"
+    known = "Be brief, and say why not."  # it stands in the present texts
+    assert read(goal + known, asked=asked(known)) == {
+        "goal": goal + known,
+        "system_prompt": "Be brief.",
+    }
+
+
+def test_the_recipe_that_asks_bounds_the_texts_and_takes_the_models_own_settings() -> None:
+    model: dict[str, JsonValue] = {
+        "name": "a/b",
+        "temperature": 0,
+        "max_output_tokens": 5,
+        "output_mode": "tools",
+    }
+    asking = load_recipe_text(
+        Reflection(words=NOW, wrong=(), model=model).recipe, "r.yaml", Catalog()
+    )
+    (step,) = asking.steps
+    assert isinstance(step, GoalSpec)
+    assert step.own_model == ModelConfig(name="a/b", temperature=0)
+    schema = step.declared_output
+    assert schema is not None
+    assert schema["additionalProperties"] is False
+    properties = cast("Mapping[str, Mapping[str, object]]", schema["properties"])
+    assert list(properties) == ["cause", "goal", "system_prompt"]
+    assert properties["goal"]["maxLength"] == 1_000 + 3 * len(NOW["goal"])
+
+
+def test_answers_that_tell_nothing_of_a_model_are_not_read() -> None:
+    (case,) = asked("a")
+    outage = SampleOutcome(run_id="r", status="failed", outage="the server was away")
+    wrong = SampleOutcome(run_id="r", status="failed", problem="no output")
+    found = [
+        Reflection.next_of(
+            NOW, [CaseOutcome(case=case, samples=samples)], number=0, model={}, asked=()
+        )
+        for samples in ((outage,), (outage, wrong))
+    ]
+    assert found[0] is None
+    assert found[1] is not None
+    assert "wrong because: no output" in str(found[1].inputs["answers"])
+    assert "answer:" not in str(found[1].inputs["answers"])
 
 
 # --- the command ------------------------------------------------------------------------------

@@ -74,6 +74,16 @@ def test_a_path_gives_the_very_object_also_with_blanks_around() -> None:
         ("[[1, 2], [[3]], 4, []]|flatten", [1, 2, [3], 4]),
         ("xs|tojson", '[{"n":1,"t":"x"},{"n":2,"t":"y"}]'),
         ("t|tojson", '"abc"'),
+        ("'[1, 2.5]'|fromjson", [1, 2.5]),
+        ("xs|tojson|fromjson == xs", True),
+        (
+            "[{'k': 'b', 'n': 1}, {'k': 'a', 'n': 2}, {'k': 'b', 'n': 3}]|groupby('k')",
+            [
+                {"grouper": "a", "list": [{"k": "a", "n": 2}]},
+                {"grouper": "b", "list": [{"k": "b", "n": 1}, {"k": "b", "n": 3}]},
+            ],
+        ),
+        ("[]|groupby('k')", []),
         ("t|upper|lower|title", "Abc"),
         ("t|replace('b', '--')", "a--c"),
         ("'a,b'|split(',')", ["a", "b"]),
@@ -241,6 +251,11 @@ def test_a_missing_leaf_says_how_far_it_went(
         "n is divisibleby 0",
         "[3, 'x']|sort",
         "n|round(99)",
+        "'[1'|fromjson",
+        "'NaN'|fromjson",
+        "n|fromjson",
+        "[{'k': [1]}]|groupby('k')",
+        "[{'k': 1}, {'k': 'a'}]|groupby('k')",
     ],
 )
 def test_values_of_the_wrong_kind_are_evaluation_errors(expression: str) -> None:

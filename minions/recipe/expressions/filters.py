@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, parse_json
 from minions.recipe.expressions.operators import (
     COMPARISONS,
     OF_ITEM,
@@ -139,6 +139,19 @@ def unique(meter: Meter, value: JsonValue) -> JsonValue:
     return list(seen.values())
 
 
+def grouped(meter: Meter, value: JsonValue, attribute: JsonValue) -> JsonValue:
+    """`{grouper, list}` for each value that the items hold under `attribute`, in order."""
+    items, keys = items_of(value, meter), _keys(value, attribute, meter)
+    meter.charge(2 * _weight_of(keys, meter) * len(keys).bit_length())
+    groups: dict[JsonValue, list[JsonValue]] = {}
+    for item, key in zip(items, keys, strict=True):
+        if is_container(key):
+            raise EvaluationError(f"Items are grouped by a text or number, not {type_name(key)}.")
+        groups.setdefault(key, []).append(item)
+    order: list[Any] = list(groups)  # Any: texts or numbers, as `sorted` checks
+    return [{"grouper": key, "list": groups[key]} for key in sorted(order)]
+
+
 def _member(item: JsonValue, path: tuple[str, ...]) -> JsonValue:
     if len(path) == 1 and type(item) is dict and path[0] in item:  # most have it
         found: JsonValue = item[path[0]]
@@ -204,6 +217,19 @@ def to_json(meter: Meter, value: JsonValue, indent: JsonValue = None) -> JsonVal
         value, ensure_ascii=False, allow_nan=False, indent=expect_whole(indent, most=8)
     )
     return capped(text)
+
+
+def from_json(meter: Meter, value: JsonValue) -> JsonValue:
+    """The value that a text has as JSON."""
+    text = expect_text(value)
+    meter.charge(len(text))
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise EvaluationError(f"The text is no JSON: {error}.") from error
+    weight = weighed(found, meter)
+    meter.charge(OF_ITEM * weight.nodes)
+    return found
 
 
 def to_integer(value: JsonValue) -> JsonValue:
@@ -411,6 +437,8 @@ _FILTERS: Final = (
     Filter("first", first, takes=_ITEMS),
     Filter("flatten", flatten, takes=_ITEMS, gives="array"),
     Filter("float", charged(to_float), takes=_AS_NUMBER, gives="number"),
+    Filter("fromjson", from_json, takes=_TEXT),
+    Filter("groupby", grouped, takes=_ITEMS, gives="array", arguments=("string",)),
     Filter("indent", indent, takes=_TEXT, gives="string", arguments=("integer",)),
     Filter("int", charged(to_integer), takes=_AS_NUMBER, gives="integer"),
     Filter("items", items, takes=_MAPPING, gives="array"),
