@@ -630,7 +630,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "app/capturing/proofs.py": Guard(tests=("capture/test_proofs.py",)),
     "app/evaluating/reflection.py": Guard(
         tests=("interfaces/test_tuned_words.py",),
-        places=frozenset({"Reflection", "_find_miss", "_find_quote", "_expressions"}),
+        places=frozenset({"Reflection", "_find_miss", "_find_quote"}),
     ),
     "app/evaluating/recipe_tests.py": Guard(
         tests=("capture/test_proofs.py",),
