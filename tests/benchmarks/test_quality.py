@@ -294,6 +294,7 @@ def tool_call(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 async def test_each_arm_gets_what_the_model_knows_and_no_more() -> None:
+    """A-180."""
     asked = [each.question for each in TEXTS if each.question.id in ("mail-1", "trip-2")]
     known = {**(asked[0].right or {}), "wants": "payment"}
 
@@ -330,6 +331,7 @@ async def test_an_arm_without_an_answer_says_so_and_has_nothing_right() -> None:
 
 
 async def test_calls_are_counted_by_each_way_to_ask_for_them() -> None:
+    """A-180."""
     call = {"name": "weather_get", "arguments": {"city": "NYC"}}
 
     def reply(request: Mapping[str, object]) -> dict[str, object]:
@@ -413,6 +415,7 @@ async def test_levers_are_asked_about_one_by_one_none_and_all() -> None:
 
 
 def test_a_sample_is_the_same_each_time_and_takes_as_many_of_each_group() -> None:
+    """A-180."""
     options = Options(parts=("fields", "problems"), tasks=3)
     tasks = chosen_tasks(options, None)
     assert tasks == chosen_tasks(options, None)
@@ -481,6 +484,7 @@ def rows(arm: str, right: Sequence[int], part: str = "schemas") -> list[Row]:
 
 
 def test_the_page_has_intervals_of_shares_and_of_pairs() -> None:
+    """A-180."""
     ours, theirs = [1] * 8 + [0] * 2, [1] * 5 + [0] * 5
     text = page([*rows("Minions", ours), *rows("SDK, schema", theirs)], SETTING)
     # Wilson's interval of 8 of 10 is 0.490 to 0.943, that of 5 of 10 is 0.237 to 0.763
