@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 from attrs import field, frozen
 
-from minions.app.evaluating.evaluation_runs import ScorerFailedError, score_output, tool_of_scorer
+from minions.app.evaluating.evaluation_runs import ScorerFailedError, score_output
 from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
@@ -25,7 +24,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.messages import TokenUsage
 from minions.data.codec import encode
-from minions.data.errors import MinionsError, RecipeError, UsageError
+from minions.data.errors import Fault, MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine
@@ -35,13 +34,20 @@ from minions.engine.history.recorder import Recorder
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.event_loop import breathe
 from minions.evaluation.cases import Case
-from minions.evaluation.scorer_checks import grade_of, grader_inputs, grader_recipe, why_unreadable
-from minions.evaluation.scorers import AnyScorer, GradedBy, Holds, Score, Scorer, ToolScorer
+from minions.evaluation.scorer_checks import (
+    grade_of,
+    grader_inputs,
+    grader_recipe,
+    read_live_scorers,
+)
+from minions.evaluation.scorers import AnyScorer, GradedBy, Score, Scorer, ToolScorer
 from minions.evaluation.statistics import Interval, difference_of_groups, rate_interval
-from minions.evaluation.suite_file import read_suite_text
+from minions.recipe.catalog import Catalog
+from minions.recipe.language.recipe_keys import WATCH
 from minions.recipe.model import AgentRecipe, WatchSpec
+from minions.recipe.text.sections import read_section
+from minions.recipe.text.yaml_reader import read_document
 
-_NOWHERE: Final = Path()
 MOST_RUNS: Final = 2_000
 """Runs of the recipe that are looked at, the newest: those of the sample among them."""
 _PAGE: Final = 200
@@ -126,13 +132,16 @@ def is_sampled(run_id: str, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def watch_of(recipe: AgentRecipe, runtime: Runtime) -> tuple[WatchSpec, tuple[AnyScorer, ...]]:
+def watch_of(recipe: AgentRecipe, catalog: Catalog) -> tuple[WatchSpec, tuple[AnyScorer, ...]]:
     """The recipe's watch and its scorers.
 
+    Args:
+        catalog: The tools and models that scorers may name. The check of a recipe's text has
+            reported the same, but not that of a recipe made by code or read from a run.
     Raises:
         UsageError: `no-watch`: it has none. `bad-watch`: a scorer is none, compares with a known
-            answer, or reads what the output never has. `unknown-tool`: a tool that scores is not
-            registered, or may change something.
+            answer, reads what the output never has, or names a tool that is not registered or may
+            change something.
     """
     watch = recipe.watch
     if watch is None:
@@ -141,32 +150,14 @@ def watch_of(recipe: AgentRecipe, runtime: Runtime) -> tuple[WatchSpec, tuple[An
             'watch: {sample: 5%, scorers: [{holds: "output is not none"}]}.',
             code="no-watch",
         )
-    text = dumps({"scorers": list(watch.scorers)})
-    try:
-        scorers = read_suite_text(text, "watch", _NOWHERE).scorers
-    except RecipeError as error:
-        problems = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
-        raise _bad_watch(recipe, problems) from error
-    for scorer in scorers:
-        if isinstance(scorer, ToolScorer):
-            tool_of_scorer(scorer, runtime)
-        elif isinstance(scorer, Scorer):
-            reads_expected = isinstance(scorer, Holds) and any(
-                each.path[0] == "expected" for each in scorer.condition.references
-            )
-            if scorer.needs_expected or reads_expected or scorer.expected_paths:
-                raise _bad_watch(
-                    recipe,
-                    f"the scorer '{scorer.name}' compares with a known answer, which no live run "
-                    "has. Take `holds` without `expected`, `regex`, `schema`, `graded` or `tool`",
-                )
-            if (why := why_unreadable(recipe.known_output, scorer)) is not None:
-                raise _bad_watch(recipe, why.rstrip("."))
+    faults: list[Fault] = []
+    text = dumps({"sample": watch.sample, "scorers": list(watch.scorers)})
+    section = read_section(read_document(text, "watch"), WATCH, faults.append)
+    scorers = read_live_scorers(section, recipe.known_output, recipe.inputs, catalog, faults.append)
+    if errors := [each.message for each in faults if not each.is_warning]:
+        problems = "; ".join(dict.fromkeys(errors))
+        raise UsageError(f"The recipe '{recipe.id}', watch.scorers: {problems}.", code="bad-watch")
     return watch, scorers
-
-
-def _bad_watch(recipe: AgentRecipe, why: str) -> UsageError:
-    return UsageError(f"The recipe '{recipe.id}', watch.scorers: {why}.", code="bad-watch")
 
 
 class Watch:
@@ -182,7 +173,7 @@ class Watch:
         Raises:
             UsageError: As `watch_of`.
         """
-        self._watch, self._scorers = watch_of(recipe, runtime)
+        self._watch, self._scorers = watch_of(recipe, runtime.catalog)
         self._runtime = runtime
         self._recipe = recipe
         self._project = project
