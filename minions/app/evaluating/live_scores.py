@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from attrs import field, frozen
@@ -73,6 +73,10 @@ class WatchedScorer:
     """The newest against the first ones."""
     is_alarm: bool = False
     """Whether the newest are worse than wanted or than the first, by the whole interval."""
+    worse_run: str | None = None
+    """The newest run that did not pass; None: all did."""
+    worse_session: str | None = None
+    """Its session."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The scorer as `--json` prints it."""
@@ -82,6 +86,7 @@ class WatchedScorer:
             "scored": self.scored,
             "failed": self.failed,
             "alarm": self.is_alarm,
+            "run": self.worse_run,
             **{
                 name: None if each is None else [each.value, each.low, each.high]
                 for name, each in named.items()
@@ -103,6 +108,8 @@ class WatchReport:
     """What models that graded now have used."""
     left: str | None = None
     """Why not all of the sample is scored; None: it is."""
+    has_more: bool = False
+    """Whether more could be scored at once: the look was bounded."""
 
     @property
     def is_alarm(self) -> bool:
@@ -180,32 +187,58 @@ class Watch:
         self._new = 0
         self._usage = TokenUsage()
         self._left: str | None = None
+        self._complete: dict[str, Sequence[JournalEntry]] = {}
+        """The scores of runs that have all of them, by run: they are read once."""
+        self._passed_over: set[str] = set()
+        """Runs of the sample that get no score: those that are foreign, or damaged."""
 
-    async def report(self, *, scores_new: bool = True) -> WatchReport:
-        """The state of the watch.
+    async def report(
+        self, *, scores_new: bool = True, most: int | None = None, until: datetime | None = None
+    ) -> WatchReport:
+        """The state of the watch. Called again, it reads what is new.
 
         Args:
             scores_new: Whether runs of the sample that have no score get one before.
+            most: How many runs get one at most; None: all.
+            until: The time after which none is begun with; None: no time.
         Raises:
             JournalError: The journal cannot be read.
             EnvironmentRefusedError: There is no model that could grade.
         """
+        self._new, self._usage, self._left = 0, TokenUsage(), None
         runs = await self._read_sample()
         said: list[Sequence[JournalEntry]] = []
         spent = TokenUsage()
-        day = self._runtime.services.clock.now() - timedelta(days=1)
-        journal = self._runtime.services.journal
+        clock, journal = self._runtime.services.clock, self._runtime.services.journal
+        day = clock.now() - timedelta(days=1)
+        names = {each.name for each in self._scorers}
         for run in runs:
-            rows = await _scores_of(journal, run)
+            rows = self._complete.get(run.run_id) or await _scores_of(journal, run)
             spent = sum((_usage_in(row) for row in rows if row.at >= day), spent)
             said.append(rows)
+        begun, has_more = 0, False
         for at, run in enumerate(runs if scores_new else ()):
             known = {_score_in(row).scorer for row in said[at]}
             missing = [each for each in self._scorers if each.name not in known]
-            if missing:
-                spent += await self._score(run, missing, len(said[at]), spent)
-                said[at] = await _scores_of(journal, run)
+            if (why := self._used_up(spent)) is not None and run.run_id not in self._passed_over:
+                waiting = [each for each in missing if isinstance(each, GradedBy)]
+                self._left = why if waiting else self._left
+                missing = [each for each in missing if each not in waiting]
+            if not missing or run.run_id in self._passed_over:
+                continue
+            if begun == most or (until is not None and clock.now() >= until):
+                has_more = True
+                break
+            begun += 1
+            spent += await self._score(run, missing, spent)
+            said[at] = await _scores_of(journal, run)
             await breathe()
+        self._complete = {
+            run.run_id: rows
+            for run, rows in zip(runs, said, strict=True)
+            if names <= {_score_in(row).scorer for row in rows}
+        }
+        self._passed_over.intersection_update(run.run_id for run in runs)
         return WatchReport(
             recipe=self._recipe.id,
             sampled=len(runs),
@@ -213,6 +246,7 @@ class Watch:
             new=self._new,
             usage=self._usage,
             left=self._left,
+            has_more=has_more,
         )
 
     async def _read_sample(self) -> list[RunRow]:
@@ -232,17 +266,20 @@ class Watch:
         return found[::-1]
 
     async def _score(
-        self, run: RunRow, scorers: Sequence[AnyScorer], count: int, spent: TokenUsage
+        self, run: RunRow, scorers: Sequence[AnyScorer], spent: TokenUsage
     ) -> TokenUsage:
         """Score one run by these; what it used. A run that cannot be read has no score."""
         services = self._runtime.services
         try:
             recorded = await load_recorded_run(services.journal, run.run_id)
-            if recorded.noted.evaluation is not None or recorded.noted.is_strangers:
+            if is_foreign(recorded.noted):
+                self._passed_over.add(run.run_id)
                 return TokenUsage()
             end = await recorded_end(services.journal, run)
         except MinionsError as error:  # a damaged run harms only itself
             self._left = f"{run.run_id} cannot be read: {error.message}"
+            if error.error_code == "corrupt-entry":
+                self._passed_over.add(run.run_id)
             return TokenUsage()
         output = None if end is None else given(end.output)
         inputs = {key: each for key, each in recorded.inputs.items() if key in self._recipe.inputs}
@@ -257,8 +294,9 @@ class Watch:
             else:
                 fact = await self._plain_score(scorer, case, output)
             used += _usage_of(fact)
-            count += 1
-            await self._record(run, f"score/{count}", fact)
+            # Its own key: whoever else scores the run at this moment is refused by the journal.
+            digest = hashlib.sha256(scorer.name.encode("utf-8", "surrogatepass")).hexdigest()
+            await self._record(run, f"score/{digest[:16]}", fact)
         return used
 
     def _used_up(self, spent: TokenUsage) -> str | None:
@@ -323,7 +361,8 @@ class Watch:
             await recorder.close()
 
     def _scorer(self, name: str, said: Sequence[Sequence[JournalEntry]]) -> WatchedScorer:
-        facts = [score for rows in said for row in rows if (score := _score_in(row)).scorer == name]
+        given_rows = [row for rows in said for row in rows if _score_in(row).scorer == name]
+        facts = [_score_in(row) for row in given_rows]
         passed = [each.is_passed for each in facts if each.value is not None]
         window = self._watch.window
         recent = passed[-window:]
@@ -337,6 +376,8 @@ class Watch:
             if len(first) >= _FEWEST:
                 change = difference_of_groups(first, recent)
             worse = change is not None and change.high < 0
+        failing = (row for row in reversed(given_rows) if _has_failed(_score_in(row)))
+        worst = next(failing, None)
         return WatchedScorer(
             scorer=name,
             scored=len(passed),
@@ -345,7 +386,19 @@ class Watch:
             before=before,
             change=change,
             is_alarm=worse and len(recent) >= _FEWEST,
+            worse_run=None if worst is None else worst.run_id,
+            worse_session=None if worst is None else worst.session_id,
         )
+
+
+def is_foreign(note: StartNote) -> bool:
+    """Whether runs with that note are not judged: of evaluations, or with a stranger's recipe."""
+    is_brought = note.offer is not None and note.offer.brings_recipe
+    return note.evaluation is not None or note.is_strangers or is_brought
+
+
+def _has_failed(score: ScoreRecorded) -> bool:
+    return score.value is not None and not score.is_passed
 
 
 async def _scores_of(journal: Journal, run: RunRow) -> Sequence[JournalEntry]:

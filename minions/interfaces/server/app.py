@@ -15,6 +15,7 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
+from minions.app.evaluating.background_scores import LiveScores
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
 from minions.app.settings.setting_sources import environment
@@ -77,6 +78,7 @@ class App:
         )
         self._recovering: asyncio.Task[None] | None = None
         self._reminding: asyncio.Task[None] | None = None
+        self._scoring: asyncio.Task[None] | None = None
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
@@ -110,14 +112,16 @@ class App:
             notices = self.app_state.waiting_notices
             await notices.tell_untold()
             self._reminding = asyncio.ensure_future(notices.remind_at_intervals())
+            self._scoring = asyncio.ensure_future(self.app_state.scores.look_at_intervals())
 
     async def stop(self) -> None:
         """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
         self._is_stopped = True
         if self._recovering is not None:
             self._recovering.cancel()
-        if self._reminding is not None:
-            self._reminding.cancel()
+        for task in (self._reminding, self._scoring):
+            if task is not None:
+                task.cancel()
         await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
         await self.app_state.changes.aclose()
         await self.app_state.waiting_notices.aclose()
@@ -302,11 +306,13 @@ def _app_state(
         heartbeat_s=options.heartbeat_s,
         remote=remote_deltas(runtime.settings, services.journal, log, services.secrets),
     )
+    scores = LiveScores(runtime, marks, log, notices.tell_once)
     run_manager = RunManager(
         channels,
         log,
         most=options.max_runs,
         on_waiting=notices.tell,
+        on_ended=lambda run: scores.run_ended(run.context.recipe, run.note, services.project),
         queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock, runtime.extensions),
         place=options.queue,
     )
@@ -329,6 +335,7 @@ def _app_state(
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
         waiting_notices=notices,
+        scores=scores,
         deciding=RunLocks(),
         log=log,
         place=place,

@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve, field, mutable
 
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
+from minions.app.evaluating.background_scores import LOOK_AT_RUNS_S, LiveScores
 from minions.app.runs.left_runs import (
     LeftRuns,
     WaitingRun,
@@ -129,11 +130,13 @@ class Worker:
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
         self._left = LeftRuns(state, plan, package_version())
+        self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
             runtime,
             log,
             parents,
             on_waiting=notices.tell,
+            on_ended=self._scores.run_ended,
             deltas=deltas,
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
@@ -207,12 +210,15 @@ class Worker:
                 (self._notices.remind, lambda: REMINDERS_S),
                 (self._retention.look, lambda: _LOOK_OLD_S),
                 (self._unable.look, lambda: _LOOK_LEFT_S),
+                (self._scores.look, lambda: LOOK_AT_RUNS_S),
             )
         ]
         try:
             await self._when_reachable(
                 lambda: self._engine.serve(self._execution.execute, self.plan, self._stop)
             )
+            if self.plan.ends_when_idle and not self.is_stopping:  # its runs ended just now
+                await self._try_once(self._scores.look, None)
         finally:
             for each in looking:
                 each.cancel()

@@ -7,13 +7,14 @@ import contextlib
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 from attrs import evolve, frozen
 
+from minions.app.evaluating.background_scores import watch_gauges
 from minions.app.evaluating.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -616,7 +617,9 @@ def watch_command(
     with contextlib.redirect_stdout(sys.stderr):
         report = asyncio.run(_watch(context, recipe, scores_new=not no_scoring))
     if metrics is not None:
-        write_whole(metrics, _watch_metrics(report).encode())
+        from minions.adapters.telemetry.prometheus import text_of
+
+        write_whole(metrics, text_of(watch_gauges([report])).encode())
     if context.settings.json:
         say(json_text(report.to_json()))
         return 1 if report.is_alarm else 0
@@ -638,41 +641,6 @@ async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> Wat
         recipe = named_recipe(name, context, runtime)
         watch = Watch(runtime, recipe, project=runtime.services.project)
         return await watch.report(scores_new=scores_new)
-
-
-def _watch_metrics(report: WatchReport) -> str:
-    from minions.adapters.telemetry.prometheus import Gauge, text_of
-
-    def gauge(name: str, words: str, value_of: Callable[[WatchedScorer], float | None]) -> Gauge:
-        values: dict[tuple[str, ...], float] = {
-            (report.recipe, each.scorer): float(value)
-            for each in report.scorers
-            if (value := value_of(each)) is not None
-        }
-        return Gauge(f"minions_watch_{name}", words, values, ["recipe", "scorer"])
-
-    return text_of(
-        (
-            gauge("scored_runs", "Sampled runs that have a score.", lambda each: each.scored),
-            gauge("unscored_runs", "Sampled runs whose scorer failed.", lambda each: each.failed),
-            gauge(
-                "pass_rate",
-                "The share of the newest scored runs that pass.",
-                lambda each: None if each.recent is None else each.recent.value,
-            ),
-            gauge(
-                "pass_rate_low",
-                "The lower end of its interval at 95 %.",
-                lambda each: None if each.recent is None else each.recent.low,
-            ),
-            gauge(
-                "pass_rate_high",
-                "The upper end of its interval at 95 %.",
-                lambda each: None if each.recent is None else each.recent.high,
-            ),
-            gauge("alarm", "1 where runs got worse.", lambda each: each.is_alarm),
-        )
-    )
 
 
 def _watched_words(watched: WatchedScorer) -> str:
