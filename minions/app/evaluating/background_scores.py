@@ -59,23 +59,6 @@ class StoredWatch:
     alarms: Mapping[str, datetime] = field(factory=dict)
     """Since when scorers say that runs got worse, by the scorer's name."""
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """The watch as HTTP and pages have it."""
-        scorers = () if self.report is None else self.report.scorers
-        return {
-            "looked_at": self.looked_at.isoformat(),
-            "alarm": bool(self.alarms),
-            "scorers": [
-                {
-                    **each.to_json(),
-                    "since": None
-                    if (at := self.alarms.get(each.scorer)) is None
-                    else at.isoformat(),
-                }
-                for each in scorers
-            ],
-        }
-
 
 async def stored_watches(state: StateStore, project: str | None = None) -> Sequence[StoredWatch]:
     """What is known of watches, in the order of recipes; one that cannot be read is left out.
@@ -100,8 +83,8 @@ def _read_watch(text: str | None) -> StoredWatch | None:
 
 
 def watch_gauges(reports: Sequence[WatchReport]) -> Iterator[Gauge]:
-    """What watches found, for Prometheus, by recipe and scorer."""
-    for name, words, value_of in _GAUGES:
+    """What watches found, for Prometheus, by recipe and scorer; none where there is no watch."""
+    for name, words, value_of in _GAUGES if reports else ():
         values: dict[tuple[str, ...], float] = {
             (report.recipe, each.scorer): float(value)
             for report in reports

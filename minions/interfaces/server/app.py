@@ -13,20 +13,17 @@ from pathlib import Path
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
-from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.app.evaluating.background_scores import LiveScores
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
-from minions.app.wiring.configured_runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import make_runtime
 from minions.app.wiring.databases import place_of_journal, shared_dispatch, state_beside
 from minions.app.wiring.logs import is_logging
 from minions.app.wiring.webhook import waiting_webhook
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal.start_note import StartNote
-from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
 from minions.contracts.tracing import Tracer
 from minions.contracts.waiting import OnWaiting
@@ -46,6 +43,7 @@ from minions.interfaces.http.http_answers import (
     StandardLog,
     refusal,
 )
+from minions.interfaces.http.metrics_page import with_counts
 from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.live.changes import Changes
@@ -245,7 +243,7 @@ def create_app(
         recipe_folders=tuple(recipes),
         project=(services.project if services is not None else None) or project_of(Path.cwd()),
     ).evolve(models=models)
-    runtime = _counting(runtime)
+    runtime = with_counts(runtime)
     note = {**StartNote(cwd=str(Path.cwd()), is_of_server=True).to_json(), **(note or {})}
     offered = (*options.plan_workspaces, *options.input_folders)
     folders: tuple[str | Path, ...] = (*recipes, *offered)
@@ -255,14 +253,6 @@ def create_app(
     notices = _waiting_notices(options, settings, runtime.services, log, on_waiting, marks)
     state = _app_state(options, served, recipes, log, place, notices, marks)
     return App(state, log, resumes=resume)
-
-
-def _counting(runtime: Runtime) -> Runtime:
-    """The runtime with metrics for the page `/metrics`, unless an application has its own."""
-    told = runtime.services.metrics
-    if isinstance(told, OpenTelemetryMetrics):
-        return runtime.evolve(metrics=JointMetrics((PrometheusMetrics(), told)))
-    return runtime.evolve(metrics=PrometheusMetrics()) if type(told) is Metrics else runtime
 
 
 def _waiting_notices(

@@ -43,6 +43,7 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue
 from minions.data.texts import seconds_of
 from minions.engine.sessions.retention import Retention
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
@@ -129,6 +130,7 @@ class Worker:
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
+        self._state = state
         self._left = LeftRuns(state, plan, package_version())
         self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
@@ -184,6 +186,14 @@ class Worker:
                 return await self._engine.problem(self.plan.name)
         except (MinionsError, TimeoutError) as error:
             return f"the queues do not answer{_code_of(error)}"
+
+    async def metrics_page(self) -> bytes:
+        """What was counted since the process began, as Prometheus text.
+
+        Raises:
+            EnvironmentRefusedError: `missing-extra`.
+        """
+        return await metrics_page(self._runtime.services, self._state)
 
     async def run(self) -> None:
         """Work until `stop`, or until nothing is left where the plan says so.
