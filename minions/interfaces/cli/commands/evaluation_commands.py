@@ -15,6 +15,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.evaluating.background_scores import watch_gauges
+from minions.app.evaluating.corrected_cases import CorrectedCases, corrected_cases
 from minions.app.evaluating.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -37,7 +38,7 @@ from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps
 from minions.data.texts import shell_word, spoken
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.scorers import Suite
@@ -435,6 +436,11 @@ class _LearnOptions(PatienceOptions, _TestOptions):
 )
 @click.option("-o", "--output", "target", metavar="FILE", help="Write the changed recipe there.")
 @click.option("--write", "is_written", is_flag=True, help="Change the recipe's own file.")
+@click.option(
+    "--cases",
+    metavar="FILE.jsonl",
+    help="Write what persons corrected as cases for `minions eval` there, and learn nothing else.",
+)
 @takes_options(_LearnOptions)
 def learn_command(
     options: _LearnOptions,
@@ -445,6 +451,7 @@ def learn_command(
     max_tokens: int,
     target: str | None,
     is_written: bool,
+    cases: str | None,
 ) -> int:
     """Add examples to the steps of RECIPE: outputs of recorded runs that were marked good,
     approved, or tested by an `assert` step.
@@ -453,6 +460,10 @@ def learn_command(
     recipe's tests is run twice with the model in use, without the new examples and with them.
     """
     context = command_context(options)
+    if cases is not None:
+        if is_written or target is not None or step_id is not None:
+            raise UsageError("--cases excludes --step, --write and -o.", code="usage")
+        return _write_cases(context, recipe, Path(cases))
     path = editable_path(recipe)
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:
@@ -505,6 +516,38 @@ async def _learn(
             learnt.recipe, learnt.learnt, runtime, choice, max_cost_usd=settings.max_cost_usd
         )
         return learnt, compared
+
+
+def _write_cases(context: CommandContext, name: str, target: Path) -> int:
+    refuse_target(target, force=False)
+    with contextlib.redirect_stdout(sys.stderr):
+        found = asyncio.run(_cases(context, name))
+    if found.cases:
+        lines = "".join(f"{dumps(each)}\n" for each in found.cases)
+        write_whole(target, lines.encode("utf-8", "backslashreplace"))
+    if context.settings.json:
+        written = str(target) if found.cases else None
+        left_out: dict[str, JsonValue] = dict(found.left_out)
+        cases = [dict(each) for each in found.cases]
+        say(json_text({"written": written, "cases": cases, "left_out": left_out}))
+        return 0
+    count = len(found.cases)
+    tell(f"{count} case{'s' * (count != 1)} of what persons corrected")
+    for reason, left in found.left_out.items():
+        tell(f"  {left} left out: {reason}")
+    if count:
+        words = f"minions eval {shell_word(name)} {shell_word(str(target))}"
+        tell(f"written: {target} · {words}")
+    else:
+        tell("nothing was written: approve a call with changed arguments, and it is a case")
+    return 0
+
+
+async def _cases(context: CommandContext, name: str) -> CorrectedCases:
+    async with context.runtime() as runtime:
+        recipe = named_recipe(name, context, runtime)
+        services = runtime.services
+        return await corrected_cases(services.journal, recipe, project=services.project)
 
 
 def _write_recipe(learnt: LearntRecipe, path: Path | None, target: Path | None) -> Path | None:
