@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,12 @@ from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.calls import ModelCallResponse
 from minions.contracts.journal.facts import ScoreRecorded
-from minions.contracts.journal.start_note import Offer
+from minions.contracts.journal.start_note import Offer, StartNote
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.waiting import RunWait
+from minions.data.codec import encode
+from minions.data.errors import JournalError
+from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
@@ -192,6 +196,64 @@ async def test_the_look_of_a_dead_process_is_taken_over(fleet: Fleet) -> None:
     assert await living.look() == 1
 
 
+async def test_a_living_process_has_its_time_and_no_more(fleet: Fleet) -> None:
+    one, other = fleet.member("one"), fleet.member("other")
+    await fleet.run("good", told=[other])
+    now = fleet.clock.now()
+    begun = StoredWatch(
+        recipe="echo", looked_at=now, worker="one", until=now + timedelta(seconds=100)
+    )
+    one.run_ended(fleet.recipe, {}, None)
+    assert await one.look() == 1
+    (key,) = await fleet.state.keys()
+    await fleet.state.put(key, dumps(encode(begun)))
+    await fleet.run("good")
+    fleet.later(99)
+    assert await other.look() == 0
+    fleet.later(1)
+    assert await other.look() == 0  # it looks again 30 s after its last try
+    fleet.later(29)
+    assert await other.look() == 1
+
+
+async def test_processes_look_at_intervals_together(fleet: Fleet) -> None:
+    one, other = fleet.member("one"), fleet.member("other")
+    await fleet.run("good", told=[one])
+    assert await one.look() == 1
+    await fleet.run("good", told=[other])
+    fleet.later(LOOK_AT_RUNS_S - 1)
+    assert await other.look() == 0
+    fleet.later(1)
+    other.run_ended(fleet.recipe, {}, None)
+    assert await other.look() == 1
+
+
+async def test_whoever_comes_second_leaves_the_look(fleet: Fleet) -> None:
+    class Busy(MemoryState):
+        async def replace(self, key: str, known: str | None, text: str) -> bool:
+            return False
+
+    member = fleet.member()
+    await fleet.run("good", told=[member])
+    member._state = Busy()
+    assert await member.look() == 0
+    assert await fleet.scores() == []
+
+
+async def test_a_look_that_failed_is_tried_again(fleet: Fleet) -> None:
+    class Lost(MemoryState):
+        async def get(self, key: str) -> str | None:
+            raise JournalError("gone", code="store-unavailable")
+
+    member = fleet.member()
+    await fleet.run("good", told=[member])
+    member._state = Lost()
+    with pytest.raises(JournalError):
+        await member.look()
+    member._state = fleet.state
+    assert await member.look() == 1
+
+
 async def test_a_look_is_bounded_and_the_next_goes_on(fleet: Fleet) -> None:
     member = fleet.member()
     await fleet.run(*["good"] * 60, told=[member])
@@ -241,3 +303,65 @@ async def test_a_recipe_that_its_caller_brought_judges_nothing(fleet: Fleet) -> 
     member.run_ended(fleet.recipe, offer.to_note(), None)
     member.run_ended(fleet.recipe, {"eval": "e"}, None)
     assert await member.look() == 0
+
+
+# --- one report -----------------------------------------------------------------------------------
+
+
+async def test_runs_of_evaluations_take_no_place_in_a_look(fleet: Fleet) -> None:
+    executor = fleet.runtime("executor").executor(fleet.recipe)
+    note = StartNote(evaluation="e").to_json()
+    await executor.prepare(fleet.recipe, {"text": "good"}, note=note).execute()
+    fleet.later(1)
+    await fleet.run("good")
+    watch = Watch(fleet.runtime("one"), fleet.recipe)
+    first = await watch.report(most=1)
+    assert (first.new, first.has_more) == (0, True)
+    second = await watch.report(most=1)
+    assert (second.new, second.has_more) == (1, False)
+
+
+async def test_runs_that_wait_for_a_grade_take_no_place_in_a_look(fleet: Fleet) -> None:
+    fleet.judge(
+        "{sample: 1, max_tokens_per_day: 15, "
+        "scorers: [{graded: Good., model: scripted/own}, {holds: 'true'}]}"
+    )
+    await fleet.run("a", "b", "c")
+    watch = Watch(fleet.runtime("one"), fleet.recipe)
+    assert (await watch.report(most=2)).new == 3
+    report = await watch.report(most=1)
+    assert (report.new, report.has_more) == (1, False)
+    assert report.left is not None
+
+
+async def test_a_look_ends_at_its_time(fleet: Fleet) -> None:
+    await fleet.run("good")
+    watch, now = Watch(fleet.runtime("one"), fleet.recipe), fleet.clock.now()
+    late = await watch.report(until=now)
+    assert (late.new, late.has_more) == (0, True)
+    assert (await watch.report(until=now + timedelta(seconds=1))).new == 1
+
+
+async def test_scores_that_are_known_are_not_read_again(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.run("good")
+    watch = Watch(fleet.runtime("one"), fleet.recipe)
+    await watch.report()
+
+    async def refuse(*_args: object, **_more: object) -> Sequence[object]:
+        raise AssertionError("entries are read")
+
+    monkeypatch.setattr(fleet.services.journal, "entries", refuse)
+    (scorer,) = (await watch.report()).scorers
+    assert scorer.scored == 1
+
+
+async def test_what_is_good_enough_is_no_alarm(fleet: Fleet) -> None:
+    fleet.judge(GOOD.replace("window: 10", "at_least: 1"))
+    watch = Watch(fleet.runtime("one"), fleet.recipe)
+    (none,) = (await watch.report()).scorers
+    assert (none.is_alarm, none.recent, none.worse_run) == (False, None, None)
+    await fleet.run(*["good"] * 12)
+    (good,) = (await watch.report()).scorers
+    assert (good.is_alarm, good.failed, good.worse_run) == (False, 0, None)

@@ -218,13 +218,15 @@ class Watch:
             said.append(rows)
         begun, has_more = 0, False
         for at, run in enumerate(runs if scores_new else ()):
+            if run.run_id in self._passed_over:
+                continue
             known = {_score_in(row).scorer for row in said[at]}
             missing = [each for each in self._scorers if each.name not in known]
-            if (why := self._used_up(spent)) is not None and run.run_id not in self._passed_over:
+            if (why := self._used_up(spent)) is not None:
                 waiting = [each for each in missing if isinstance(each, GradedBy)]
                 self._left = why if waiting else self._left
                 missing = [each for each in missing if each not in waiting]
-            if not missing or run.run_id in self._passed_over:
+            if not missing:
                 continue
             if begun == most or (until is not None and clock.now() >= until):
                 has_more = True
