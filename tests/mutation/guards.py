@@ -140,7 +140,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_WATCH,
         places=frozenset(
             {
-                *("LiveScores.run_ended", "LiveScores.look", "LiveScores._look_at"),
+                *("LiveScores.run_ended", "LiveScores._look", "LiveScores._look_at"),
                 "_MOST_RUNS",
             }
         ),

@@ -148,6 +148,7 @@ class LiveScores:
         self._due: dict[str, _Due] = {}
         self._watches: dict[str, tuple[AgentRecipe, Watch]] = {}
         """By key: the recipe of the last look with what it has read."""
+        self._looking = asyncio.Lock()
         self._problems: dict[str, str] = {}
         """Why the runs of a recipe are not scored, so that it is logged once."""
 
@@ -171,6 +172,10 @@ class LiveScores:
         Raises:
             JournalError: The database cannot be used.
         """
+        async with self._looking:
+            return await self._look()
+
+    async def _look(self) -> int:
         now = self._runtime.services.clock.now()
         due = {key: each for key, each in self._due.items() if each.at <= now}
         new = 0
