@@ -106,7 +106,7 @@ class Fleet:
         return [row.fact for row in rows if isinstance(row.fact, ScoreRecorded)]
 
     async def found(self) -> StoredWatch:
-        (watch,) = await stored_watches(self.state)
+        (watch,) = await stored_watches(self.state, self.clock.now())
         return watch
 
     def later(self, seconds: float = LOOK_AT_RUNS_S) -> None:
@@ -138,6 +138,16 @@ async def test_runs_are_scored_at_the_next_look_and_not_before(fleet: Fleet) -> 
     assert report is not None
     (scorer,) = report.scorers
     assert (scorer.scored, scorer.recent and scorer.recent.value) == (2, 0.5)
+
+
+async def test_what_was_not_looked_at_for_a_week_is_shown_no_more(fleet: Fleet) -> None:
+    member = fleet.member()
+    await fleet.run("good", told=[member])
+    await member.look()
+    fleet.later(7 * 86_400 - 1)
+    assert (await fleet.found()).recipe == "echo"
+    fleet.later(1)
+    assert await stored_watches(fleet.state, fleet.clock.now()) == []
 
 
 async def test_without_a_watch_nothing_is_read(fleet: Fleet) -> None:

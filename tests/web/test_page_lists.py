@@ -183,7 +183,7 @@ def test_runs_that_got_worse_are_told_where_they_are_listed(
         "steps: [{id: a, set: {x: 1}}]\n",
         "utf-8",
     )
-    now = datetime(2026, 1, 2, tzinfo=UTC)
+    now = datetime(2999, 1, 2, tzinfo=UTC)  # what is older than a week is not shown
     scorer = WatchedScorer(
         scorer="holds true",
         scored=40,

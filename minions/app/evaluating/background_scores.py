@@ -37,6 +37,8 @@ _LONGEST_LOOK_S: Final = 300.0
 """Seconds after which a look begins with no further run."""
 _CLAIM_S: Final = 1_200.0
 """Seconds for which a look is left to the process that began it; a dead one's is taken over."""
+_KEPT: Final = timedelta(days=7)
+"""How long it is shown what a look found."""
 _PUT_OFF_S: Final = 600.0
 """Seconds until the next look after one that could score nothing, as where a bound is reached."""
 
@@ -60,8 +62,11 @@ class StoredWatch:
     """Since when scorers say that runs got worse, by the scorer's name."""
 
 
-async def stored_watches(state: StateStore, project: str | None = None) -> Sequence[StoredWatch]:
-    """What is known of watches, in the order of recipes; one that cannot be read is left out.
+async def stored_watches(
+    state: StateStore, now: datetime, project: str | None = None
+) -> Sequence[StoredWatch]:
+    """What is known of watches, in the order of recipes. One that cannot be read is left out, and
+    so is one of which no run was looked at for a week: its recipe may be gone.
 
     Args:
         project: The folder of the project whose runs are judged; None: all.
@@ -69,9 +74,13 @@ async def stored_watches(state: StateStore, project: str | None = None) -> Seque
         JournalError: The database cannot be used.
     """
     texts = [await state.get(key) for key in await state.keys(_WATCHES)]
-    found = [each for text in texts if (each := _read_watch(text)) is not None]
-    if project is not None:
-        found = [each for each in found if each.project == project]
+    found = [
+        each
+        for text in texts
+        if (each := _read_watch(text)) is not None
+        and now - each.looked_at < _KEPT
+        and project in (None, each.project)
+    ]
     return sorted(found, key=lambda each: (each.recipe, each.project or ""))
 
 

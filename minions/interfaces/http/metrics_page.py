@@ -44,6 +44,6 @@ async def metrics_page(services: Services, state: StateStore) -> bytes:
     with contextlib.suppress(JournalError):  # what was counted here is told all the same
         waiting = await left_runs(services.journal, state, services.is_worker_gone)
         left.update(run.queue for run in waiting)
-        watches = await stored_watches(state, services.project)
+        watches = await stored_watches(state, services.clock.now(), services.project)
         gauges += watch_gauges([each.report for each in watches if each.report is not None])
     return counted.text(services.flow, services.blocking, day, left, gauges).encode()

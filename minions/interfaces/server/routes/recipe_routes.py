@@ -94,8 +94,8 @@ async def _watch_views(request: ApiRequest, watched: Collection[str]) -> Mapping
     """
     if not watched or caller_in(request).owner is not None:
         return {}
-    state = request.app_state
-    found = await stored_watches(state.marks, state.runtime.services.project)
+    services = request.app_state.runtime.services
+    found = await stored_watches(request.app_state.marks, services.clock.now(), services.project)
     return {each.recipe: _watch_view(each) for each in found if each.recipe in watched}
 
 
