@@ -342,6 +342,12 @@ async def test_runs_that_wait_for_a_grade_take_no_place_in_a_look(fleet: Fleet) 
     report = await watch.report(most=1)
     assert (report.new, report.has_more) == (1, False)
     assert report.left is not None
+    fleet.later(24 * 3600 + 1)
+    for _ in range(2):  # each day has room for one
+        await Watch(fleet.runtime("other"), fleet.recipe).report()
+        fleet.later(24 * 3600 + 1)
+    report = await watch.report()
+    assert (report.new, report.left, report.scorers[0].scored) == (0, None, 3)
 
 
 async def test_a_look_ends_at_its_time(fleet: Fleet) -> None:
