@@ -115,7 +115,7 @@ def test_an_output_made_of_other_steps_gives_no_case(desk: Desk) -> None:
 def test_a_rejection_alone_does_not_say_what_is_right(desk: Desk) -> None:
     desk.decide("Win!", "reject")
     assert desk.cases() == []
-    assert "1 left out: rejected, and nobody said what is right" in desk.said
+    assert "1 left out: rejected, and what is right is not known" in desk.said
     assert "nothing was written" in desk.said
 
 

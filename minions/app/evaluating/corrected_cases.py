@@ -51,7 +51,7 @@ async def corrected_cases(
 
     What is expected is the output that the recipe makes of what persons corrected or approved: the
     whole, or those of its fields that are made of nothing else but inputs. A rejected output gives
-    a case where a later one of its run was approved or corrected: else nobody said what is right.
+    a case where a later one of its run was approved or corrected: else what is right is not known.
 
     Args:
         project: The folder of the project whose runs are looked through; None: all.
@@ -76,7 +76,7 @@ async def corrected_cases(
 async def _case_of(
     journal: Journal, run: RunRow, recipe: AgentRecipe
 ) -> Mapping[str, JsonValue] | str | None:
-    """The case; why there is none; or None: nobody corrected or rejected anything."""
+    """The case; why there is none; or None: no person corrected or rejected anything."""
     rows = await journal.entries(
         run.session_id, run_id=run.run_id, kinds=JUDGED_KINDS, with_damaged=True
     )
@@ -100,7 +100,7 @@ async def _case_of(
     }
     right = _RightOutputs(recipe, inputs)
     if not (right.read(rows) or (is_rejected and right.by_name)):
-        return "rejected, and nobody said what is right" if is_rejected else None
+        return "rejected, and what is right is not known" if is_rejected else None
     expected = right.expected()
     if isinstance(expected, _Unknown):
         return "the output is made of more than what a person corrected or approved"
@@ -149,12 +149,12 @@ class _RightOutputs:
             is_certain = is_in_order and self.recipe.graph is None
             return self.by_name.get(last.id, _Unknown.UNKNOWN) if is_certain else _Unknown.UNKNOWN
         if not isinstance(output, Mapping):
-            return self._rendered(output)
-        parts = {name: self._rendered(part) for name, part in output.items()}
+            return self._render_part(output)
+        parts = {name: self._render_part(part) for name, part in output.items()}
         known = {name: each for name, each in parts.items() if not isinstance(each, _Unknown)}
         return known or _Unknown.UNKNOWN
 
-    def _rendered(self, part: JsonValue) -> JsonValue | _Unknown:
+    def _render_part(self, part: JsonValue) -> JsonValue | _Unknown:
         template = self.recipe.templates.compile(part)
         if not all(map(self._is_known, template.references)):
             return _Unknown.UNKNOWN

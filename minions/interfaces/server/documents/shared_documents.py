@@ -216,7 +216,7 @@ class RecipeView:
     """What `minions validate` warns of."""
     links: Mapping[str, str]
     watch: WatchView | None = None
-    """As in the list."""
+    """How good its runs are; null as in `RecipeRow`."""
 
 
 # --- agents ---------------------------------------------------------------------------------------
