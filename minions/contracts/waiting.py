@@ -1,4 +1,4 @@
-"""A run that waits for a person, as hooks and webhooks are told of it."""
+"""A run that waits for a person, or by which others got worse, as hooks and webhooks are told."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from minions.data.json_values import JsonValue
 
 @frozen(kw_only=True)
 class RunWait:
-    """The decisions for which a run began to wait with its last execution, or what workers lack for
-    one that waits in a queue.
+    """The decisions for which a run began to wait with its last execution; what workers lack for
+    one that waits in a queue; or the alarm of its recipe's `watch`, for which nothing waits.
     """
 
     id: str
@@ -38,13 +38,19 @@ class RunWait:
     """What its worker would need and no worker of its queue has, in words; then there is no
     decision to make. Runs that need the same are told once, with the one that waits longest."""
 
+    alarm: Mapping[str, JsonValue] | None = None
+    """What a scorer of the recipe's `watch` says of runs that got worse, as `minions watch --json`
+    prints it; the run is the newest that did not pass. None: it says nothing."""
+
     def to_json(self) -> dict[str, JsonValue]:
         """The document that a webhook posts."""
         more: dict[str, JsonValue] = {"reminder": self.reminder} if self.reminder else {}
         if self.lacks:
             more["lacks"] = list(self.lacks)
+        if self.alarm is not None:
+            more["alarm"] = dict(self.alarm)
         return {
-            "type": "run.waiting",
+            "type": "run.waiting" if self.alarm is None else "watch.alarm",
             "timestamp": self.since.isoformat(),
             "data": {
                 "id": self.id,

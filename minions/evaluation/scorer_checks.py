@@ -1,12 +1,13 @@
-"""Checks the scorers of an evaluation against its cases and recipes, before anything is asked, and
-lets models grade.
+"""Checks scorers, of an evaluation against its cases and recipes and of live runs against their
+recipe, before anything is asked, and lets models grade.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from minions.contracts.tools import Effect
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import JsonSchema
@@ -21,14 +22,19 @@ from minions.evaluation.scorers import (
     Parts,
     Score,
     Scorer,
+    ToolScorer,
     is_same,
     parts_of_path,
     value_at,
 )
+from minions.evaluation.suite_file import read_scorers
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
+from minions.recipe.reading.recipe_settings import read_model
+from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode
+from minions.recipe.text.sections import Report, Section, suggestion
 
 
 def check_scorers(
@@ -121,6 +127,86 @@ def _near(path: Parts, cases: Sequence[Case]) -> str:
     """Fields that are expected with a name like that."""
     known = dict.fromkeys(name for case in cases for name in case.expected_fields)
     return did_you_mean(str(path[0]), list(known)) if str(path[0]) not in known else ""
+
+
+# --- scorers of live runs, of which nobody knows the answer --------------------------------------
+
+
+def read_live_scorers(
+    section: Section,
+    output: JsonSchema,
+    inputs: Collection[str],
+    catalog: Catalog,
+    report: Report,
+) -> tuple[AnyScorer, ...]:
+    """The scorers of a recipe's `watch`.
+
+    Args:
+        section: The `watch`; what is wrong with its scorers is reported with its place.
+        output: What is known of the recipe's output; {}: nothing.
+        inputs: The names of the recipe's inputs.
+        catalog: The tools and models that scorers may name.
+    """
+
+    def check(scorer: AnyScorer, node: Node) -> None:
+        if isinstance(scorer, ToolScorer):
+            _check_tool(scorer, node, catalog, report)
+        elif isinstance(scorer, GradedBy):
+            model = node.find("model") if isinstance(node, MappingNode) else None
+            if model is not None:
+                read_model(model.value, catalog, report)
+        else:
+            _check_live(scorer, node, output, inputs, report)
+
+    return read_scorers(section, report, check)
+
+
+def _check_live(
+    scorer: Scorer, node: Node, output: JsonSchema, inputs: Collection[str], report: Report
+) -> None:
+    places = dict(_places_read(scorer, node))
+    if scorer.needs_expected or "expected" in places:
+        message = f"the scorer '{scorer.name}' compares with a known answer, which no live run has"
+        hint = "take `holds` without `expected`, `regex`, `schema`, `graded` or `tool`"
+        report(places.get("expected", node.place).fault("bad-watch", message, help=hint))
+    elif (why := why_unreadable(output, scorer)) is not None:
+        report(places.get("output", node.place).fault("bad-watch", why.rstrip(".")))
+    for name in scorer.input_names if isinstance(scorer, Holds) else ():
+        if name not in inputs:
+            near = suggestion(name, tuple(inputs))
+            known = f"inputs are: {', '.join(inputs)}" if inputs else "the recipe has no inputs"
+            place = places.get("inputs", node.place)
+            message = f"unknown input '{name:.60}'"
+            report(place.fault("unknown-reference", message, label=near, help=known))
+
+
+def _places_read(scorer: Scorer, node: Node) -> Iterator[tuple[str, Place]]:
+    """Where a condition reads each of its names."""
+    text = node.find("holds") if isinstance(node, MappingNode) else None
+    if isinstance(scorer, Holds) and text is not None and isinstance(text.value, ScalarNode):
+        for each in scorer.condition.references:
+            yield str(each.path[0]), text.value.part(each.offset, len(each.text))
+
+
+def _check_tool(scorer: ToolScorer, node: Node, catalog: Catalog, report: Report) -> None:
+    entry = node.find("tool") if isinstance(node, MappingNode) else None
+    place = node.place if entry is None else entry.value.place
+    spec = catalog.tools.get(scorer.tool)
+    if spec is None:
+        report(
+            place.fault(
+                "unknown-tool",
+                f"no tool '{scorer.tool:.60}' is registered that could score",
+                label=suggestion(scorer.tool, tuple(catalog.tools)),
+                help="register a function with `@tool(effect=Effect.PURE)` in an extension",
+            )
+        )
+    elif spec.effect is not Effect.PURE:
+        message = (
+            f"the tool '{scorer.tool}' may change something ({spec.effect.value}); only one that "
+            "is declared pure scores"
+        )
+        report(place.fault("unknown-tool", message, help="declare `@tool(effect=Effect.PURE)`"))
 
 
 # --- whether an output can have what a scorer reads and a case expects ---------------------------

@@ -187,8 +187,7 @@ def read_suite_text(text: str | bytes, file: str, folder: Path) -> Suite:
     if section.node("cases") is not None and section.node("data") is not None:
         message = "the cases are stated twice, by 'cases' and by 'data'"
         faults.append(section.place_of("cases").fault("kind-conflict", message))
-    read = [_scorer(node, faults.append) for node in section.items("scorers")]
-    scorers = _with_names(section, [each for each in read if each is not None], faults.append)
+    scorers = read_scorers(section, faults.append)
     rows = tuple(_row(node, faults.append) for node in section.items("cases"))
     if faults:
         raise RecipeError(tuple(faults))
@@ -207,6 +206,23 @@ def read_suite_text(text: str | bytes, file: str, folder: Path) -> Suite:
         scorers=scorers,
         at_least=float(at_least) if isinstance(at_least, int | float) else None,
     )
+
+
+def read_scorers(
+    section: Section, report: Report, check: Callable[[AnyScorer, Node], None] | None = None
+) -> tuple[AnyScorer, ...]:
+    """The scorers under the key `scorers`; those that cannot be read are reported and left out.
+
+    Args:
+        check: Is given each scorer with its node.
+    """
+    found: list[AnyScorer] = []
+    for node in section.items("scorers"):
+        if (scorer := _scorer(node, report)) is not None:
+            found.append(scorer)
+            if check is not None:
+                check(scorer, node)
+    return _with_names(section, found, report)
 
 
 def scorer_named(word: str) -> AnyScorer | None:

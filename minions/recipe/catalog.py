@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -15,6 +15,7 @@ from minions.data.schema import JsonSchema
 if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe, OperatorRules
     from minions.recipe.model_config import ModelConfig
+    from minions.recipe.text.sections import Report, Section
 
 
 STRICT_IN_FULL: Final = "full"
@@ -60,6 +61,12 @@ Raises:
     UsageError: A run with these settings would be refused before its first call.
 """
 
+CheckWatch: TypeAlias = Callable[
+    ["Section", JsonSchema, Collection[str], "Catalog", "Report"], None
+]
+"""Reports what is wrong with the scorers of a recipe's `watch`, which is given first; then what is
+known of the recipe's output, and the names of its inputs."""
+
 
 @frozen(kw_only=True)
 class Catalog:
@@ -79,6 +86,8 @@ class Catalog:
     """
     check_model: CheckModel | None = None
     """Checks models that are not among `models`; None: only the form of their names is checked."""
+    check_watch: CheckWatch | None = None
+    """Checks the scorers of a `watch`; None: only that there are some."""
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
     """Registered recipes, made by code, by name."""
     steps: Mapping[str, JsonSchema] = field(factory=dict)

@@ -200,7 +200,7 @@ def test_the_sample_is_chosen_by_the_runs_id(bench: Bench) -> None:
         ('{sample: 1, scorers: [{holds: "output == expected"}]}', "compares with a known answer"),
         ("{sample: 1, scorers: [{number: 1}]}", "compares with a known answer"),
         ("{sample: 1, scorers: [{hold: x}]}", "a scorer has one of"),
-        ("{sample: 1, scorers: [{tool: nothing}]}", "No tool 'nothing' is registered"),
+        ("{sample: 1, scorers: [{tool: nothing}]}", "no tool 'nothing' is registered"),
         ("{sample: 0%, scorers: [{holds: 'true'}]}", "a sample is a share of the runs"),
         ("{sample: often, scorers: [{holds: 'true'}]}", "a sample is a share of the runs"),
         ("{sample: 2, scorers: [{holds: 'true'}]}", "a sample is a share of the runs"),
@@ -215,6 +215,15 @@ def test_what_is_wrong_with_a_watch_is_told(bench: Bench, watch: str, words: str
     done = bench.cli("watch", "echo.yaml", "--extensions", "own.py")
     assert done.code == 2, done.err
     assert words in done.err
+
+
+def test_validate_tells_the_place_of_what_is_wrong_with_a_scorer(cli: Cli, write: Write) -> None:
+    write("echo.yaml", RECIPE % '{sample: 1, scorers: [{holds: "outptu"}, {tool: nothing}]}')
+    done = cli("validate", "echo.yaml", "--output-format", "github")
+    assert done.code == 2
+    assert "file=echo.yaml,line=5,col=39" in done.out, done.out
+    assert "unknown name 'outptu'" in done.out
+    assert "line=5,col=56" in done.out
 
 
 def test_a_recipe_without_a_watch_says_how_to_add_one(cli: Cli, write: Write) -> None:

@@ -95,6 +95,18 @@ def work(cli: Cli, *arguments: str) -> Outcome:
     return done
 
 
+def test_a_worker_scores_the_runs_that_it_executed(cli: Cli, write: Write) -> None:
+    write(
+        "watched.yaml",
+        "id: watched\nwatch: {sample: 1, scorers: [{holds: 'output > 1'}]}\n"
+        "steps: [{id: a, set: {n: 1}}]\noutput: '{{ a.n }}'\n",
+    )
+    run_id = str(cli("run", "watched.yaml", "--detach", "--json").json["run_id"])
+    work(cli)
+    assert "holds output > 1: 0" in cli("sessions", "show", run_id).out
+    assert "0 new scores" in cli("watch", "watched.yaml").out
+
+
 def test_a_detached_run_is_executed_by_a_worker(cli: Cli) -> None:
     run_id = queued(cli, *LIGHT)
     assert status(cli, run_id) == "queued"

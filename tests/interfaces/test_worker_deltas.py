@@ -90,6 +90,18 @@ async def test_pieces_of_an_answer_are_streamed_while_the_model_says_them(
     assert (before.kind, before.state) == ("step", "started")
 
 
+async def test_metrics_are_for_who_has_the_token(answers: TypedAnswers) -> None:
+    await answers.queued()
+    async with answers.working():
+        await answers.asked()
+        async with asking(answers, "/metrics") as read:
+            assert read.status == 401
+        async with asking(answers, "/metrics", f"authorization: Bearer {TOKEN}") as read:
+            assert (read.status, "text/plain; version=0.0.4" in read.head) == (200, True)
+            page = await asyncio.wait_for(read.reader.read(), HANG_S)
+            assert b"\nminions_runs_active " in page
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -124,7 +124,27 @@ _WORKER: Final = (
 
 _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
+_WATCH: Final = ("interfaces/test_cli_watch.py", "interfaces/test_background_scores.py")
+
 GUARDS: Final[Mapping[str, Guard]] = {
+    "app/evaluating/live_scores.py": Guard(
+        tests=_WATCH,
+        places=frozenset(
+            {
+                *("is_sampled", "is_foreign", "_FEWEST"),
+                *("Watch.report", "Watch._used_up", "Watch._scorer"),
+            }
+        ),
+    ),
+    "app/evaluating/background_scores.py": Guard(
+        tests=_WATCH,
+        places=frozenset(
+            {
+                *("LiveScores.run_ended", "LiveScores._look", "LiveScores._look_at"),
+                "_MOST_RUNS",
+            }
+        ),
+    ),
     f"{_SUPERVISOR}/workspace_guard.py": Guard(
         tests=("adapters/test_workspace_guard.py", "adapters/test_put_back_files.py"),
         places=frozenset(
@@ -1192,6 +1212,20 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "if status is StepStatus.FAILED and self.back_edges.plan(step, execution):",
         "if (self.back_edges.plan(step, execution)):",
         "A short cut: what did not fail has no error, or one that cut it off.",
+    ),
+    Equivalent(
+        "app/evaluating/live_scores.py",
+        "is_sampled",
+        "return int.from_bytes(digest[:8]) < share * 2**64",
+        "return (int.from_bytes(digest[:8]) <= share * 2 ** 64)",
+        "One digest of 2**64 lies on the border.",
+    ),
+    Equivalent(
+        "app/evaluating/live_scores.py",
+        "Watch.report",
+        "self._passed_over.intersection_update(run.run_id for run in runs)",
+        "pass",
+        "Frees memory: of runs that are not looked at nothing is asked.",
     ),
     Equivalent(
         "engine/run/scheduler.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minions.app.wiring.built_in_extensions import check_watch
 from minions.contracts.tools import Effect, Toolset, ToolSpec
 from minions.data.errors import Fault
 from minions.recipe.catalog import Catalog
@@ -52,6 +53,7 @@ CATALOG = Catalog(
     tools={"add": ADD},
     links=frozenset({"polite"}),
     models=frozenset({"demo"}),
+    check_watch=check_watch,
 )
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
+from minions.adapters.stores.memory_stores import RESERVED
+from minions.adapters.stores.sqlite_side_tables import SqliteState
+from minions.app.evaluating.background_scores import StoredWatch
+from minions.app.evaluating.live_scores import WatchedScorer, WatchReport
 from minions.contracts.executions import RunState
+from minions.data.codec import encode
+from minions.data.json_values import dumps
+from minions.evaluation.statistics import Interval
+from minions.recipe.recipe_files import project_of
 from page_server import Served
 
 if TYPE_CHECKING:
@@ -162,3 +173,48 @@ def test_a_conversation_opens_at_what_was_said_last(window: BrowserContext, serv
     page.get_by_role("link", name="Session", exact=True).click()
     expect(page.locator(".bubble").last).to_be_in_viewport()
     assert page.evaluate("window.scrollY") > 400
+
+
+def test_runs_that_got_worse_are_told_where_they_are_listed(
+    window: BrowserContext, own_served: Served
+) -> None:
+    (own_served.folder / "recipes" / "watched.yaml").write_text(
+        "id: watched\nwatch: {sample: 1, scorers: [{holds: 'true'}]}\n"
+        "steps: [{id: a, set: {x: 1}}]\n",
+        "utf-8",
+    )
+    now = datetime(2999, 1, 2, tzinfo=UTC)  # what is older than a week is not shown
+    scorer = WatchedScorer(
+        scorer="holds true",
+        scored=40,
+        failed=0,
+        recent=Interval(0.25, 0.1, 0.4),
+        before=Interval(0.9, 0.8, 1.0),
+        is_alarm=True,
+        worse_run="run_1",
+        worse_session="ses_1",
+    )
+    found = StoredWatch(
+        recipe="watched",
+        project=project_of(own_served.folder),
+        looked_at=now,
+        worker="one",
+        report=WatchReport(recipe="watched", sampled=40, scorers=(scorer,)),
+        alarms={"holds true": now},
+    )
+
+    async def put() -> None:
+        state = SqliteState(own_served.folder / "j.db")
+        await state.put(f"{RESERVED}watch:1", dumps(encode(found)))
+        await state.aclose()
+
+    with ThreadPoolExecutor(1) as threads:  # a browser's test has an event loop in this one
+        threads.submit(asyncio.run, put()).result()
+    words = "holds true: 25 % of the newest pass (10 % to 40 %), at first 90 %."
+    for place in ("/runs", "/new?recipe=watched"):
+        page = _open(window, own_served, place)
+        alarm = page.get_by_role("alert").filter(has_text="Runs of watched got worse")
+        expect(alarm).to_contain_text(words)
+        expect(alarm.get_by_role("link")).to_have_attribute("href", "#/runs/run_1")
+    page = _open(window, own_served, "/system")
+    expect(page.get_by_role("row", name="watched")).to_contain_text("runs got worse")

@@ -150,6 +150,7 @@ class PrometheusMetrics(Metrics):
         blocking: BlockingCalls | None = None,
         day: DayBudget | None = None,
         left: Mapping[str, int] | None = None,
+        more: Sequence[Family] = (),
     ) -> str:
         """The page.
 
@@ -158,6 +159,7 @@ class PrometheusMetrics(Metrics):
             blocking: What calls synchronous tools; None: its threads are not shown.
             day: The budget of the day; None: it is not shown.
             left: How many queued runs no worker can execute, by queue.
+            more: Families that others made.
         Raises:
             EnvironmentRefusedError: `missing-extra`; `prometheus-client` is not installed.
         """
@@ -169,7 +171,7 @@ class PrometheusMetrics(Metrics):
             active = Gauge(
                 "minions_runs_active", "Runs that are executed now.", float(self._active)
             )
-            return text_of([active, *self._families(), *now])
+            return text_of([active, *self._families(), *now, *more])
 
     def _families(self) -> tuple[Family, ...]:
         return (

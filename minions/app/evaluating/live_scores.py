@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import Final
 
 from attrs import field, frozen
 
-from minions.app.evaluating.evaluation_runs import ScorerFailedError, score_output, tool_of_scorer
+from minions.app.evaluating.evaluation_runs import ScorerFailedError, score_output
 from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
@@ -25,7 +24,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.messages import TokenUsage
 from minions.data.codec import encode
-from minions.data.errors import MinionsError, RecipeError, UsageError
+from minions.data.errors import Fault, MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine
@@ -35,13 +34,20 @@ from minions.engine.history.recorder import Recorder
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.event_loop import breathe
 from minions.evaluation.cases import Case
-from minions.evaluation.scorer_checks import grade_of, grader_inputs, grader_recipe, why_unreadable
-from minions.evaluation.scorers import AnyScorer, GradedBy, Holds, Score, Scorer, ToolScorer
+from minions.evaluation.scorer_checks import (
+    grade_of,
+    grader_inputs,
+    grader_recipe,
+    read_live_scorers,
+)
+from minions.evaluation.scorers import AnyScorer, GradedBy, Score, Scorer, ToolScorer
 from minions.evaluation.statistics import Interval, difference_of_groups, rate_interval
-from minions.evaluation.suite_file import read_suite_text
+from minions.recipe.catalog import Catalog
+from minions.recipe.language.recipe_keys import WATCH
 from minions.recipe.model import AgentRecipe, WatchSpec
+from minions.recipe.text.sections import read_section
+from minions.recipe.text.yaml_reader import read_document
 
-_NOWHERE: Final = Path()
 MOST_RUNS: Final = 2_000
 """Runs of the recipe that are looked at, the newest: those of the sample among them."""
 _PAGE: Final = 200
@@ -67,6 +73,10 @@ class WatchedScorer:
     """The newest against the first ones."""
     is_alarm: bool = False
     """Whether the newest are worse than wanted or than the first, by the whole interval."""
+    worse_run: str | None = None
+    """The newest run that did not pass; None: all did."""
+    worse_session: str | None = None
+    """Its session."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The scorer as `--json` prints it."""
@@ -76,6 +86,7 @@ class WatchedScorer:
             "scored": self.scored,
             "failed": self.failed,
             "alarm": self.is_alarm,
+            "run": self.worse_run,
             **{
                 name: None if each is None else [each.value, each.low, each.high]
                 for name, each in named.items()
@@ -97,6 +108,8 @@ class WatchReport:
     """What models that graded now have used."""
     left: str | None = None
     """Why not all of the sample is scored; None: it is."""
+    has_more: bool = False
+    """Whether more could be scored at once: the look was bounded."""
 
     @property
     def is_alarm(self) -> bool:
@@ -126,13 +139,16 @@ def is_sampled(run_id: str, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def watch_of(recipe: AgentRecipe, runtime: Runtime) -> tuple[WatchSpec, tuple[AnyScorer, ...]]:
+def watch_of(recipe: AgentRecipe, catalog: Catalog) -> tuple[WatchSpec, tuple[AnyScorer, ...]]:
     """The recipe's watch and its scorers.
 
+    Args:
+        catalog: The tools and models that scorers may name. The check of a recipe's text has
+            reported the same, but not that of a recipe made by code or read from a run.
     Raises:
         UsageError: `no-watch`: it has none. `bad-watch`: a scorer is none, compares with a known
-            answer, or reads what the output never has. `unknown-tool`: a tool that scores is not
-            registered, or may change something.
+            answer, reads what the output never has, or names a tool that is not registered or may
+            change something.
     """
     watch = recipe.watch
     if watch is None:
@@ -141,32 +157,14 @@ def watch_of(recipe: AgentRecipe, runtime: Runtime) -> tuple[WatchSpec, tuple[An
             'watch: {sample: 5%, scorers: [{holds: "output is not none"}]}.',
             code="no-watch",
         )
-    text = dumps({"scorers": list(watch.scorers)})
-    try:
-        scorers = read_suite_text(text, "watch", _NOWHERE).scorers
-    except RecipeError as error:
-        problems = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
-        raise _bad_watch(recipe, problems) from error
-    for scorer in scorers:
-        if isinstance(scorer, ToolScorer):
-            tool_of_scorer(scorer, runtime)
-        elif isinstance(scorer, Scorer):
-            reads_expected = isinstance(scorer, Holds) and any(
-                each.path[0] == "expected" for each in scorer.condition.references
-            )
-            if scorer.needs_expected or reads_expected or scorer.expected_paths:
-                raise _bad_watch(
-                    recipe,
-                    f"the scorer '{scorer.name}' compares with a known answer, which no live run "
-                    "has. Take `holds` without `expected`, `regex`, `schema`, `graded` or `tool`",
-                )
-            if (why := why_unreadable(recipe.known_output, scorer)) is not None:
-                raise _bad_watch(recipe, why.rstrip("."))
+    faults: list[Fault] = []
+    text = dumps({"sample": watch.sample, "scorers": list(watch.scorers)})
+    section = read_section(read_document(text, "watch"), WATCH, faults.append)
+    scorers = read_live_scorers(section, recipe.known_output, recipe.inputs, catalog, faults.append)
+    if errors := [each.message for each in faults if not each.is_warning]:
+        problems = "; ".join(dict.fromkeys(errors))
+        raise UsageError(f"The recipe '{recipe.id}', watch.scorers: {problems}.", code="bad-watch")
     return watch, scorers
-
-
-def _bad_watch(recipe: AgentRecipe, why: str) -> UsageError:
-    return UsageError(f"The recipe '{recipe.id}', watch.scorers: {why}.", code="bad-watch")
 
 
 class Watch:
@@ -182,39 +180,67 @@ class Watch:
         Raises:
             UsageError: As `watch_of`.
         """
-        self._watch, self._scorers = watch_of(recipe, runtime)
+        self._watch, self._scorers = watch_of(recipe, runtime.catalog)
         self._runtime = runtime
         self._recipe = recipe
         self._project = project
         self._new = 0
         self._usage = TokenUsage()
         self._left: str | None = None
+        self._complete: dict[str, Sequence[JournalEntry]] = {}
+        """The scores of runs that have all of them, by run: they are read once."""
+        self._passed_over: set[str] = set()
+        """Runs of the sample that get no score: those that are foreign, or damaged."""
 
-    async def report(self, *, scores_new: bool = True) -> WatchReport:
-        """The state of the watch.
+    async def report(
+        self, *, scores_new: bool = True, most: int | None = None, until: datetime | None = None
+    ) -> WatchReport:
+        """The state of the watch. Called again, it reads what is new.
 
         Args:
             scores_new: Whether runs of the sample that have no score get one before.
+            most: How many runs get one at most; None: all.
+            until: The time after which none is begun with; None: no time.
         Raises:
             JournalError: The journal cannot be read.
             EnvironmentRefusedError: There is no model that could grade.
         """
+        self._new, self._usage, self._left = 0, TokenUsage(), None
         runs = await self._read_sample()
         said: list[Sequence[JournalEntry]] = []
         spent = TokenUsage()
-        day = self._runtime.services.clock.now() - timedelta(days=1)
-        journal = self._runtime.services.journal
+        clock, journal = self._runtime.services.clock, self._runtime.services.journal
+        day = clock.now() - timedelta(days=1)
+        names = {each.name for each in self._scorers}
         for run in runs:
-            rows = await _scores_of(journal, run)
+            rows = self._complete.get(run.run_id) or await _scores_of(journal, run)
             spent = sum((_usage_in(row) for row in rows if row.at >= day), spent)
             said.append(rows)
+        begun, has_more = 0, False
         for at, run in enumerate(runs if scores_new else ()):
+            if run.run_id in self._passed_over:
+                continue
             known = {_score_in(row).scorer for row in said[at]}
             missing = [each for each in self._scorers if each.name not in known]
-            if missing:
-                spent += await self._score(run, missing, len(said[at]), spent)
-                said[at] = await _scores_of(journal, run)
+            if (why := self._used_up(spent)) is not None:
+                waiting = [each for each in missing if isinstance(each, GradedBy)]
+                self._left = why if waiting else self._left
+                missing = [each for each in missing if each not in waiting]
+            if not missing:
+                continue
+            if begun == most or (until is not None and clock.now() >= until):
+                has_more = True
+                break
+            begun += 1
+            spent += await self._score(run, missing, spent)
+            said[at] = await _scores_of(journal, run)
             await breathe()
+        self._complete = {
+            run.run_id: rows
+            for run, rows in zip(runs, said, strict=True)
+            if names <= {_score_in(row).scorer for row in rows}
+        }
+        self._passed_over.intersection_update(run.run_id for run in runs)
         return WatchReport(
             recipe=self._recipe.id,
             sampled=len(runs),
@@ -222,6 +248,7 @@ class Watch:
             new=self._new,
             usage=self._usage,
             left=self._left,
+            has_more=has_more,
         )
 
     async def _read_sample(self) -> list[RunRow]:
@@ -241,17 +268,20 @@ class Watch:
         return found[::-1]
 
     async def _score(
-        self, run: RunRow, scorers: Sequence[AnyScorer], count: int, spent: TokenUsage
+        self, run: RunRow, scorers: Sequence[AnyScorer], spent: TokenUsage
     ) -> TokenUsage:
         """Score one run by these; what it used. A run that cannot be read has no score."""
         services = self._runtime.services
         try:
             recorded = await load_recorded_run(services.journal, run.run_id)
-            if recorded.noted.evaluation is not None or recorded.noted.is_strangers:
+            if is_foreign(recorded.noted):
+                self._passed_over.add(run.run_id)
                 return TokenUsage()
             end = await recorded_end(services.journal, run)
         except MinionsError as error:  # a damaged run harms only itself
             self._left = f"{run.run_id} cannot be read: {error.message}"
+            if error.error_code == "corrupt-entry":
+                self._passed_over.add(run.run_id)
             return TokenUsage()
         output = None if end is None else given(end.output)
         inputs = {key: each for key, each in recorded.inputs.items() if key in self._recipe.inputs}
@@ -266,8 +296,9 @@ class Watch:
             else:
                 fact = await self._plain_score(scorer, case, output)
             used += _usage_of(fact)
-            count += 1
-            await self._record(run, f"score/{count}", fact)
+            # Its own key: whoever else scores the run at this moment is refused by the journal.
+            digest = hashlib.sha256(scorer.name.encode("utf-8", "surrogatepass")).hexdigest()
+            await self._record(run, f"score/{digest[:16]}", fact)
         return used
 
     def _used_up(self, spent: TokenUsage) -> str | None:
@@ -332,7 +363,8 @@ class Watch:
             await recorder.close()
 
     def _scorer(self, name: str, said: Sequence[Sequence[JournalEntry]]) -> WatchedScorer:
-        facts = [score for rows in said for row in rows if (score := _score_in(row)).scorer == name]
+        given_rows = [row for rows in said for row in rows if _score_in(row).scorer == name]
+        facts = [_score_in(row) for row in given_rows]
         passed = [each.is_passed for each in facts if each.value is not None]
         window = self._watch.window
         recent = passed[-window:]
@@ -346,6 +378,8 @@ class Watch:
             if len(first) >= _FEWEST:
                 change = difference_of_groups(first, recent)
             worse = change is not None and change.high < 0
+        failing = (row for row in reversed(given_rows) if _has_failed(_score_in(row)))
+        worst = next(failing, None)
         return WatchedScorer(
             scorer=name,
             scored=len(passed),
@@ -354,7 +388,19 @@ class Watch:
             before=before,
             change=change,
             is_alarm=worse and len(recent) >= _FEWEST,
+            worse_run=None if worst is None else worst.run_id,
+            worse_session=None if worst is None else worst.session_id,
         )
+
+
+def is_foreign(note: StartNote) -> bool:
+    """Whether runs with that note are not judged: of evaluations, or with a stranger's recipe."""
+    is_brought = note.offer is not None and note.offer.brings_recipe
+    return note.evaluation is not None or note.is_strangers or is_brought
+
+
+def _has_failed(score: ScoreRecorded) -> bool:
+    return score.value is not None and not score.is_passed
 
 
 async def _scores_of(journal: Journal, run: RunRow) -> Sequence[JournalEntry]:

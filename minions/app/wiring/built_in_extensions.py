@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
@@ -17,12 +17,14 @@ from minions.contracts.redaction import Redactor
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.plan_kind import KeptPlan, PlanFit, RecipePlanner
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
+    from minions.recipe.text.sections import Report, Section
 
 
 V = TypeVar("V")
@@ -75,6 +77,15 @@ def built_in_extensions(
         redactors=built_in_redactors(),
         planner=BuiltInPlanner(toolsets),
     )
+
+
+def check_watch(
+    watch: Section, output: JsonSchema, inputs: Collection[str], catalog: Catalog, report: Report
+) -> None:
+    """Report what is wrong with the scorers of a recipe's `watch`; see `CheckWatch`."""
+    from minions.evaluation.scorer_checks import read_live_scorers  # few recipes have one
+
+    read_live_scorers(watch, output, inputs, catalog, report)
 
 
 def joined_toolsets(

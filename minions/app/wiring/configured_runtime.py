@@ -19,6 +19,7 @@ from minions.app.settings.settings import Settings, Strictness, TelemetrySetting
 from minions.app.settings.user_folders import BorderSecret
 from minions.app.wiring.built_in_extensions import (
     built_in_extensions,
+    check_watch,
     extended,
     pattern_redactors,
 )
@@ -191,7 +192,9 @@ class Runtime:
 
     def _compile_recipes(self, extensions: Extensions) -> CompiledRecipes:
         catalog, operator = extensions.catalog(), self.services.operator
-        return CompiledRecipes(attrs.evolve(catalog, strict=self.is_strict, operator=operator))
+        return CompiledRecipes(
+            attrs.evolve(catalog, strict=self.is_strict, operator=operator, check_watch=check_watch)
+        )
 
     async def aclose(self) -> None:
         """Close the parts that were opened for it."""

@@ -31,7 +31,8 @@ MOST_RUNS: Final = 200
 """Runs that are looked at, the newest that a person has judged."""
 _MOST_JUDGEMENTS: Final = 5_000
 """Entries that are looked at to find these runs."""
-_KINDS: Final = frozenset({"run", "step", *JUDGED})
+JUDGED_KINDS: Final = frozenset({"run", "step", *JUDGED})
+"""The kinds of rows that say what became of outputs."""
 
 
 @frozen(kw_only=True)
@@ -107,7 +108,7 @@ async def examples_of_runs(
         if run.problem is not None or run.ended_at is None:
             continue
         rows = await journal.entries(
-            run.session_id, run_id=run.run_id, kinds=_KINDS, with_damaged=True
+            run.session_id, run_id=run.run_id, kinds=JUDGED_KINDS, with_damaged=True
         )
         await breathe()  # a journal may answer without waiting for anything
         if any(isinstance(row.fact, UnreadableFact) for row in rows):

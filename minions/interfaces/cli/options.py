@@ -490,6 +490,7 @@ class CommandContext:
             built_in_redactors,
             built_in_tools,
             built_in_toolsets,
+            check_watch,
             joined_toolsets,
         )
         from minions.recipe.catalog import Catalog
@@ -501,6 +502,7 @@ class CommandContext:
             return evolve(
                 catalog,
                 strict=self.settings.strict,
+                check_watch=check_watch,
                 redactors=redactors,
                 operator=self.settings.operator_rules(self.environ),
                 roles=frozenset(self.settings.approval_roles),
@@ -512,6 +514,7 @@ class CommandContext:
             recipes=built_in_recipes(),
             redactors=frozenset(kinds),
             strict=self.settings.strict,
+            check_watch=check_watch,
             operator=self.settings.operator_rules(self.environ),
             roles=frozenset(self.settings.approval_roles),
         )

@@ -13,19 +13,17 @@ from pathlib import Path
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
-from minions.adapters.telemetry.prometheus import PrometheusMetrics
+from minions.app.evaluating.background_scores import LiveScores
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
-from minions.app.wiring.configured_runtime import Runtime, make_runtime
+from minions.app.wiring.configured_runtime import make_runtime
 from minions.app.wiring.databases import place_of_journal, shared_dispatch, state_beside
 from minions.app.wiring.logs import is_logging
 from minions.app.wiring.webhook import waiting_webhook
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal.start_note import StartNote
-from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
 from minions.contracts.tracing import Tracer
 from minions.contracts.waiting import OnWaiting
@@ -45,6 +43,7 @@ from minions.interfaces.http.http_answers import (
     StandardLog,
     refusal,
 )
+from minions.interfaces.http.metrics_page import with_counts
 from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.live.changes import Changes
@@ -77,6 +76,7 @@ class App:
         )
         self._recovering: asyncio.Task[None] | None = None
         self._reminding: asyncio.Task[None] | None = None
+        self._scoring: asyncio.Task[None] | None = None
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
@@ -110,14 +110,16 @@ class App:
             notices = self.app_state.waiting_notices
             await notices.tell_untold()
             self._reminding = asyncio.ensure_future(notices.remind_at_intervals())
+            self._scoring = asyncio.ensure_future(self.app_state.scores.look_at_intervals())
 
     async def stop(self) -> None:
         """Stop runs, which can be resumed, and close streams. Other requests are still answered."""
         self._is_stopped = True
         if self._recovering is not None:
             self._recovering.cancel()
-        if self._reminding is not None:
-            self._reminding.cancel()
+        for task in (self._reminding, self._scoring):
+            if task is not None:
+                task.cancel()
         await self.app_state.run_manager.aclose(self.app_state.options.grace_s)
         await self.app_state.changes.aclose()
         await self.app_state.waiting_notices.aclose()
@@ -241,7 +243,7 @@ def create_app(
         recipe_folders=tuple(recipes),
         project=(services.project if services is not None else None) or project_of(Path.cwd()),
     ).evolve(models=models)
-    runtime = _counting(runtime)
+    runtime = with_counts(runtime)
     note = {**StartNote(cwd=str(Path.cwd()), is_of_server=True).to_json(), **(note or {})}
     offered = (*options.plan_workspaces, *options.input_folders)
     folders: tuple[str | Path, ...] = (*recipes, *offered)
@@ -251,14 +253,6 @@ def create_app(
     notices = _waiting_notices(options, settings, runtime.services, log, on_waiting, marks)
     state = _app_state(options, served, recipes, log, place, notices, marks)
     return App(state, log, resumes=resume)
-
-
-def _counting(runtime: Runtime) -> Runtime:
-    """The runtime with metrics for the page `/metrics`, unless an application has its own."""
-    told = runtime.services.metrics
-    if isinstance(told, OpenTelemetryMetrics):
-        return runtime.evolve(metrics=JointMetrics((PrometheusMetrics(), told)))
-    return runtime.evolve(metrics=PrometheusMetrics()) if type(told) is Metrics else runtime
 
 
 def _waiting_notices(
@@ -302,11 +296,13 @@ def _app_state(
         heartbeat_s=options.heartbeat_s,
         remote=remote_deltas(runtime.settings, services.journal, log, services.secrets),
     )
+    scores = LiveScores(runtime, marks, log, notices.tell_once)
     run_manager = RunManager(
         channels,
         log,
         most=options.max_runs,
         on_waiting=notices.tell,
+        on_ended=lambda run: scores.run_ended(run.context.recipe, run.note, services.project),
         queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock, runtime.extensions),
         place=options.queue,
     )
@@ -329,6 +325,7 @@ def _app_state(
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
         waiting_notices=notices,
+        scores=scores,
         deciding=RunLocks(),
         log=log,
         place=place,

@@ -10,6 +10,7 @@ from datetime import datetime
 from attrs import frozen
 
 from minions.adapters.stores.memory_stores import StateStore
+from minions.app.evaluating.background_scores import LiveScores
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry
@@ -52,6 +53,7 @@ class AppState:
     run_manager: RunManager
     starter: RunStarter
     waiting_notices: WaitingNotices
+    scores: LiveScores
     deciding: RunLocks
     """Held while a decision about a run is made, until the run is resumed."""
     log: Log

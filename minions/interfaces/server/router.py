@@ -5,9 +5,7 @@ Importing this loads Litestar.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
@@ -19,11 +17,10 @@ from litestar.exceptions import HTTPException
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
-from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics, require_client
-from minions.app.runs.left_runs import left_runs
-from minions.contracts.metrics import JointMetrics
-from minions.data.errors import JournalError, MinionsError
+from minions.adapters.telemetry.prometheus import (
+    CONTENT_TYPE,
+)
+from minions.data.errors import MinionsError
 from minions.interfaces.http.http_answers import (
     Answer,
     AsgiApp,
@@ -34,6 +31,7 @@ from minions.interfaces.http.http_answers import (
     Send,
     refusal,
 )
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState
@@ -116,19 +114,8 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     caller = caller_in(request)
     if caller.owner is not None:  # they count the work of all users
         caller.require(TokenScope.ALL, "metrics")
-    services = app_state_of(request).runtime.services
-    told = services.metrics
-    parts = told.all if isinstance(told, JointMetrics) else (told,)
-    counted = next((each for each in parts if isinstance(each, PrometheusMetrics)), None)
-    counted = counted or PrometheusMetrics()  # an application counts in its own way
-    budgets = services.budgets
-    day = budgets.day(services.clock.now()) if budgets is not None else None
-    await import_in_daemon_thread(require_client)
-    state, left = app_state_of(request), Counter[str]()
-    with contextlib.suppress(JournalError):  # what was counted here is told all the same
-        waiting = await left_runs(state.journal, state.marks, services.is_worker_gone)
-        left.update(run.queue for run in waiting)
-    page = counted.text(services.flow, services.blocking, day, left).encode()
+    state = app_state_of(request)
+    page = await metrics_page(state.runtime.services, state.marks)
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 

@@ -1,4 +1,6 @@
-"""The HTTP server of a worker: `/health`, `/ready`, and pieces of answers for who has a token."""
+"""The HTTP server of a worker: `/health`, `/ready`; for who has a token metrics, and pieces of
+answers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from typing import Final
 from attrs import frozen
 
 from minions import __version__
+from minions.adapters.telemetry.prometheus import CONTENT_TYPE
 from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue, dumps
@@ -35,6 +38,7 @@ from minions.interfaces.http.tokens import (
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 
+METRICS: Final = "/metrics"
 _LONGEST_LINE: Final = 4_096
 _REQUEST_S: Final = 5.0
 _MOST_LINES: Final = 100
@@ -60,7 +64,7 @@ class _Request:
 
 
 class DeltaAccess:
-    """Who may read the pieces of answers, and where they are."""
+    """Who may read metrics and the pieces of answers, and where these are."""
 
     def __init__(self, streams: DeltaStreams, tokens: FileTokens) -> None:
         """Take the tokens of a file.
@@ -72,13 +76,21 @@ class DeltaAccess:
         self._tokens = tokens.tokens
         self._sha256 = None if tokens.tokens else digest_of(check_token(tokens.token))
 
-    def refusal(self, request: _Request, run_id: str) -> bytes | None:
-        """The response to a caller that gets no stream; None: it gets one."""
+    def refusal(self, request: _Request, run_id: str | None) -> bytes | None:
+        """The response to a caller that gets no stream, or no metrics; None: it gets them.
+
+        Args:
+            run_id: The run whose pieces are asked for; None: metrics are.
+        """
         caller = self._caller(request)
         if caller is None:
             return _refusal(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer TOKEN")
         if TokenScope.READ not in caller.scopes:
             return _refusal(HTTPStatus.FORBIDDEN, "the token lacks the scope 'read'")
+        if run_id is None:
+            if caller.owner is None or TokenScope.ALL in caller.scopes:
+                return None
+            return _refusal(HTTPStatus.FORBIDDEN, "metrics count the runs of all users")
         if not self.streams.has_run(run_id):
             return _refusal(HTTPStatus.NOT_FOUND, "this worker does not execute that run")
         if not self.streams.has_room:
@@ -101,7 +113,7 @@ async def serving_health(
 
     Args:
         log: Is told, once a minute, of connections that cannot be accepted.
-        deltas: Who may read pieces of answers; None: nobody.
+        deltas: Who may read metrics and pieces of answers; None: nobody.
     Raises:
         EnvironmentRefusedError: `port-taken`; nothing can listen there.
     """
@@ -212,8 +224,10 @@ async def _answer_request(
         request = await _request(reader)
         asker.awaited = None
         run_id = request.followed_run
-        if deltas is None or run_id is None:
+        if deltas is None or (run_id is None and request.path != METRICS):
             response: bytes | None = await _answer(worker, request.path)
+        elif run_id is None:
+            response = deltas.refusal(request, None) or await _metrics(worker)
         else:
             response = deltas.refusal(request, run_id)
         if response is not None:
@@ -288,7 +302,17 @@ async def _answer(worker: Worker, path: str) -> bytes:
         if problem is None:
             return _response(HTTPStatus.OK, {"status": "ready", "worker": worker.plan.name})
         return _response(HTTPStatus.SERVICE_UNAVAILABLE, {"status": problem})
-    return _refusal(HTTPStatus.NOT_FOUND, "there is /health and /ready")
+    return _refusal(
+        HTTPStatus.NOT_FOUND, "there is /health and /ready, and with --token-file /metrics"
+    )
+
+
+async def _metrics(worker: Worker) -> bytes:
+    try:
+        page = await worker.metrics_page()
+    except EnvironmentRefusedError as error:
+        return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, error.message)
+    return _bytes_of(HTTPStatus.OK, page, CONTENT_TYPE)
 
 
 def _refusal(status: HTTPStatus, words: str) -> bytes:
@@ -296,9 +320,12 @@ def _refusal(status: HTTPStatus, words: str) -> bytes:
 
 
 def _response(status: HTTPStatus, document: JsonValue) -> bytes:
-    body = dumps(document).encode()
+    return _bytes_of(status, dumps(document).encode(), "application/json")
+
+
+def _bytes_of(status: HTTPStatus, body: bytes, media_type: str) -> bytes:
     head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {media_type}\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from attrs import evolve
 
@@ -72,6 +72,7 @@ _DONE: Final = JobEnd()
 MOST_PAUSES: Final = 10
 """Of a run in a row without an answer in between; then it waits in its place, with its retries, so
 that it comes to an end."""
+OnEnded: TypeAlias = Callable[[AgentRecipe, Mapping[str, JsonValue], str | None], None]
 _FINISHED: Final = frozenset(("finished", "failed"))
 
 
@@ -85,6 +86,7 @@ class RunExecution:
         parents: ParentRuns,
         *,
         on_waiting: Callable[[str], None],
+        on_ended: OnEnded,
         deltas: DeltaStreams | None = None,
         parks: bool = True,
         patience_s: float | None = None,
@@ -96,6 +98,7 @@ class RunExecution:
             parents: Knows which runs wait for child runs.
             left: Told of runs that this worker cannot execute.
             on_waiting: Called with the id of a run that has begun to wait for a person.
+            on_ended: Called with the recipe, the note and the project of a run that has ended.
             deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
             parks: Whether runs whose calls wait for batches of providers leave their slots.
             patience_s: Seconds after its start until which model calls of a run may wait for such
@@ -107,6 +110,7 @@ class RunExecution:
         self._log = log
         self._parents = parents
         self._on_waiting = on_waiting
+        self._on_ended = on_ended
         self._deltas = deltas
         self._left = left
 
@@ -155,6 +159,7 @@ class RunExecution:
         with nullcontext() if self._deltas is None else self._deltas.executing(run):
             end = await self._end(job, run)
         if run.has_recorded_end:
+            self._on_ended(recipe, recorded.note, recorded.summary.project)
             await self._tell_others(recorded, run)
         return end
 

@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve, field, mutable
 
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
+from minions.app.evaluating.background_scores import LOOK_AT_RUNS_S, LiveScores
 from minions.app.runs.left_runs import (
     LeftRuns,
     WaitingRun,
@@ -42,6 +43,7 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue
 from minions.data.texts import seconds_of
 from minions.engine.sessions.retention import Retention
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.server.live.waiting_notices import REMINDERS_S, WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.run_execution import ParentRuns, Reconciliation, RunExecution
@@ -128,12 +130,15 @@ class Worker:
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
+        self._state = state
         self._left = LeftRuns(state, plan, package_version())
+        self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
             runtime,
             log,
             parents,
             on_waiting=notices.tell,
+            on_ended=self._scores.run_ended,
             deltas=deltas,
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
@@ -182,6 +187,14 @@ class Worker:
         except (MinionsError, TimeoutError) as error:
             return f"the queues do not answer{_code_of(error)}"
 
+    async def metrics_page(self) -> bytes:
+        """What was counted since the process began, as Prometheus text.
+
+        Raises:
+            EnvironmentRefusedError: `missing-extra`.
+        """
+        return await metrics_page(self._runtime.services, self._state)
+
     async def run(self) -> None:
         """Work until `stop`, or until nothing is left where the plan says so.
 
@@ -207,12 +220,15 @@ class Worker:
                 (self._notices.remind, lambda: REMINDERS_S),
                 (self._retention.look, lambda: _LOOK_OLD_S),
                 (self._unable.look, lambda: _LOOK_LEFT_S),
+                (self._scores.look, lambda: LOOK_AT_RUNS_S),
             )
         ]
         try:
             await self._when_reachable(
                 lambda: self._engine.serve(self._execution.execute, self.plan, self._stop)
             )
+            if self.plan.ends_when_idle and not self.is_stopping:  # its runs ended just now
+                await self._try_once(self._scores.look, None)
         finally:
             for each in looking:
                 each.cancel()

@@ -289,7 +289,7 @@ def _checked_draft(
 
         draft.tests = read_tests(draft, catalog, report)
     draft.schedules = read_schedules(draft, report)
-    draft.watch = read_watch(draft, report)
+    draft.watch = read_watch(draft, catalog, report)
     if any(step.goal.examples_from is not None for step in draft.steps):
         from minions.recipe.reading.tested_examples import link_tested_examples
 
@@ -540,7 +540,7 @@ def _named_template(
 _MOST_SCORERS: Final = 20
 
 
-def read_watch(draft: RecipeDraft, report: Report) -> WatchSpec | None:
+def read_watch(draft: RecipeDraft, catalog: Catalog, report: Report) -> WatchSpec | None:
     """How the recipe's runs are judged after their end; None: they are not."""
     node = draft.section.node("watch")
     if not isinstance(node, MappingNode):
@@ -554,6 +554,8 @@ def read_watch(draft: RecipeDraft, report: Report) -> WatchSpec | None:
     if isinstance(scorers, list) and not 1 <= len(scorers) <= _MOST_SCORERS:
         message = f"a watch has 1 to {_MOST_SCORERS} scorers"
         report(section.place_of("scorers").fault("bad-value", message))
+    elif catalog.check_watch is not None and draft.is_text:  # a stored run's has to load as it did
+        catalog.check_watch(section, draft.output, draft.inputs, catalog, report)
     if sample is None or not isinstance(scorers, list):
         return None
     least, window = section.plain("at_least"), section.plain("window", 50)

@@ -7,13 +7,15 @@ import contextlib
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 from attrs import evolve, frozen
 
+from minions.app.evaluating.background_scores import watch_gauges
+from minions.app.evaluating.corrected_cases import CorrectedCases, corrected_cases
 from minions.app.evaluating.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -36,7 +38,7 @@ from minions.app.wiring.configured_runtime import Runtime
 from minions.app.wiring.patient_runtime import patient_runtime
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps
 from minions.data.texts import shell_word, spoken
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.scorers import Suite
@@ -434,6 +436,11 @@ class _LearnOptions(PatienceOptions, _TestOptions):
 )
 @click.option("-o", "--output", "target", metavar="FILE", help="Write the changed recipe there.")
 @click.option("--write", "is_written", is_flag=True, help="Change the recipe's own file.")
+@click.option(
+    "--cases",
+    metavar="FILE.jsonl",
+    help="Write what persons corrected as cases for `minions eval` there, and learn nothing else.",
+)
 @takes_options(_LearnOptions)
 def learn_command(
     options: _LearnOptions,
@@ -444,6 +451,7 @@ def learn_command(
     max_tokens: int,
     target: str | None,
     is_written: bool,
+    cases: str | None,
 ) -> int:
     """Add examples to the steps of RECIPE: outputs of recorded runs that were marked good,
     approved, or tested by an `assert` step.
@@ -452,6 +460,10 @@ def learn_command(
     recipe's tests is run twice with the model in use, without the new examples and with them.
     """
     context = command_context(options)
+    if cases is not None:
+        if is_written or target is not None or step_id is not None:
+            raise UsageError("--cases excludes --step, --write and -o.", code="usage")
+        return _write_cases(context, recipe, Path(cases))
     path = editable_path(recipe)
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:
@@ -504,6 +516,38 @@ async def _learn(
             learnt.recipe, learnt.learnt, runtime, choice, max_cost_usd=settings.max_cost_usd
         )
         return learnt, compared
+
+
+def _write_cases(context: CommandContext, name: str, target: Path) -> int:
+    refuse_target(target, force=False)
+    with contextlib.redirect_stdout(sys.stderr):
+        found = asyncio.run(_cases(context, name))
+    if found.cases:
+        lines = "".join(f"{dumps(each)}\n" for each in found.cases)
+        write_whole(target, lines.encode("utf-8", "backslashreplace"))
+    if context.settings.json:
+        written = str(target) if found.cases else None
+        left_out: dict[str, JsonValue] = dict(found.left_out)
+        cases = [dict(each) for each in found.cases]
+        say(json_text({"written": written, "cases": cases, "left_out": left_out}))
+        return 0
+    count = len(found.cases)
+    tell(f"{count} case{'s' * (count != 1)} of what persons corrected")
+    for reason, left in found.left_out.items():
+        tell(f"  {left} left out: {reason}")
+    if count:
+        words = f"minions eval {shell_word(name)} {shell_word(str(target))}"
+        tell(f"written: {target} · {words}")
+    else:
+        tell("nothing was written: approve a call with changed arguments, and it is a case")
+    return 0
+
+
+async def _cases(context: CommandContext, name: str) -> CorrectedCases:
+    async with context.runtime() as runtime:
+        recipe = named_recipe(name, context, runtime)
+        services = runtime.services
+        return await corrected_cases(services.journal, recipe, project=services.project)
 
 
 def _write_recipe(learnt: LearntRecipe, path: Path | None, target: Path | None) -> Path | None:
@@ -616,7 +660,9 @@ def watch_command(
     with contextlib.redirect_stdout(sys.stderr):
         report = asyncio.run(_watch(context, recipe, scores_new=not no_scoring))
     if metrics is not None:
-        write_whole(metrics, _watch_metrics(report).encode())
+        from minions.adapters.telemetry.prometheus import text_of
+
+        write_whole(metrics, text_of(watch_gauges([report])).encode())
     if context.settings.json:
         say(json_text(report.to_json()))
         return 1 if report.is_alarm else 0
@@ -638,41 +684,6 @@ async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> Wat
         recipe = named_recipe(name, context, runtime)
         watch = Watch(runtime, recipe, project=runtime.services.project)
         return await watch.report(scores_new=scores_new)
-
-
-def _watch_metrics(report: WatchReport) -> str:
-    from minions.adapters.telemetry.prometheus import Gauge, text_of
-
-    def gauge(name: str, words: str, value_of: Callable[[WatchedScorer], float | None]) -> Gauge:
-        values: dict[tuple[str, ...], float] = {
-            (report.recipe, each.scorer): float(value)
-            for each in report.scorers
-            if (value := value_of(each)) is not None
-        }
-        return Gauge(f"minions_watch_{name}", words, values, ["recipe", "scorer"])
-
-    return text_of(
-        (
-            gauge("scored_runs", "Sampled runs that have a score.", lambda each: each.scored),
-            gauge("unscored_runs", "Sampled runs whose scorer failed.", lambda each: each.failed),
-            gauge(
-                "pass_rate",
-                "The share of the newest scored runs that pass.",
-                lambda each: None if each.recent is None else each.recent.value,
-            ),
-            gauge(
-                "pass_rate_low",
-                "The lower end of its interval at 95 %.",
-                lambda each: None if each.recent is None else each.recent.low,
-            ),
-            gauge(
-                "pass_rate_high",
-                "The upper end of its interval at 95 %.",
-                lambda each: None if each.recent is None else each.recent.high,
-            ),
-            gauge("alarm", "1 where runs got worse.", lambda each: each.is_alarm),
-        )
-    )
 
 
 def _watched_words(watched: WatchedScorer) -> str:

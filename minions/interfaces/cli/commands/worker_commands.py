@@ -106,7 +106,8 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="Pieces of answers are at --health for who has this token; a file as that of `serve`.",
+    help="Metrics and pieces of answers are at --health for who has this token; a file as that of "
+    "`serve`.",
 )
 @click.option(
     "--stream-url", metavar="URL", help="Where other machines reach --health; else its address."
@@ -295,6 +296,7 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
     from minions.app.runs.schedule_store import ScheduleStore
     from minions.app.wiring.databases import make_dispatch
     from minions.app.wiring.webhook import waiting_webhook
+    from minions.interfaces.http.metrics_page import with_counts
     from minions.interfaces.server.live.waiting_notices import WaitingNotices
     from minions.interfaces.worker.worker import WorkerRuntime
 
@@ -303,6 +305,8 @@ def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAcces
     parts = context.runtime()
     services, is_gone = parts.services, parts.services.is_worker_gone
     parts = parts.evolve(is_worker_gone=lambda name: is_gone(name) or engine.is_worker_gone(name))
+    if access is not None:  # who has its token reads metrics
+        parts = with_counts(parts)
     folder = None if options.any_folder else str(Path.cwd())
     runtime = WorkerRuntime(
         settings,

@@ -127,6 +127,36 @@ class InputView:
 
 
 @frozen(kw_only=True)
+class WatchedScorerView:
+    """What one scorer of a `watch` says of the recipe's newest scored runs."""
+
+    scorer: str
+    scored: int
+    """Runs of the sample that it gave a score."""
+    failed: int
+    """Runs to which it gave none."""
+    rate: float | None = None
+    """The share that passed among the newest; null: none is scored."""
+    low: float | None = None
+    """The lower end of its interval at 95 %."""
+    high: float | None = None
+    before: float | None = None
+    """The share of the first scored runs; null: there are too few, or a share is wanted."""
+    alarm_since: str | None = None
+    """Since when the newest are worse by the whole interval; null: they are not."""
+    run_id: str | None = None
+    """The newest run that did not pass; null: all did."""
+
+
+@frozen(kw_only=True)
+class WatchView:
+    """What the last look at the recipe's runs found, in any process of the database."""
+
+    looked_at: str
+    scorers: tuple[WatchedScorerView, ...]
+
+
+@frozen(kw_only=True)
 class RecipeRow:
     """A recipe in the list."""
 
@@ -145,6 +175,9 @@ class RecipeRow:
     a caller does not own the file."""
     warnings: tuple[FaultView, ...] = ()
     """What `minions validate` warns of in a recipe that can be run."""
+    watch: WatchView | None = None
+    """How good its runs are; null: it has no `watch`, none of its runs was looked at, or the
+    caller's token is bound to a user: the runs of all users count."""
 
 
 @frozen(kw_only=True)
@@ -182,6 +215,8 @@ class RecipeView:
     warnings: tuple[FaultView, ...]
     """What `minions validate` warns of."""
     links: Mapping[str, str]
+    watch: WatchView | None = None
+    """How good its runs are; null as in `RecipeRow`."""
 
 
 # --- agents ---------------------------------------------------------------------------------------

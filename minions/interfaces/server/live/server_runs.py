@@ -285,6 +285,7 @@ class RunManager:
         *,
         most: int,
         on_waiting: Callable[[str], None],
+        on_ended: Callable[[AgentRun], None],
         queue: RunQueue,
         place: QueuePlace | None = None,
     ) -> None:
@@ -295,8 +296,10 @@ class RunManager:
             place: Where all runs are queued; None: only those that were queued before.
             most: The most runs at a time.
             on_waiting: Called with the id of a run that has begun to wait for a person.
+            on_ended: Called with a run that has ended.
         """
         self._on_waiting = on_waiting
+        self._on_ended = on_ended
         self._queue = queue
         self._place = place
         self._channels = channels
@@ -381,6 +384,8 @@ class RunManager:
         result = await run.execute()
         if run.has_recorded_end and result.status is RunStatus.NEEDS_DECISION:
             self._on_waiting(run.run_id)
+        elif run.has_recorded_end:
+            self._on_ended(run)
         if not run.has_recorded_end:
             self._lose(run)
             if _was_taken_over(result):  # followers read on what the other worker records

@@ -7,6 +7,8 @@ from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from typing import Final
 
+from attrs import evolve
+
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.waiting_hooks import tell_hook
 from minions.contracts.journal.journal import Journal
@@ -120,12 +122,14 @@ class WaitingNotices:
         return told
 
     async def tell_once(self, wait: RunWait) -> None:
-        """Tell of a wait that no process has told; of several that try, one does.
+        """Tell of a wait, or an alarm, that no process has told; of several that try, one does.
 
         Raises:
             JournalError: The mark of it cannot be stored.
         """
         if self._hooks and await self._marks.replace(f"{_TOLD}{wait.id}", None, wait.run_id):
+            if wait.alarm is not None and self._page is not None:
+                wait = evolve(wait, address=f"{self._page}#/runs/{wait.run_id}")
             self._begin(self._tell_all(wait))
 
     async def _tell(self, run_id: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 
 from attrs import evolve, field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
+from minions.app.evaluating.background_scores import StoredWatch, stored_watches
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -25,6 +26,8 @@ from minions.interfaces.server.documents.shared_documents import (
     RecipeView,
     StepOfRecipe,
     TaskRequest,
+    WatchedScorerView,
+    WatchView,
 )
 from minions.interfaces.server.endpoint_parts import (
     ApiRequest,
@@ -34,6 +37,7 @@ from minions.interfaces.server.endpoint_parts import (
     IdempotencyKey,
     InPath,
     answer,
+    caller_in,
     refuses,
 )
 from minions.interfaces.server.live.server_runs import RequestedRun
@@ -72,9 +76,50 @@ async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
     def listed() -> Recipes:
         stored = store.all()
         rows = tuple(map(_row, stored[offset : offset + limit]))
+        watched.update(each.id for each in stored if each.recipe and each.recipe.watch)
         return Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
 
-    return await request.app_state.threads.run(listed)
+    watched: set[str] = set()
+    found = await request.app_state.threads.run(listed)
+    views = await _watch_views(request, watched)
+    rows = (evolve(each, watch=views.get(each.id)) for each in found.recipes)
+    return evolve(found, recipes=tuple(rows)) if views else found
+
+
+async def _watch_views(request: ApiRequest, watched: Collection[str]) -> Mapping[str, WatchView]:
+    """What was found of the runs of these recipes, by their ids; nothing is read for none.
+
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    if not watched or caller_in(request).owner is not None:
+        return {}
+    services = request.app_state.runtime.services
+    found = await stored_watches(request.app_state.marks, services.clock.now(), services.project)
+    return {each.recipe: _watch_view(each) for each in found if each.recipe in watched}
+
+
+def _watch_view(watch: StoredWatch) -> WatchView:
+    scorers = () if watch.report is None else watch.report.scorers
+    return WatchView(
+        looked_at=watch.looked_at.isoformat(),
+        scorers=tuple(
+            WatchedScorerView(
+                scorer=each.scorer,
+                scored=each.scored,
+                failed=each.failed,
+                rate=None if each.recent is None else each.recent.value,
+                low=None if each.recent is None else each.recent.low,
+                high=None if each.recent is None else each.recent.high,
+                before=None if each.before is None else each.before.value,
+                alarm_since=None
+                if (at := watch.alarms.get(each.scorer)) is None
+                else at.isoformat(),
+                run_id=each.worse_run,
+            )
+            for each in scorers
+        ),
+    )
 
 
 def _row(stored: StoredRecipe) -> RecipeRow:
@@ -104,7 +149,11 @@ def _warnings(stored: StoredRecipe) -> tuple[FaultView, ...]:
 async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
     """One recipe: its inputs, its steps, and what its check warns of."""
     store = request.app_state.recipe_store
-    return await request.app_state.threads.run(lambda: _recipe_view(request, store.find(recipe_id)))
+    stored = await request.app_state.threads.run(lambda: store.find(recipe_id))
+    view = await request.app_state.threads.run(lambda: _recipe_view(request, stored))
+    has_watch = stored.recipe is not None and stored.recipe.watch is not None
+    watches = await _watch_views(request, [stored.id] if has_watch else ())
+    return evolve(view, watch=watches.get(stored.id))
 
 
 def _recipe_view(request: ApiRequest, stored: StoredRecipe) -> RecipeView:

@@ -1,7 +1,7 @@
 // The list of runs, and the form that begins one.
 
 import { enc, get, post } from "./api.js";
-import { between, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
+import { between, callout, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
 import { LiveList, ProjectFilter, cell, choice, main, num, offer, projectHint, state } from "./list.js";
 import { go } from "./app.js";
@@ -29,7 +29,8 @@ export async function showRuns({ root, query, signal }) {
 			h("p.muted", "or in a terminal: ", h("code", "minions run recipes/quickstart.yaml"))),
 		after: choose,
 	});
-	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.tools, compare)), list.el, list.foot);
+	const alarms = h("div.stack");
+	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.tools, compare)), alarms, list.el, list.foot);
 
 	function row(run) {
 		const { status } = run, isOn = status === "running";
@@ -62,8 +63,22 @@ export async function showRuns({ root, query, signal }) {
 	signal.addEventListener("abort", () => clearInterval(tick));
 	choose();
 	await list.begin(query);
-	get("/recipes?limit=1000", { signal }).then(({ recipes }) => offer(recipe, recipes.map(({ id }) => [id, id])), () => {}); // only offered
+	const load = async () => {
+		const { recipes } = await get("/recipes?limit=1000", { signal });
+		offer(recipe, recipes.map(({ id }) => [id, id]));
+		fill(alarms, recipes.flatMap(watchAlarms));
+	};
+	load().catch(() => {}); // only offered
 	return (next) => list.take(next);
+}
+
+/** What scorers of the recipe's `watch` say of runs that got worse. */
+function watchAlarms({ id, watch }) {
+	const share = (value) => `${Math.round(value * 100)} %`;
+	return (watch?.scorers ?? []).filter((each) => each.alarm_since).map((each) =>
+		callout("bad", `Runs of ${id} got worse`,
+			`${each.scorer}: ${share(each.rate)} of the newest pass (${share(each.low)} to ${share(each.high)})${each.before === null ? "" : `, at first ${share(each.before)}`}.`, null,
+			h("p", "Since ", time(each.alarm_since), each.run_id && [". The newest that did not pass: ", h("a", { href: `#/runs/${enc(each.run_id)}` }, shortId(each.run_id))])));
 }
 
 // --- a new run
@@ -123,7 +138,7 @@ function showForm(place, recipe, inputs) {
 		fields.el,
 		recipe.inputs.length ? null : h("p.muted", "This recipe takes no inputs."),
 		h("div.row", start, chat));
-	fill(place, h("h2", recipe.name || recipe.id), recipe.description ? h("p", recipe.description) : null,
+	fill(place, h("h2", recipe.name || recipe.id), watchAlarms(recipe), recipe.description ? h("p", recipe.description) : null,
 		h("p.muted", plural(recipe.steps.length, "step")), form);
 	fields.fields[0]?.input.focus();
 }

@@ -71,7 +71,7 @@ class RecipeList {
 	row(each) {
 		return h("tr",
 			main("Recipe", each.ok ? h("a.strong", { href: `#/new?recipe=${enc(each.id)}` }, each.id) : each.id),
-			state("State", each.ok ? tag("good", each.is_agent ? "ready, chat" : "ready") : tag("bad", "cannot run")),
+			state("State", !each.ok ? tag("bad", "cannot run") : each.watch?.scorers.some((one) => one.alarm_since) ? tag("bad", "runs got worse") : tag("good", each.is_agent ? "ready, chat" : "ready")),
 			cell("About", each.description || "–"), num("Steps", each.ok ? each.steps : "–"));
 	}
 }

@@ -1,0 +1,49 @@
+"""The page of metrics of a server or worker, as Prometheus text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.stores.memory_stores import StateStore
+from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
+from minions.adapters.telemetry.prometheus import Family, PrometheusMetrics, require_client
+from minions.app.evaluating.background_scores import stored_watches, watch_gauges
+from minions.app.runs.left_runs import left_runs
+from minions.app.wiring.configured_runtime import Runtime
+from minions.contracts.metrics import JointMetrics, Metrics
+from minions.data.errors import JournalError
+from minions.engine.services.services import Services
+
+
+def with_counts(runtime: Runtime) -> Runtime:
+    """The runtime with metrics for the page, unless an application has its own."""
+    told = runtime.services.metrics
+    if isinstance(told, OpenTelemetryMetrics):
+        return runtime.evolve(metrics=JointMetrics((PrometheusMetrics(), told)))
+    return runtime.evolve(metrics=PrometheusMetrics()) if type(told) is Metrics else runtime
+
+
+async def metrics_page(services: Services, state: StateStore) -> bytes:
+    """What was counted since the process began, and what the journal says of runs now.
+
+    Args:
+        state: The texts beside the journal.
+    Raises:
+        EnvironmentRefusedError: `missing-extra`.
+    """
+    told = services.metrics
+    parts = told.all if isinstance(told, JointMetrics) else (told,)
+    counted = next((each for each in parts if isinstance(each, PrometheusMetrics)), None)
+    counted = counted or PrometheusMetrics()  # an application counts in its own way
+    budgets = services.budgets
+    day = budgets.day(services.clock.now()) if budgets is not None else None
+    await import_in_daemon_thread(require_client)
+    left, gauges = Counter[str](), list[Family]()
+    with contextlib.suppress(JournalError):  # what was counted here is told all the same
+        waiting = await left_runs(services.journal, state, services.is_worker_gone)
+        left.update(run.queue for run in waiting)
+        watches = await stored_watches(state, services.clock.now(), services.project)
+        gauges += watch_gauges([each.report for each in watches if each.report is not None])
+    return counted.text(services.flow, services.blocking, day, left, gauges).encode()

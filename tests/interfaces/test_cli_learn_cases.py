@@ -1,0 +1,144 @@
+"""`minions learn --cases`: what persons corrected becomes cases for `minions eval`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+
+RECIPE = """
+id: sort
+inputs: {text: {type: string}, note: {type: string, default: none}}
+model: smart
+permissions: {allow_write: true, requires_approval: [file]}
+steps:
+  - {id: sort, goal: "Sort: {{ inputs.text }}", output: {category: string, why: string}}
+  - {id: put, tool: file, params: {as: "{{ sort }}"}}
+output: %s
+"""
+TOOL = """
+from minions import Effect, Extensions, ScriptedModel, Tool, ToolSpec
+from minions.guide import Toolbox
+
+
+class File(Tool):
+    spec = ToolSpec(
+        name="file",
+        parameters={"type": "object", "properties": {"as": {}}, "required": ["as"]},
+        effect=Effect.ONCE,
+    )
+
+    async def invoke(self, arguments, scope):
+        return "filed"
+
+
+model = ScriptedModel(lambda _prompt: {"category": "bill", "why": "It asks for money."})
+extensions = Extensions(models={"smart": model}, tools=Toolbox((File(),)))
+"""
+FLAGS = ("--db", "j.sqlite", "--extensions", "own.py")
+SPAM = '{"as": {"category": "spam", "why": "It asks for money."}}'
+
+
+class Desk:
+    """Runs of which a person decides the call that holds the output."""
+
+    def __init__(self, cli: Cli, write: Write) -> None:
+        self.cli = cli
+        self.write = write
+        write("own.py", TOOL)
+        self.recipe('"{{ sort }}"')
+
+    def recipe(self, output: str) -> None:
+        self.write("sort.yaml", RECIPE % output)
+
+    def decide(self, text: str, *words: str) -> str:
+        """The id of the run."""
+        done = self.cli(
+            "run", "sort.yaml", "-p", f"text={text}", "--approve", "wait", "--json", *FLAGS
+        )
+        run_id = str(done.json["run_id"])
+        word, *more = words
+        decided = self.cli(word, run_id, *more, *FLAGS)
+        assert decided.code in (0, 1), decided.err
+        return run_id
+
+    def cases(self, code: int = 0, *more: str) -> list[Mapping[str, object]]:
+        Path("out.jsonl").unlink(missing_ok=True)
+        done = self.cli("learn", "sort.yaml", "--cases", "out.jsonl", *FLAGS, *more)
+        assert done.code == code, done.err
+        self.said = done.err
+        if not Path("out.jsonl").exists():
+            return []
+        return [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def desk(cli: Cli, write: Write) -> Desk:
+    return Desk(cli, write)
+
+
+def test_a_correction_is_a_case_that_an_evaluation_takes(desk: Desk) -> None:
+    run_id = desk.decide("Win!", "approve", "--arguments", SPAM)
+    desk.decide("Pay!", "approve")
+    (case,) = desk.cases()
+    assert case == {
+        "name": run_id,
+        "inputs": {"text": "Win!", "note": "none"},
+        "expected": {"category": "spam", "why": "It asks for money."},
+    }
+    desk.recipe('"{{ sort }}"\nmetadata: {version: 2}')
+    done = desk.cli(
+        "eval", "sort.yaml", "out.jsonl", "--json", "--db", "e.sqlite", "--extensions", "own.py"
+    )
+    assert done.code in (0, 1), done.err
+    assert run_id in done.out
+
+
+def test_only_what_a_person_spoke_of_is_expected(desk: Desk) -> None:
+    desk.recipe('{kind: "{{ sort.category }}", filed: "{{ put }}", about: "{{ inputs.text }}"}')
+    desk.decide("Win!", "approve", "--arguments", SPAM)
+    (case,) = desk.cases()
+    assert case["expected"] == {"kind": "spam", "about": "Win!"}
+
+
+def test_an_output_made_of_other_steps_gives_no_case(desk: Desk) -> None:
+    desk.recipe('"{{ put }}: {{ sort.category }}"')
+    desk.decide("Win!", "approve", "--arguments", SPAM)
+    assert desk.cases() == []
+    assert "1 left out: the output is made of more than what a person corrected" in desk.said
+
+
+def test_a_rejection_alone_does_not_say_what_is_right(desk: Desk) -> None:
+    desk.decide("Win!", "reject")
+    assert desk.cases() == []
+    assert "1 left out: rejected, and what is right is not known" in desk.said
+    assert "nothing was written" in desk.said
+
+
+def test_what_was_approved_after_a_rejection_is_a_case(desk: Desk) -> None:
+    run_id = desk.decide("Win!", "reject")
+    again = desk.cli("retry", run_id, "--from", "sort", "--approve", "wait", *FLAGS)
+    assert "approve" in again.err, again.err
+    assert desk.cli("approve", run_id, *FLAGS).code == 0
+    (case,) = desk.cases()
+    assert case["expected"] == {"category": "bill", "why": "It asks for money."}
+
+
+def test_no_key_is_written_into_a_file(desk: Desk) -> None:
+    key = "sk-" + "a1B2c3D4e5F6g7H8" * 2
+    desk.decide(f"The key is {key}", "approve", "--arguments", SPAM)
+    assert desk.cases() == []
+    assert "holds what looks like a key" in desk.said
+
+
+def test_nothing_is_overwritten_and_other_changes_are_refused(desk: Desk, write: Write) -> None:
+    write("kept.jsonl", "mine")
+    taken = desk.cli("learn", "sort.yaml", "--cases", "kept.jsonl", *FLAGS)
+    assert (taken.code, Path("kept.jsonl").read_text("utf-8")) == (2, "mine")
+    assert "exists already" in taken.err
+    both = desk.cli("learn", "sort.yaml", "--cases", "x.jsonl", "--write", *FLAGS)
+    assert (both.code, "--cases excludes" in both.err) == (2, True)
