@@ -327,20 +327,50 @@ def _print_report(report: EvaluationReport, database: str) -> None:
 # --- `minions test` ------------------------------------------------------------------------------
 
 
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class _TestOptions(ExtensionOptions):
+    """Which tests, and what may go wrong in them."""
+
+    wanted: str | None = option("-k", metavar="TEXT", help="Only tests whose name holds TEXT.")
+    junit: str | None = option(
+        "--junit", metavar="FILE", help="Write the outcomes as JUnit XML, for CI."
+    )
+    crash: int | None = option(
+        "--crash",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Play N runs with kills and faults: what can happen twice or be lost?",
+    )
+    crash_story: Path | None = option(
+        "--crash-story", type=FILE, metavar="FILE", help="Play the run of a crash story again."
+    )
+    crash_stories: Path | None = option(
+        "--write-stories", metavar="FOLDER", help="Write each finding of --crash as a story there."
+    )
+    crash_seed: int = option(
+        "--seed", type=int, default=0, metavar="N", help="Of --crash: other runs; default: 0."
+    )
+    real_tools: bool = option(
+        "--real-tools",
+        is_flag=True,
+        help="Of --crash: call the tools that change nothing, instead of doubles.",
+    )
+
+
 @click.command("test")
 @click.argument("recipes", nargs=-1, required=True)
-@click.option("-k", "wanted", metavar="TEXT", help="Only tests whose name holds TEXT.")
-@click.option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML, for CI.")
-@takes_options(ExtensionOptions)
-def test_command(
-    options: ExtensionOptions, recipes: tuple[str, ...], wanted: str | None, junit: str | None
-) -> int:
+@takes_options(_TestOptions)
+def test_command(options: _TestOptions, recipes: tuple[str, ...]) -> int:
     """Run the `tests:` of RECIPES, with scripted answers and faked tools; nothing is stored.
 
-    Exit code 1 if one fails, 2 if there is none.
+    With --crash their runs are killed and disturbed in every place. Exit code 1 if a test fails or
+    something can happen, 2 if there is none.
     """
     context = command_context(options)
-    file = Path(junit) if junit is not None else None
+    if options.crash is not None or options.crash_story is not None:
+        return _crash_recipes(context, options, recipes)
+    wanted = options.wanted
+    file = Path(options.junit) if options.junit is not None else None
     if file is not None:
         from minions.interfaces.cli.console.junit_reports import check_junit
 
@@ -392,11 +422,53 @@ def _print_tests(done: dict[str, list[TestOutcome]]) -> None:
     say(f"{count - failed} of {count} passed")
 
 
+# --- `minions test --crash` ----------------------------------------------------------------------
+
+
+def _crash_recipes(context: CommandContext, options: _TestOptions, names: Sequence[str]) -> int:
+    from minions.testing.crash_findings import (
+        CrashReport,
+        crash_lines,
+        find_crash_faults,
+        read_story,
+        replay_story,
+        write_stories,
+    )
+    from minions.testing.crash_world import CrashedRecipe, choose_test
+
+    reports: dict[str, CrashReport] = {}
+    runtime = context.runtime(is_stored=False)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            for name in names:
+                recipe = named_recipe(name, context, runtime)
+                test = choose_test(recipe, options.wanted or "")
+                crashed = CrashedRecipe(recipe, runtime, test=test, real_tools=options.real_tools)
+                if options.crash_story is not None:
+                    reports[name] = replay_story(crashed, read_story(options.crash_story))
+                else:
+                    reports[name] = find_crash_faults(
+                        crashed, stories=options.crash or 1, seed=options.crash_seed
+                    )
+    finally:
+        asyncio.run(runtime.aclose())
+    if options.crash_stories is not None:
+        for path in write_stories(options.crash_stories, reports.values()):
+            tell(f"story: {path}")
+    if context.settings.json:
+        say(json_text({"recipes": {name: each.to_json() for name, each in reports.items()}}))
+    else:
+        for name, report in reports.items():
+            for line in crash_lines(name, report):
+                say(line)
+    return 1 if any(report.findings for report in reports.values()) else 0
+
+
 # --- `minions learn` -----------------------------------------------------------------------------
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _TestOptions(CommonOptions):
+class _ModelTestOptions(CommonOptions):
     """How the recipe's tests are run."""
 
     model: str | None = option(
@@ -412,7 +484,7 @@ class _TestOptions(CommonOptions):
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _LearnOptions(PatienceOptions, _TestOptions):
+class _LearnOptions(PatienceOptions, _ModelTestOptions):
     """How the recipe's tests are run, with the new examples and without."""
 
 
