@@ -16,7 +16,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.executions import RunStatus
+from minions.contracts.executions import RunStatus, address_of
 from minions.contracts.tools import Effect
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, parse_json
@@ -36,7 +36,6 @@ __all__ = [
 
 _ENDED_WELL: Final = (RunStatus.COMPLETED.value, RunStatus.PARTIAL.value)
 _PROCESSES_DIE: Final = frozenset({Mishap.KILL, Mishap.KILL_BEFORE, Mishap.STALL})
-_TIME_PASSES: Final = frozenset({Mishap.STALL, Mishap.JUMP, Mishap.NO_ANSWER})
 
 
 class FindingCode(StrEnum):
@@ -114,6 +113,10 @@ class CrashReport:
     findings: tuple[CrashFinding, ...] = ()
     moments: tuple[Moment, ...] = ()
     """What happened in the one story that was played again."""
+
+    def __str__(self) -> str:
+        """As a terminal shows it, for the message of an assertion."""
+        return "\n".join(crash_lines(self.recipe, self))
 
     def to_json(self) -> dict[str, JsonValue]:
         """The same for the same recipe and seed, byte for byte."""
@@ -266,17 +269,9 @@ def _lost(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
 
 
 def _changed_reads(world: CrashWorld) -> Iterator[_Seen]:
-    if world.story.kinds & _TIME_PASSES or not world.story.kinds:
-        return
     for (tool, key), given in world.reads.items():
         if len(set(given)) > 1:
-            yield FindingCode.READ, _address(key), tool
-
-
-def _address(key: str) -> str:
-    from minions.contracts.executions import address_of
-
-    return address_of(key.partition("/")[2] or key)
+            yield FindingCode.READ, address_of(key.partition("/")[2] or key), tool
 
 
 def _asked_again(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
@@ -289,9 +284,8 @@ def _asked_again(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
 def _of_run(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
     if any(True for _ in _exceeded(world)):
         yield FindingCode.BUDGET, "", ""
-    if world.status in ("hangs", "no end") or (
-        world.story.kinds <= _PROCESSES_DIE and world.status != calm.status
-    ):
+    is_stuck = world.status in ("hangs", "no end") or world.status.startswith("refused")
+    if is_stuck or (world.story.kinds <= _PROCESSES_DIE and world.status != calm.status):
         yield FindingCode.OTHER_END, "", ""
 
 
@@ -327,8 +321,8 @@ def _finding(place: _Place, story: CrashStory, world: CrashWorld) -> CrashFindin
 
 
 _ADVICE: Final[Mapping[FindingCode, str]] = {
-    FindingCode.LOST: "Let the step fail where its call fails (`tool_failure: fail`), or look in an "
-    "`assert` step behind it whether the effect is there.",
+    FindingCode.LOST: "Let the step fail where its call fails (`tool_failure: fail`), or look in "
+    "an `assert` step behind it whether the effect is there.",
     FindingCode.IN_DOUBT: "Declare `effect: idempotent` and hand `scope.idempotency_key` to the "
     "service, so that it does the same call once; or look there first whether it was done.",
     FindingCode.READ: "Declare its effect, or let it read by a position that the recipe passes.",
@@ -388,11 +382,11 @@ def _words_of_doubled(place: _Place, world: CrashWorld) -> tuple[str, str]:
             f"'{tool}' {declared}, and its effect happens {most} times for one call.",
             _ADVICE[FindingCode.IN_DOUBT],
         )
-    return (
+    what = (
         f"The effect of '{tool}' happens {len(counts)} times, under as many keys: the run comes to "
-        "the call again after it had its effect.",
-        _ADVICE_OF_SECOND_CALL,
+        "the call again after it had its effect."
     )
+    return what, _ADVICE_OF_SECOND_CALL
 
 
 # --- pictures ------------------------------------------------------------------------------------
@@ -459,7 +453,8 @@ def write_stories(folder: Path, reports: Iterable[CrashReport]) -> Iterator[Path
     """
     for report in reports:
         for each in report.findings:
-            parts = (report.recipe, each.code.value, each.step.replace("/", "."), each.tool)
+            step = each.step.replace("/", ".")
+            parts = (report.recipe, each.code.value, step, each.tool)
             path = folder / f"{'-'.join(filter(None, parts))}.crash.json"
             document = {"recipe": report.recipe, "test": report.test, **each.to_json()}
             try:

@@ -48,6 +48,7 @@ from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import MessageRole, TokenUsage, ToolCallRequest, assistant
 from minions.contracts.runtime import BlockingCalls, PriceBook
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, Toolset, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
@@ -135,8 +136,12 @@ class CrashedRecipe:
         self.runtime = runtime
         self._has_real_tools = real_tools
         real = runtime.extensions
+        own = [each for each in recipe.steps if isinstance(each, PythonStep)]
+        if own and not real_tools:
+            raise _own_code(own[0].id)
         self.extensions = evolve(
             real,
+            steps=real.steps if real_tools else {n: _uncalled(x) for n, x in real.steps.items()},
             tools=Toolbox(tuple(self._double(tool.spec, tool) for tool in real.tools)),
             toolsets={name: self._double_set(each) for name, each in real.toolsets.items()},
         )
@@ -166,6 +171,26 @@ class CrashedRecipe:
         if self.test is not None and self.test.answers:
             return ScriptedModel.from_answers(self.test.answers)
         return self.script.restarted() if self.script is not None else None
+
+
+def _own_code(name: str) -> UsageError:
+    return UsageError(
+        f"The step '{name}' is code of yours, which may do anything: a crash test runs it, again "
+        "and again, with --real-tools (`real_tools=True`) only.",
+        code="crash-own-code",
+    )
+
+
+def _uncalled(kind: type[Step[object]]) -> type[Step[object]]:
+    """The same step, whose code is not run."""
+    if not issubclass(kind, PythonStep):
+        return kind
+
+    async def run(self: PythonStep[object], _scope: StepScope) -> Never:
+        raise _own_code(self.id)
+
+    made: type[Step[object]] = type(kind.__name__, (kind,), {"run": run})
+    return made
 
 
 def _offline_model(recipe: AgentRecipe, runtime: Runtime) -> ScriptedModel | None:
@@ -231,6 +256,8 @@ class CrashWorld:
     error: str | None = field(default=None, init=False)
     result: AgentResult[object] | None = field(default=None, init=False)
 
+    begin: datetime = field(init=False)
+    """What reading tools take for the time, so that they differ for their own reasons only."""
     time: VirtualTime = field(factory=lambda: VirtualTime(quiet_s=0.0, hang_s=5.0), init=False)
     _journal: _StoryJournal = field(init=False)
     _services: Services = field(init=False)
@@ -243,6 +270,7 @@ class CrashWorld:
 
     def __attrs_post_init__(self) -> None:
         real = self.crashed.runtime.services
+        self.begin = self.time.now()
         self._journal = _StoryJournal(self)
         self._services = Services(
             clock=self.time,
@@ -276,14 +304,18 @@ class CrashWorld:
         decisions: Mapping[str, str] = {}
         is_retry = False
         while self._processes < _MOST_PROCESSES:
-            result = await self._process(decisions, is_retry=is_retry)
-            decisions, is_retry = {}, False
-            if result is not None:
-                self.result = result
             # A process that dies behind the last fact leaves a run that has ended.
-            status = result.status if result is not None else await self._recorded_failure()
+            status = None if is_retry else await self._recorded_failure()
             if status is None:
-                continue
+                try:
+                    result = await self._process(decisions, is_retry=is_retry)
+                except MinionsError as error:
+                    self.error = error.message
+                    return f"refused ({error.error_code})"
+                decisions, is_retry = {}, False
+                if result is None:
+                    continue
+                self.result, status = result, result.status
             if status is RunStatus.NEEDS_DECISION:
                 decisions = await self._decisions()
                 if decisions:
@@ -318,7 +350,7 @@ class CrashWorld:
         if not work.done():  # it is stopped, and others think that it is dead
             self._stall.clear()
             self.time.advance(_LEASE_S + 1)
-            await self._play_on()
+            await self._play()  # others bring the run to its end
             self._tell(worker, "continues, as if nothing had happened")
             self._stalled = None
             self._wake.set()
@@ -335,12 +367,6 @@ class CrashWorld:
         if error is not None:
             raise error
         return work.result()
-
-    async def _play_on(self) -> None:
-        """Other processes bring the run to its end, while one is stopped."""
-        status = await self._play()
-        if self.result is None:
-            self.error = f"no process could take the run over ({status})"
 
     async def _execute(
         self, worker: str, decisions: Mapping[str, str], *, is_retry: bool
@@ -599,7 +625,8 @@ class _Double(Tool):
         async def give() -> JsonValue:
             if real is None:
                 return self.result if self.has_result else _made_up_result(spec, text)
-            given = encode(await real.invoke(arguments, scope))
+            begin = process.world.begin
+            given = encode(await real.invoke(arguments, evolve(scope, now=lambda: begin)))
             process.world.reads.setdefault((spec.name, scope.idempotency_key), []).append(
                 dumps(given)
             )

@@ -1,4 +1,4 @@
-"""pytest fixtures for applications: `run_recipe`, `scripted_model` and `cassette`.
+"""pytest fixtures for applications: `run_recipe`, `crash_recipe`, `scripted_model`, `cassette`.
 
 Heavy imports are made by the fixtures that need them.
 """
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer
     from minions.adapters.models.scripted import ScriptedModel
     from minions.testing.cassettes import CassetteModels
-    from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
+    from minions.testing.recipe_runner import MakeScriptedModel, RecipeCrasher, RecipeRunner
 
-__all__ = ["cassette", "run_recipe", "scripted_model"]
+__all__ = ["cassette", "crash_recipe", "run_recipe", "scripted_model"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,6 +65,14 @@ def run_recipe() -> RecipeRunner:
     from minions.testing.recipe_runner import RecipeRunner
 
     return RecipeRunner()
+
+
+@pytest.fixture
+def crash_recipe() -> RecipeCrasher:
+    """Plays a recipe's run under kills and faults, and says what can happen twice or be lost."""
+    from minions.testing.recipe_runner import RecipeCrasher
+
+    return RecipeCrasher()
 
 
 @pytest.fixture

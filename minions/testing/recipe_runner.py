@@ -1,9 +1,12 @@
-"""The type of the fixture `run_recipe`: runs a recipe reproducibly."""
+"""The types of the fixtures `run_recipe` and `crash_recipe`: they run a recipe reproducibly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import evolve
 
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
@@ -12,17 +15,25 @@ from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import wait_for
 from minions.app.runs.application_runs import RecipeLike
+from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_runtime import make_runtime
 from minions.contracts.calls import ChatModel
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.services import NullLog, Services
+from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.testing.virtual_time import FakeClock, counting_ids
 
-__all__ = ["MakeScriptedModel", "RecipeRunner"]
+if TYPE_CHECKING:
+    from minions.testing.crash_findings import CrashReport
+    from minions.testing.crash_stories import CrashStory
+
+__all__ = ["MakeScriptedModel", "RecipeCrasher", "RecipeRunner"]
 
 
 class RecipeRunner:
@@ -86,6 +97,68 @@ class RecipeRunner:
                 return await application.arun(recipe, inputs, output_class=output_class)
 
         return wait_for(work())
+
+
+class RecipeCrasher:
+    """Call it to play a recipe's run under kills and faults: `assert not report.findings, report`.
+
+    Tools are doubles that count their effects, the time is virtual, nothing is stored. It works
+    outside of an event loop only.
+    """
+
+    def __call__(
+        self,
+        recipe: RecipeLike,
+        inputs: Mapping[str, JsonValue] | None = None,
+        *,
+        answers: Sequence[JsonValue] = (),
+        results: Mapping[str, JsonValue] | None = None,
+        tools: Iterable[Tool] = (),
+        extensions: Extensions | None = None,
+        test: str = "",
+        stories: int = 500,
+        seed: int = 0,
+        real_tools: bool = False,
+        story: CrashStory | str | None = None,
+    ) -> CrashReport:
+        """Say what can happen to it.
+
+        Args:
+            answers: Of the model, in the form of a recipe's tests; with `inputs` and `results` of
+                tools by name they take the place of the recipe's own tests. Where nothing says what
+                a model or tool gives, it is made up from schemas.
+            test: A part of the name of the recipe's test whose answers and results are taken.
+            real_tools: Whether tools that declare to change nothing are called themselves.
+            story: Play this one alone: `"kill@7"`.
+        Raises:
+            UsageError: `crash-test-fails`; the run does not complete when nothing goes wrong.
+            RecipeError, NotFoundError: As for `minions.run`.
+        """
+        from minions.testing.crash_findings import find_crash_faults, replay_story
+        from minions.testing.crash_stories import CrashStory
+        from minions.testing.crash_world import CrashedRecipe, choose_test
+
+        own = extensions or Extensions()
+        runtime = make_runtime(
+            Settings(no_store=True),
+            evolve(own, tools=own.tools.plus(tools)),
+            environ={},
+            folder_of=lambda _key: Path.cwd(),
+            log=NullLog(),
+            services=Services(parser=InstructorParser()),
+        )
+        loaded = recipe if isinstance(recipe, AgentRecipe) else runtime.recipes.get(str(recipe))
+        if inputs is not None or answers or results is not None:
+            chosen: RecipeTest | None = RecipeTest(
+                name="given", inputs=inputs or {}, answers=tuple(answers), tools=results or {}
+            )
+        else:
+            chosen = choose_test(loaded, test)
+        crashed = CrashedRecipe(loaded, runtime, test=chosen, real_tools=real_tools)
+        if story is not None:
+            told = CrashStory.parse(story) if isinstance(story, str) else story
+            return replay_story(crashed, told)
+        return find_crash_faults(crashed, stories=stories, seed=seed)
 
 
 # --- the type of the fixture `scripted_model` ----------------------------------------------------

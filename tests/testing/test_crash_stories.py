@@ -1,0 +1,257 @@
+"""Runs under kills and faults: what can happen twice or be lost, in the shortest story."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+from minions import Extensions, StepScope, step, tool
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.testing.crash_findings import CrashReport, FindingCode
+from minions.testing.crash_stories import CrashStory
+from minions.testing.recipe_runner import RecipeCrasher
+
+
+@tool(effect="once")
+def pay(amount: int) -> str:
+    """Pay."""
+    raise AssertionError("a double is called instead")
+
+
+@tool
+def mail(text: str) -> str:
+    """Send a mail."""
+    raise AssertionError("a double is called instead")
+
+
+@tool(effect="idempotent")
+def book(text: str) -> str:
+    """Book."""
+    raise AssertionError("a double is called instead")
+
+
+@tool(effect="pure")
+def look(n: int) -> int:
+    """Look."""
+    raise AssertionError("a double is called instead")
+
+
+TOOLS = (pay, mail, book, look)
+
+
+def _recipe(steps: str, head: str = "") -> str:
+    return f"id: shop\npermissions: {{allow_write: true}}\n{head}\nsteps:\n{steps}"
+
+
+def _codes(report: CrashReport) -> dict[tuple[str, str], str]:
+    return {(f.code.value, f"{f.step} {f.tool}".strip()): str(f.story) for f in report.findings}
+
+
+def test_the_shortest_story_that_doubles_an_effect_is_found_and_replays(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    """A-183."""
+    recipe = _recipe(
+        "  - {id: seen, tool: look, params: {n: 1}}\n"
+        "  - {id: told, tool: mail, params: {text: 'It is {{ seen }}.'}}\n"
+    )
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 3})
+    (doubled,) = [each for each in report.findings if each.code is FindingCode.DOUBLED]
+    assert (doubled.step, doubled.tool) == ("told", "mail")
+    assert str(doubled.story) == "lost-answer@2"
+    assert "idempotency_key" in doubled.advice
+    again = crash_recipe(recipe, tools=TOOLS, results={"look": 3}, story=doubled.story)
+    assert (doubled.code, doubled.step, doubled.tool) in {
+        (each.code, each.step, each.tool) for each in again.findings
+    }
+    assert again.moments == doubled.moments
+    assert sum("has its effect" in moment.what for moment in again.moments) == 2
+    calm = crash_recipe(recipe, tools=TOOLS, results={"look": 3}, story="")
+    assert not calm.findings, calm
+
+
+# --- each kind of finding ------------------------------------------------------------------------
+
+
+def test_a_call_that_counts_each_time_is_in_doubt_and_doubled_by_two_workers(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    report = crash_recipe(_recipe("  - {id: paid, tool: pay, params: {amount: 3}}\n"), tools=TOOLS)
+    found = _codes(report)
+    assert set(found) == {("effect-in-doubt", "paid pay"), ("effect-doubled", "paid pay")}
+    assert found["effect-in-doubt", "paid pay"].startswith("kill")
+    assert found["effect-doubled", "paid pay"].startswith("stall")
+
+
+def test_an_effect_under_a_key_is_doubled_where_the_run_goes_back_over_it(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    recipe = _recipe(
+        "  - {id: booked, tool: book, params: {text: lamp}}\n"
+        "  - {id: seen, tool: look, params: {n: 1}, depends_on: [booked], "
+        "on_error: {goto: booked, max: 2}}\n",
+        "limits: {max_tool_call_retries: 0}",
+    )
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1})
+    assert _codes(report) == {("effect-doubled", "booked book"): "tool-down@2"}
+    (finding,) = report.findings
+    assert "goes back" in finding.advice
+
+
+def test_an_effect_is_lost_where_a_model_may_finish_in_spite_of_its_failure(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    recipe = _recipe(
+        "  - {id: told, goal: Book it., tools: [book], completion: text, tool_failure: report}\n",
+        "limits: {max_tool_call_retries: 0}",
+    )
+    call: JsonValue = {"name": "book", "arguments": {"text": "lamp"}}
+    answers: list[JsonValue] = [{"tool_calls": [call]}, {"text": "Booked."}]
+    report = crash_recipe(recipe, tools=TOOLS, answers=answers)
+    found = _codes(report)
+    assert found["effect-lost", "told book"] == "tool-down@1"
+    # Retried, the model begins anew, and what it had booked is booked under another key.
+    assert found == {**found, ("effect-doubled", "told book"): "retry@1 refused@2"}
+    assert len(found) == 2
+
+
+def test_an_approval_is_asked_again_where_the_run_goes_back_over_it(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    recipe = _recipe(
+        "  - {id: ready, ask: 'Ready?'}\n"
+        "  - {id: seen, tool: look, params: {n: 1}, depends_on: [ready], "
+        "on_error: {goto: ready, max: 2}}\n",
+        "limits: {max_tool_call_retries: 0}",
+    )
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1})
+    assert _codes(report) == {("approval-asked-again", "ready"): "tool-down@1"}
+
+
+def test_a_budget_is_exceeded_where_paid_answers_are_lost(crash_recipe: RecipeCrasher) -> None:
+    recipe = _recipe(
+        "  - {id: said, goal: Say a word., completion: text}\n", "limits: {max_tokens: 20}"
+    )
+    report = crash_recipe(recipe, answers=[{"text": "word"}])
+    (finding,) = report.findings
+    assert (finding.code, finding.step) == (FindingCode.BUDGET, "")
+    assert str(finding.story).startswith("kill")
+    assert finding.what.startswith(
+        "The run spends more than it may: 24 were used of max_tokens: 20, and the run counts 12"
+    )
+
+
+def test_a_read_that_takes_something_away_is_not_repeatable(crash_recipe: RecipeCrasher) -> None:
+    queue = iter(range(10_000_000))
+
+    @tool(effect="pure")
+    def next_job() -> int:
+        """The next job."""
+        return next(queue)
+
+    recipe = _recipe("  - {id: job, tool: next_job}\n")
+    report = crash_recipe(recipe, tools=[next_job], real_tools=True)
+    assert _codes(report) == {("read-not-repeatable", "job next_job"): "lost-answer@1"}
+    assert not crash_recipe(recipe, tools=[next_job]).findings  # its double cannot know
+
+
+OFFER = """
+  - {id: begun, uses: begin}
+  - {id: seen, tool: look, params: {n: 1}}
+  - {id: ended, uses: end, with: {begun: "{{ begun }}"}}
+"""
+
+
+@step
+async def begin(scope: StepScope) -> str:
+    """Open an offer."""
+    return scope.now().isoformat()
+
+
+@step
+async def end(begun: str, scope: StepScope) -> str:
+    """Take an offer that holds for thirty seconds."""
+    if scope.now() > datetime.fromisoformat(begun) + timedelta(seconds=30):
+        raise TimeoutError("the offer is over")
+    return "taken"
+
+
+def test_a_run_whose_code_cannot_wait_for_another_process_ends_otherwise(
+    crash_recipe: RecipeCrasher,
+) -> None:
+    extensions = Extensions(steps={"begin": begin, "end": end}, tools=TOOLS)
+    with pytest.raises(UsageError, match="is code of yours"):
+        crash_recipe(_recipe(OFFER), extensions=extensions)
+    own = Extensions(steps={"begin": begin, "end": end}, tools=(look,))
+    report = crash_recipe(_recipe(OFFER), results={"look": 1}, extensions=own, real_tools=True)
+    (finding,) = report.findings
+    assert finding.code is FindingCode.OTHER_END
+    assert str(finding.story).startswith("stall@")
+
+
+# --- what does not happen ------------------------------------------------------------------------
+
+
+def _ten_steps() -> str:
+    steps = [
+        "  - {id: s0, goal: Say., output: {text: string}}\n",
+        *(f"  - {{id: s{n}, tool: look, params: {{n: {n}}}}}\n" for n in range(1, 6)),
+        *(
+            f"  - {{id: s{n}, tool: book, params: {{text: 'Seen {{{{ s{n - 4} }}}}.'}}}}\n"
+            for n in (6, 7)
+        ),
+        "  - {id: s8, goal: 'Sum up {{ s0.text }}.', output: {text: string}}\n",
+        "  - {id: s9, tool: book, params: {text: '{{ s8.text }}'}}\n",
+    ]
+    return _recipe("".join(steps))
+
+
+def test_a_recipe_whose_effects_have_keys_has_no_findings(crash_recipe: RecipeCrasher) -> None:
+    report = crash_recipe(_ten_steps(), tools=TOOLS, stories=500)
+    assert not report.findings, report
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(crash_recipe: RecipeCrasher) -> None:
+    recipe = _recipe("  - {id: paid, tool: pay, params: {amount: 3}}\n")
+    first, second, other = (
+        json.dumps(crash_recipe(recipe, tools=TOOLS, stories=60, seed=seed).to_json())
+        for seed in (7, 7, 8)
+    )
+    assert first == second
+    assert first.replace('"seed": 7', '"seed": 8') == other  # both play all stories with one fault
+    assert "sequenceDiagram" in first
+
+
+# --- stories -------------------------------------------------------------------------------------
+
+
+def test_a_story_is_text_and_back() -> None:
+    text = "429-seconds@1 lost-answer@2 kill@7"
+    assert str(CrashStory.parse(text)) == text
+
+
+@pytest.mark.parametrize("word", ["kil@7", "kill", "kill@0", "kill@x"])
+def test_a_word_that_is_no_event_is_refused(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        CrashStory.parse(word)
+    assert caught.value.error_code == "bad-story"
+
+
+def test_a_story_is_shrunk_until_nothing_can_be_left_out_or_come_earlier() -> None:
+    story = CrashStory.parse("kill@9 stall@4 lost-answer@3 retry@1")
+
+    def shows(other: CrashStory) -> bool:
+        kills = [event.at for event in other.events if str(event).startswith("kill@")]
+        return any(at >= 5 for at in kills) and "lost-answer" in str(other)
+
+    assert str(story.shrunk(shows)) == "lost-answer@1 kill@5"
+
+
+def test_a_run_that_fails_when_nothing_goes_wrong_is_refused(crash_recipe: RecipeCrasher) -> None:
+    recipe = _recipe("  - {id: told, goal: Say., output: {n: integer}}\n")
+    with pytest.raises(UsageError) as caught:
+        crash_recipe(recipe, answers=[{"fail": "server"}])
+    assert caught.value.error_code == "crash-test-fails"
