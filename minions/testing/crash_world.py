@@ -21,6 +21,8 @@ from attrs import evolve, field, frozen, mutable
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.tools.default_tools import date_time_tools
+from minions.adapters.tools.time_toolset import time_toolset
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.calls import (
     ChatModel,
@@ -139,11 +141,18 @@ class CrashedRecipe:
         own = [each for each in recipe.steps if isinstance(each, PythonStep)]
         if own and not real_tools:
             raise _own_code(own[0].id)
+        begin = VirtualTime().now()
+        clocks = {each.spec.name: each for each in date_time_tools(lambda: begin)}
+        sets = dict(real.toolsets)
+        if "time" in sets:
+            sets["time"] = time_toolset(lambda: begin)
         self.extensions = evolve(
             real,
             steps=real.steps if real_tools else {n: _uncalled(x) for n, x in real.steps.items()},
-            tools=Toolbox(tuple(self._double(tool.spec, tool) for tool in real.tools)),
-            toolsets={name: self._double_set(each) for name, each in real.toolsets.items()},
+            tools=Toolbox(
+                tuple(self._double(x.spec, clocks.get(x.spec.name, x)) for x in real.tools)
+            ),
+            toolsets={name: self._double_set(each) for name, each in sets.items()},
         )
         self.preparation = Preparation(self.extensions)
         self.script = _offline_model(recipe, runtime) if test is None else None

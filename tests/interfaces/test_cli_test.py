@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TypeAlias, cast
 from xml.etree import ElementTree
@@ -366,3 +370,61 @@ def test_fields_of_the_output_are_compared_and_others_do_no_harm(cli: Cli, write
     assert (done.code, done.out) == (1, "1 of 2 passed\n")
     assert '\'kind\' of the output is "bug", not "task"' in done.err
     assert "the output has no 'parts.2.name'" in done.err
+
+
+# --- `--crash` -----------------------------------------------------------------------------------
+
+CRASHED = """
+id: shop
+permissions: {allow_write: true}
+steps:
+  - {id: seen, tool: look}
+  - {id: mail, tool: send, params: {to: "{{ seen }}"}}
+"""
+
+
+def test_what_a_crash_can_do_is_told_with_its_story_which_replays(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-183."""
+    write("shop.yaml", CRASHED)
+    own = ("--extensions", "own.py")
+    done = cli("test", "shop.yaml", *own, "--crash", "100", "--write-stories", "found")
+    assert done.code == 1, done.err
+    assert done.out.startswith("shop.yaml: 100 stories (seed 0), 2 findings\n")
+    assert "effect-in-doubt: step 'mail', tool 'send'\n" in done.out
+    path = here / "found" / "shop-effect-doubled-mail-send.crash.json"
+    assert f"story: {path.relative_to(here)}" in done.err
+    replayed = cli("test", "shop.yaml", *own, "--crash-story", str(path), "--json")
+    assert replayed.code == 1
+    (told,) = cast("dict[str, dict[str, list[JsonValue]]]", replayed.json["recipes"])["shop.yaml"][
+        "findings"
+    ][:1]
+    written = json.loads(path.read_text("utf-8"))
+    assert isinstance(told, dict)
+    assert {**told, "recipe": "shop", "test": None} == written
+
+
+def test_a_report_is_the_same_in_each_process(write: Write, here: Path) -> None:
+    """Byte for byte, whatever seeds the hashes of the process."""
+    write("shop.yaml", CRASHED)
+    command = [sys.executable, "-m", "minions", "test", "shop.yaml", "--crash", "40", "--json"]
+    told = {
+        subprocess.run(
+            [*command, "--extensions", "own.py"],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+    assert b"effect-doubled" in told.pop()
+
+
+def test_a_file_that_holds_no_story_is_refused(cli: Cli, write: Write) -> None:
+    write("shop.yaml", CRASHED)
+    write("other.json", '{"story": 7}')
+    done = cli("test", "shop.yaml", "--extensions", "own.py", "--crash-story", "other.json")
+    assert done.code == 2
+    assert 'expected an object with a `story` such as "kill@7"' in done.err

@@ -345,7 +345,10 @@ class _TestOptions(ExtensionOptions):
         "--crash-story", type=FILE, metavar="FILE", help="Play the run of a crash story again."
     )
     crash_stories: Path | None = option(
-        "--write-stories", metavar="FOLDER", help="Write each finding of --crash as a story there."
+        "--write-stories",
+        type=FILE,
+        metavar="DIR",
+        help="Write the story of each finding of --crash to a file there.",
     )
     crash_seed: int = option(
         "--seed", type=int, default=0, metavar="N", help="Of --crash: other runs; default: 0."
