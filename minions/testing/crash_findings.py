@@ -26,7 +26,7 @@ from minions.testing.crash_world import CrashedRecipe, CrashWorld, Deed, Moment
 __all__ = [
     "CrashFinding",
     "CrashReport",
-    "FindingCode",
+    "FindingKind",
     "crash_lines",
     "find_crash_faults",
     "read_story",
@@ -38,7 +38,7 @@ _ENDED_WELL: Final = (RunStatus.COMPLETED.value, RunStatus.PARTIAL.value)
 _PROCESSES_DIE: Final = frozenset({Mishap.KILL, Mishap.KILL_BEFORE, Mishap.STALL})
 
 
-class FindingCode(StrEnum):
+class FindingKind(StrEnum):
     """What can happen to a recipe."""
 
     DOUBLED = "effect-doubled"
@@ -54,7 +54,7 @@ class FindingCode(StrEnum):
 class _Place:
     """What can happen, and where."""
 
-    code: FindingCode
+    kind: FindingKind
     step: str
     """The address of the execution, without indices; empty: the whole run."""
     tool: str = ""
@@ -64,7 +64,7 @@ class _Place:
 class CrashFinding:
     """One thing that can happen, with the shortest story in which it does."""
 
-    code: FindingCode
+    kind: FindingKind
     step: str
     """The path of the step by ids, `outer/inner`; empty: the whole run."""
     tool: str
@@ -86,7 +86,7 @@ class CrashFinding:
     def to_json(self) -> dict[str, JsonValue]:
         """`code`, `step`, `tool`, `what`, `advice`, `story`, `timeline` and `mermaid`."""
         return {
-            "code": self.code.value,
+            "code": self.kind.value,
             "step": self.step or None,
             "tool": self.tool or None,
             "what": self.what,
@@ -143,8 +143,8 @@ def find_crash_faults(crashed: CrashedRecipe, *, stories: int = 500, seed: int =
         for place in search.places(story):
             search.found.setdefault(place, story)
     findings = [search.finding(place, story) for place, story in search.found.items()]
-    order = list(FindingCode)
-    findings.sort(key=lambda each: (order.index(each.code), each.step, each.tool))
+    order = list(FindingKind)
+    findings.sort(key=lambda each: (order.index(each.kind), each.step, each.tool))
     return search.report(stories=stories, seed=seed, findings=tuple(findings))
 
 
@@ -218,19 +218,19 @@ class _Search:
 
 def _places(world: CrashWorld, calm: CrashWorld) -> Iterator[_Place]:
     found: dict[_Place, None] = {}
-    for code, address, tool in (
+    for kind, address, tool in (
         *_doubled(world, calm),
         *_lost(world, calm),
-        *((FindingCode.IN_DOUBT, address, tool) for address, tool in world.in_doubt),
+        *((FindingKind.IN_DOUBT, address, tool) for address, tool in world.in_doubt),
         *_changed_reads(world),
         *_asked_again(world, calm),
         *_of_run(world, calm),
     ):
-        found[_Place(code=code, step=_path(address), tool=tool)] = None
+        found[_Place(kind=kind, step=_path(address), tool=tool)] = None
     yield from found
 
 
-_Seen = tuple[FindingCode, str, str]
+_Seen = tuple[FindingKind, str, str]
 
 
 def _path(address: str) -> str:
@@ -255,7 +255,7 @@ def _doubled(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
     usual = _effects(calm.deeds)
     for (address, tool), count in _effects(world.deeds).items():
         if count > max(usual[address, tool], 1):
-            yield FindingCode.DOUBLED, address, tool
+            yield FindingKind.DOUBLED, address, tool
 
 
 def _lost(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
@@ -265,28 +265,28 @@ def _lost(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
     counts = _effects(world.deeds)
     for address, tool in _effects(calm.deeds):
         if not counts[address, tool]:
-            yield FindingCode.LOST, address, tool
+            yield FindingKind.LOST, address, tool
 
 
 def _changed_reads(world: CrashWorld) -> Iterator[_Seen]:
     for (tool, key), given in world.reads.items():
         if len(set(given)) > 1:
-            yield FindingCode.READ, address_of(key.partition("/")[2] or key), tool
+            yield FindingKind.READ, address_of(key.partition("/")[2] or key), tool
 
 
 def _asked_again(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
     usual = Counter(calm.decided)
     for (address, tool), count in Counter(world.decided).items():
         if count > max(usual[address, tool], 1):
-            yield FindingCode.ASKED_AGAIN, address, tool
+            yield FindingKind.ASKED_AGAIN, address, tool
 
 
 def _of_run(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
     if any(True for _ in _exceeded(world)):
-        yield FindingCode.BUDGET, "", ""
+        yield FindingKind.BUDGET, "", ""
     is_stuck = world.status in ("hangs", "no end") or world.status.startswith("refused")
     if is_stuck or (world.story.kinds <= _PROCESSES_DIE and world.status != calm.status):
-        yield FindingCode.OTHER_END, "", ""
+        yield FindingKind.OTHER_END, "", ""
 
 
 def _exceeded(world: CrashWorld) -> Iterator[str]:
@@ -310,7 +310,7 @@ def _exceeded(world: CrashWorld) -> Iterator[str]:
 def _finding(place: _Place, story: CrashStory, world: CrashWorld) -> CrashFinding:
     what, advice = _words(place, world)
     return CrashFinding(
-        code=place.code,
+        kind=place.kind,
         step=place.step,
         tool=place.tool,
         what=what,
@@ -320,16 +320,16 @@ def _finding(place: _Place, story: CrashStory, world: CrashWorld) -> CrashFindin
     )
 
 
-_ADVICE: Final[Mapping[FindingCode, str]] = {
-    FindingCode.LOST: "Let the step fail where its call fails (`tool_failure: fail`), or look in "
+_ADVICE: Final[Mapping[FindingKind, str]] = {
+    FindingKind.LOST: "Let the step fail where its call fails (`tool_failure: fail`), or look in "
     "an `assert` step behind it whether the effect is there.",
-    FindingCode.IN_DOUBT: "Declare `effect: idempotent` and hand `scope.idempotency_key` to the "
+    FindingKind.IN_DOUBT: "Declare `effect: idempotent` and hand `scope.idempotency_key` to the "
     "service, so that it does the same call once; or look there first whether it was done.",
-    FindingCode.READ: "Declare its effect, or let it read by a position that the recipe passes.",
-    FindingCode.BUDGET: "A call that was cut off is paid and not counted: leave room for one call "
+    FindingKind.READ: "Declare its effect, or let it read by a position that the recipe passes.",
+    FindingKind.BUDGET: "A call that was cut off is paid and not counted: leave room for one call "
     "of each crash, or set a limit at the provider.",
-    FindingCode.ASKED_AGAIN: "Put what asks in front of the step to which the run goes back.",
-    FindingCode.OTHER_END: "Look at where the story stops: code of a step may not do the same each "
+    FindingKind.ASKED_AGAIN: "Put what asks in front of the step to which the run goes back.",
+    FindingKind.OTHER_END: "Look at where the story stops: code of a step may not do the same each "
     "time.",
 }
 _ADVICE_OF_SECOND_CALL: Final = (
@@ -340,29 +340,29 @@ _ADVICE_OF_SECOND_CALL: Final = (
 
 def _words(place: _Place, world: CrashWorld) -> tuple[str, str]:
     """What can happen, and what to do about it."""
-    tool, advice = place.tool, _ADVICE.get(place.code, "")
-    match place.code:
-        case FindingCode.DOUBLED:
+    tool, advice = place.tool, _ADVICE.get(place.kind, "")
+    match place.kind:
+        case FindingKind.DOUBLED:
             return _words_of_doubled(place, world)
-        case FindingCode.LOST:
+        case FindingKind.LOST:
             what = f"The run completes, and '{tool}' never had its effect."
-        case FindingCode.IN_DOUBT:
+        case FindingKind.IN_DOUBT:
             what = (
                 f"A process that dies while '{tool}' is called leaves it open whether the effect "
                 "is there: the run waits for a person, whose `redo` doubles it and whose `done` "
                 "loses it if they are wrong."
             )
-        case FindingCode.READ:
+        case FindingKind.READ:
             what = (
                 f"'{tool}' declares to change nothing, but gives something else when a call that "
                 "was cut off is made again: what it gave first is lost."
             )
-        case FindingCode.BUDGET:
+        case FindingKind.BUDGET:
             what = f"The run spends more than it may: {'; '.join(_exceeded(world))}."
-        case FindingCode.ASKED_AGAIN:
+        case FindingKind.ASKED_AGAIN:
             about = f"about '{tool}'" if tool else "the same question"
             what = f"A person is asked {about} again, although the decision was recorded."
-        case FindingCode.OTHER_END:
+        case FindingKind.OTHER_END:
             what = f"The run ends {world.status}, where it completes if no process dies."
     return what, advice
 
@@ -380,7 +380,7 @@ def _words_of_doubled(place: _Place, world: CrashWorld) -> tuple[str, str]:
         declared = "declares no effect" if effect is Effect.UNDECLARED else f"is `{effect.value}`"
         return (
             f"'{tool}' {declared}, and its effect happens {most} times for one call.",
-            _ADVICE[FindingCode.IN_DOUBT],
+            _ADVICE[FindingKind.IN_DOUBT],
         )
     what = (
         f"The effect of '{tool}' happens {len(counts)} times, under as many keys: the run comes to "
@@ -430,7 +430,7 @@ def crash_lines(name: str, report: CrashReport) -> Iterator[str]:
             f"{_count(len(report.findings), 'finding')}"
         )
     for each in report.findings:
-        yield f"{each.code.value}: {each.where}"
+        yield f"{each.kind.value}: {each.where}"
         yield f"  {each.what}"
         yield f"  {each.advice}"
         if report.seed is not None:
@@ -454,7 +454,7 @@ def write_stories(folder: Path, reports: Iterable[CrashReport]) -> Iterator[Path
     for report in reports:
         for each in report.findings:
             step = each.step.replace("/", ".")
-            parts = (report.recipe, each.code.value, step, each.tool)
+            parts = (report.recipe, each.kind.value, step, each.tool)
             path = folder / f"{'-'.join(filter(None, parts))}.crash.json"
             document = {"recipe": report.recipe, "test": report.test, **each.to_json()}
             try:

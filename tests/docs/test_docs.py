@@ -312,4 +312,4 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "minions.testing.plugin"]
     command += ["-p", "no:cacheprovider"]
     done = run_forked(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "3 passed" in done.stdout, done.stdout
+    assert "4 passed" in done.stdout, done.stdout

@@ -10,7 +10,7 @@ import pytest
 from minions import Extensions, StepScope, step, tool
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.testing.crash_findings import CrashReport, FindingCode
+from minions.testing.crash_findings import CrashReport, FindingKind
 from minions.testing.crash_stories import CrashStory
 from minions.testing.recipe_runner import RecipeCrasher
 
@@ -47,7 +47,7 @@ def _recipe(steps: str, head: str = "") -> str:
 
 
 def _codes(report: CrashReport) -> dict[tuple[str, str], str]:
-    return {(f.code.value, f"{f.step} {f.tool}".strip()): str(f.story) for f in report.findings}
+    return {(f.kind.value, f"{f.step} {f.tool}".strip()): str(f.story) for f in report.findings}
 
 
 def test_the_shortest_story_that_doubles_an_effect_is_found_and_replays(
@@ -59,13 +59,13 @@ def test_the_shortest_story_that_doubles_an_effect_is_found_and_replays(
         "  - {id: told, tool: mail, params: {text: 'It is {{ seen }}.'}}\n"
     )
     report = crash_recipe(recipe, tools=TOOLS, results={"look": 3})
-    (doubled,) = [each for each in report.findings if each.code is FindingCode.DOUBLED]
+    (doubled,) = [each for each in report.findings if each.kind is FindingKind.DOUBLED]
     assert (doubled.step, doubled.tool) == ("told", "mail")
     assert str(doubled.story) == "lost-answer@2"
     assert "idempotency_key" in doubled.advice
     again = crash_recipe(recipe, tools=TOOLS, results={"look": 3}, story=doubled.story)
-    assert (doubled.code, doubled.step, doubled.tool) in {
-        (each.code, each.step, each.tool) for each in again.findings
+    assert (doubled.kind, doubled.step, doubled.tool) in {
+        (each.kind, each.step, each.tool) for each in again.findings
     }
     assert again.moments == doubled.moments
     assert sum("has its effect" in moment.what for moment in again.moments) == 2
@@ -137,7 +137,7 @@ def test_a_budget_is_exceeded_where_paid_answers_are_lost(crash_recipe: RecipeCr
     )
     report = crash_recipe(recipe, answers=[{"text": "word"}])
     (finding,) = report.findings
-    assert (finding.code, finding.step) == (FindingCode.BUDGET, "")
+    assert (finding.kind, finding.step) == (FindingKind.BUDGET, "")
     assert str(finding.story).startswith("kill")
     assert finding.what.startswith(
         "The run spends more than it may: 24 were used of max_tokens: 20, and the run counts 12"
@@ -188,7 +188,7 @@ def test_a_run_whose_code_cannot_wait_for_another_process_ends_otherwise(
     own = Extensions(steps={"begin": begin, "end": end}, tools=(look,))
     report = crash_recipe(_recipe(OFFER), results={"look": 1}, extensions=own, real_tools=True)
     (finding,) = report.findings
-    assert finding.code is FindingCode.OTHER_END
+    assert finding.kind is FindingKind.OTHER_END
     assert str(finding.story).startswith("stall@")
 
 
