@@ -1,4 +1,4 @@
-"""Test doubles for applications: model, endpoints, faults, time, ids, test suites, fixtures.
+"""Test doubles for applications: model, endpoints, faults, crashes, time, ids, suites, fixtures.
 
 Each name is imported when it is first used.
 """
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from minions.testing.batch_endpoint import BatchEndpoint, BatchFate, BatchFaults, BatchForm
     from minions.testing.cassettes import CassetteModels
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
+    from minions.testing.crash_findings import CrashFinding, CrashReport, FindingKind
+    from minions.testing.crash_stories import CrashStory
     from minions.testing.endpoint import ChatEndpoint
     from minions.testing.fault_plans import FaultPlan, ServerFault
     from minions.testing.prefix_endpoint import PrefixEndpoint, PrefixFaults
-    from minions.testing.recipe_runner import MakeScriptedModel, RecipeRunner
+    from minions.testing.recipe_runner import MakeScriptedModel, RecipeCrasher, RecipeRunner
     from minions.testing.unconfined_sandbox import UnconfinedSandbox
     from minions.testing.virtual_time import FakeClock, HangError, VirtualTime, counting_ids
 
@@ -32,12 +34,17 @@ __all__ = [
     "CassetteModels",
     "ChaosEndpoint",
     "ChatEndpoint",
+    "CrashFinding",
+    "CrashReport",
+    "CrashStory",
     "FakeClock",
     "FaultPlan",
+    "FindingKind",
     "HangError",
     "MakeScriptedModel",
     "PrefixEndpoint",
     "PrefixFaults",
+    "RecipeCrasher",
     "RecipeRunner",
     "ScriptedModel",
     "Served",
@@ -65,6 +72,12 @@ _HOMES: Final = {
         "ChaosEndpoint",
         "Served",
     ),
+    "minions.testing.crash_findings": (
+        "CrashFinding",
+        "CrashReport",
+        "FindingKind",
+    ),
+    "minions.testing.crash_stories": ("CrashStory",),
     "minions.testing.virtual_time": (
         "FakeClock",
         "HangError",
@@ -83,6 +96,7 @@ _HOMES: Final = {
     ),
     "minions.testing.recipe_runner": (
         "MakeScriptedModel",
+        "RecipeCrasher",
         "RecipeRunner",
     ),
 }
