@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.executions import RunStatus, address_of
 from minions.contracts.tools import Effect
@@ -27,6 +27,7 @@ __all__ = [
     "CrashFinding",
     "CrashReport",
     "FindingKind",
+    "StoryFile",
     "crash_lines",
     "find_crash_faults",
     "read_story",
@@ -104,6 +105,8 @@ class CrashReport:
     recipe: str
     test: str | None
     """The name of the test that gave inputs, answers and results; None: they were made up."""
+    real_tools: bool
+    """Whether tools that declare to change nothing were called themselves."""
     seed: int | None
     """None: one story was played again."""
     stories: int
@@ -123,6 +126,7 @@ class CrashReport:
         return {
             "recipe": self.recipe,
             "test": self.test,
+            "real_tools": self.real_tools,
             "seed": self.seed,
             "stories": self.stories,
             "facts": self.size.facts,
@@ -193,6 +197,7 @@ class _Search:
         return CrashReport(
             recipe=crashed.recipe.id,
             test=crashed.test.name if crashed.test is not None else None,
+            real_tools=crashed.has_real_tools,
             seed=seed,
             stories=stories,
             played=len(self.known),
@@ -456,7 +461,12 @@ def write_stories(folder: Path, reports: Iterable[CrashReport]) -> Iterator[Path
             step = each.step.replace("/", ".")
             parts = (report.recipe, each.kind.value, step, each.tool)
             path = folder / f"{'-'.join(filter(None, parts))}.crash.json"
-            document = {"recipe": report.recipe, "test": report.test, **each.to_json()}
+            document = {
+                "recipe": report.recipe,
+                "test": report.test,
+                "real_tools": report.real_tools,
+                **each.to_json(),
+            }
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -467,7 +477,17 @@ def write_stories(folder: Path, reports: Iterable[CrashReport]) -> Iterator[Path
             yield path
 
 
-def read_story(path: Path) -> CrashStory:
+@frozen(kw_only=True)
+class StoryFile:
+    """A story with what it was played with."""
+
+    story: CrashStory = field(factory=CrashStory)
+    test: str = ""
+    """Empty: without a test."""
+    real_tools: bool = False
+
+
+def read_story(path: Path) -> StoryFile:
     """The story of such a file.
 
     Raises:
@@ -477,11 +497,14 @@ def read_story(path: Path) -> CrashStory:
         document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", code="bad-story") from error
-    story = document.get("story") if isinstance(document, dict) else None
-    if not isinstance(story, str):
+    found = document if isinstance(document, dict) else {}
+    story, test = found.get("story"), found.get("test")
+    if not isinstance(story, str) or not isinstance(test, str | None):
         raise UsageError(
             f'{path}: expected an object with a `story` such as "kill@7", as `minions test '
-            "RECIPE --crash 500 --write-stories FOLDER` writes.",
+            "RECIPE --crash 500 --write-stories DIR` writes.",
             code="bad-story",
         )
-    return CrashStory.parse(story)
+    return StoryFile(
+        story=CrashStory.parse(story), test=test or "", real_tools=found.get("real_tools") is True
+    )

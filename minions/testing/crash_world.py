@@ -92,7 +92,7 @@ class Deed:
     call: str
     """The key of the call in its run."""
     arguments: str
-    """As JSON."""
+    """JSON text."""
     result: JsonValue = field(default=None, eq=False)
 
     @property
@@ -136,7 +136,7 @@ class CrashedRecipe:
         self.results: Mapping[str, JsonValue] = test.tools if test is not None else {}
         self.decisions: Mapping[str, str] = test.decisions if test is not None else {}
         self.runtime = runtime
-        self._has_real_tools = real_tools
+        self.has_real_tools = real_tools
         real = runtime.extensions
         own = [each for each in recipe.steps if isinstance(each, PythonStep)]
         if own and not real_tools:
@@ -158,7 +158,7 @@ class CrashedRecipe:
         self.script = _offline_model(recipe, runtime) if test is None else None
 
     def _double(self, spec: ToolSpec, real: Tool | None) -> Tool:
-        is_real = spec.is_resumable or (self._has_real_tools and spec.effect is Effect.PURE)
+        is_real = spec.is_resumable or (self.has_real_tools and spec.effect is Effect.PURE)
         named = next((n for n in (spec.name, spec.origin) if n and n in self.results), None)
         if named is not None:
             return _Double(spec, self.results[named], has_result=True)
@@ -172,7 +172,7 @@ class CrashedRecipe:
         def made(_options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
             return tuple(self._double(spec, None) for spec in toolset.specs_under(prefix))
 
-        is_opened = self._has_real_tools or any(spec.is_resumable for spec in toolset.specs)
+        is_opened = self.has_real_tools or any(spec.is_resumable for spec in toolset.specs)
         return evolve(toolset, open=opened if is_opened else made)
 
     def new_script(self) -> ScriptedModel | None:
@@ -557,7 +557,7 @@ class CrashWorld:
 
 
 _GIVEN: Final = ("approve", "answer")
-"""Words of decisions that let a run go on."""
+"""Words of decisions with which a run continues."""
 
 
 @frozen(eq=False)

@@ -402,7 +402,7 @@ def test_what_a_crash_can_do_is_told_with_its_story_which_replays(
     ][:1]
     written = json.loads(path.read_text("utf-8"))
     assert isinstance(told, dict)
-    assert {**told, "recipe": "shop", "test": None} == written
+    assert {**told, "recipe": "shop", "test": None, "real_tools": False} == written
 
 
 def test_a_report_is_the_same_in_each_process(write: Write, here: Path) -> None:
@@ -428,3 +428,37 @@ def test_a_file_that_holds_no_story_is_refused(cli: Cli, write: Write) -> None:
     done = cli("test", "shop.yaml", "--extensions", "own.py", "--crash-story", "other.json")
     assert done.code == 2
     assert 'expected an object with a `story` such as "kill@7"' in done.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--crash", "9", "--junit", "report.xml"),
+        ("--crash", "9", "--crash-story", "story.json"),
+        ("--real-tools",),
+        ("--seed", "7"),
+    ],
+)
+def test_options_that_would_count_for_nothing_are_refused(
+    cli: Cli, write: Write, options: tuple[str, ...]
+) -> None:
+    write("shop.yaml", CRASHED)
+    done = cli("test", "shop.yaml", "--extensions", "own.py", *options)
+    assert done.code == 2
+    assert "crash test" in done.err
+
+
+def test_a_story_is_played_again_with_the_test_that_it_was_found_with(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    tests = """
+tests:
+  - {name: plain, tools: {look: seen, send: sent}, expect: {status: completed}}
+  - {name: other, tools: {look: else, send: sent}, expect: {status: completed}}
+"""
+    write("shop.yaml", CRASHED + tests)
+    own = ("--extensions", "own.py")
+    cli("test", "shop.yaml", *own, "--crash", "40", "-k", "other", "--write-stories", "found")
+    path = here / "found" / "shop-effect-in-doubt-mail-send.crash.json"
+    done = cli("test", "shop.yaml", *own, "--crash-story", str(path))
+    assert done.out.startswith("shop.yaml: one story of test 'other', 1 finding\n"), done.err

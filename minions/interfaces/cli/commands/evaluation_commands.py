@@ -372,6 +372,11 @@ def test_command(options: _TestOptions, recipes: tuple[str, ...]) -> int:
     context = command_context(options)
     if options.crash is not None or options.crash_story is not None:
         return _crash_recipes(context, options, recipes)
+    if options.crash_stories is not None or options.real_tools or options.crash_seed:
+        raise UsageError(
+            "--write-stories, --real-tools and --seed belong to a crash test: add --crash 500.",
+            code="usage",
+        )
     wanted = options.wanted
     file = Path(options.junit) if options.junit is not None else None
     if file is not None:
@@ -431,6 +436,7 @@ def _print_tests(done: dict[str, list[TestOutcome]]) -> None:
 def _crash_recipes(context: CommandContext, options: _TestOptions, names: Sequence[str]) -> int:
     from minions.testing.crash_findings import (
         CrashReport,
+        StoryFile,
         crash_lines,
         find_crash_faults,
         read_story,
@@ -439,20 +445,28 @@ def _crash_recipes(context: CommandContext, options: _TestOptions, names: Sequen
     )
     from minions.testing.crash_world import CrashedRecipe, choose_test
 
+    if options.junit is not None or (options.crash and options.crash_story):
+        other = "--junit" if options.junit is not None else "--crash-story"
+        raise UsageError(f"{other} does not go with a crash test: leave one out.", code="usage")
+    told = read_story(options.crash_story) if options.crash_story is not None else StoryFile()
+    wanted = options.wanted or told.test
     reports: dict[str, CrashReport] = {}
     runtime = context.runtime(is_stored=False)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             for name in names:
                 recipe = named_recipe(name, context, runtime)
-                test = choose_test(recipe, options.wanted or "")
-                crashed = CrashedRecipe(recipe, runtime, test=test, real_tools=options.real_tools)
-                if options.crash_story is not None:
-                    reports[name] = replay_story(crashed, read_story(options.crash_story))
-                else:
-                    reports[name] = find_crash_faults(
-                        crashed, stories=options.crash or 1, seed=options.crash_seed
-                    )
+                crashed = CrashedRecipe(
+                    recipe,
+                    runtime,
+                    test=choose_test(recipe, wanted),
+                    real_tools=options.real_tools or told.real_tools,
+                )
+                reports[name] = (
+                    find_crash_faults(crashed, stories=options.crash, seed=options.crash_seed)
+                    if options.crash is not None
+                    else replay_story(crashed, told.story)
+                )
     finally:
         asyncio.run(runtime.aclose())
     if options.crash_stories is not None:
