@@ -96,20 +96,14 @@ class OutputModes:
         self._doubtless = set[Feature]()
         """Features against which no answer speaks: one more that was held to them tells nothing."""
         self._doubts_system = False
-        self.may_leave_calls = model is not None and model.base_url is not None
-        """Whether the server may leave calls in the text of answers: it was not measured."""
-        self.doubts_tools = model is not None and model.base_url is not None
-        """Whether it is not known whether the model is shown the tools of a request."""
+        self._measured = profile
+        """What was known of the server at the beginning; None: nothing was."""
+        self._tool_doubts: tuple[bool, bool] | None = None
+        """`may_leave_calls` and `doubts_tools`, once they were asked for."""
         if profile is not None:
             lessons = profile.lessons
             self._doubtless |= {name for name, each in lessons.items() if not each.against}
             self._doubts_system = Feature.SYSTEM_ROLE in lessons
-            lesson = lessons.get(Feature.TOOLS)
-            gives = {profile.support(each) for each in (Feature.TOOLS, Feature.SCHEMA_WITH_TOOLS)}
-            self.may_leave_calls = self.may_leave_calls and Support.BINDS not in gives
-            is_known = Feature.TOOLS in profile.features or not self.may_leave_calls
-            if is_known or (lesson is not None and lesson.was_held_to):
-                self.doubts_tools = False
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""
@@ -131,6 +125,29 @@ class OutputModes:
     def mode(self) -> OutputMode | None:
         """The present way; None: the answer is not constrained."""
         return self._modes[0] if self._modes else None
+
+    @property
+    def may_leave_calls(self) -> bool:
+        """Whether the server may leave calls in the text of answers: it was not measured."""
+        return self._find_tool_doubts()[0]
+
+    @property
+    def doubts_tools(self) -> bool:
+        """Whether it is not known whether the model is shown the tools of a request."""
+        return self._find_tool_doubts()[1]
+
+    def _find_tool_doubts(self) -> tuple[bool, bool]:
+        if self._tool_doubts is None:
+            may_leave = self._model is not None and self._model.base_url is not None
+            is_known = not may_leave
+            if may_leave and (profile := self._measured) is not None:
+                gives = (profile.support(Feature.TOOLS), profile.support(Feature.SCHEMA_WITH_TOOLS))
+                may_leave = Support.BINDS not in gives
+                lesson = profile.lessons.get(Feature.TOOLS)
+                is_known = Feature.TOOLS in profile.features or not may_leave
+                is_known = is_known or (lesson is not None and lesson.was_held_to)
+            self._tool_doubts = may_leave, not is_known
+        return self._tool_doubts
 
     def give_up(self, failure: FailureInfo, asked: OutputRequest | None) -> bool:
         """Whether the same may be asked in another way after this failure.
@@ -181,7 +198,8 @@ class OutputModes:
 
     def note_tools(self, *, are_shown: bool) -> None:
         """It was found out whether the model is shown the tools of a request."""
-        self.takes_tools, self.doubts_tools = are_shown, False
+        self.takes_tools = are_shown
+        self._tool_doubts = self.may_leave_calls, False
         self._learn(Feature.TOOLS, None if are_shown else Support.IGNORES, is_proved=True)
 
     def note_held(self, asked: OutputMode | None, *, is_strict: bool) -> None:

@@ -432,7 +432,7 @@ class ToolBatch:
         questions = QuestionsOfCall(self.view, running.key, replies)
         view = self.view.for_call(agents, questions)
 
-        made = 0
+        recorder, made = self.view.context.scope.recorder, 0
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
             nonlocal made
@@ -441,6 +441,8 @@ class ToolBatch:
                 view.context.scope.services.metrics.retried("tool")
                 view.context.progress.count_retry()
             questions.begin_attempt()
+            if recorder.is_late:
+                await recorder.confirm_lease()
             try:
                 executor = self.factory(running, view)
                 outcome = await executor.execute(running, view)

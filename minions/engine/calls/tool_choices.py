@@ -68,7 +68,10 @@ class ToolChoice:
         of a model that was shown no tools.
         """
         if calls := answer.message.tool_calls:
-            return any(_QUOTED.search(each.arguments) for each in calls)
+            for each in calls:  # noqa: SIM110  # this is on the path of every turn
+                if '"' in each.arguments and _QUOTED.search(each.arguments):
+                    return True
+            return False
         may_hold = self.may_be_text and "{" in (answer.text or "")
         return may_hold or (self.is_doubted and _counts_too_few(prompt, answer))
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from minions.engine.history.replay import Replay
 
 
+_LATE: Final = 2 / 3
+"""Of a lease's time, after which a renewal is late: it is due after a third."""
 _MOST_HELD: Final = 64
 """Facts that are stored together at most."""
 _FACTS: Final = 32
@@ -103,6 +105,8 @@ class Recorder:
         self._events = events
         self._maker = EventMaker()
         self._lease: Lease | None = None
+        self._confirmed_at = 0.0
+        """When the lease was acquired or renewed, in seconds of the clock."""
         self._renewals: set[Due] = set()
         """What the timer of the event loop calls, for the lease as for those of other runs."""
         self._renewal: asyncio.Task[None] | None = None
@@ -301,6 +305,7 @@ class Recorder:
             except BaseException:
                 services.executing.discard(self.run_id)
                 raise
+            self._confirmed_at = services.clock.monotonic()
             self._renewals = services.renewals.of_running_loop(services.lease_ttl_s / 3)
             self._renewals.add(self._renew)
             return lease
@@ -330,6 +335,29 @@ class Recorder:
             except JournalError:
                 pass  # a lease that is not released expires
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the lease should have been renewed by now: this process stood still, and another
+        one may have the run.
+        """
+        idle_s = self._services.clock.monotonic() - self._confirmed_at
+        return idle_s >= self._services.lease_ttl_s * _LATE
+
+    async def confirm_lease(self) -> None:
+        """Make sure that the run is still this process's, before something that cannot be undone.
+
+        Raises:
+            FencedError: Another process has it.
+            JournalError: The journal does not say.
+        """
+        if (lease := self._lease) is not None:
+            await self._renew_now(lease)
+
+    async def _renew_now(self, lease: Lease) -> None:
+        begin = self._services.clock.monotonic()
+        await self._services.journal.renew(lease, self._services.lease_ttl_s)
+        self._confirmed_at = begin
+
     def _renew(self) -> None:
         # By the time of the event loop, not the injected sleep: a simulated clock must neither spin
         # here nor let the lease run out.
@@ -339,7 +367,7 @@ class Recorder:
     async def _renew_lease(self, lease: Lease) -> None:
         """Renew the lease. If it was lost, the next append is refused (`FencedError`)."""
         try:
-            await self._services.journal.renew(lease, self._services.lease_ttl_s)
+            await self._renew_now(lease)
         except JournalError as error:
             self._services.log.warning(
                 "lease_renewal_failed", run_id=self.run_id, reason=error.message

@@ -202,6 +202,8 @@ class ModelAnswers:
         """Which of its models is asked, and how."""
         self.search = _search_of(step, view) if view.tools.tools else None
         """Its tools, where the model finds them; None: it is offered all."""
+        self._choice: tuple[OutputModes, ToolChoice] | None = None
+        """How the present model is got to call tools; None: it was not asked yet."""
 
     @property
     def modes(self) -> OutputModes:
@@ -404,6 +406,7 @@ class ModelAnswers:
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
         if choice is not None and choice.has_shown is not None:
             self.modes.note_tools(are_shown=choice.has_shown)
+            self._choice = None
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
             assert done.failure is not None  # noqa: S101  # FAILED carries its failure
@@ -435,18 +438,27 @@ class ModelAnswers:
         return Success(answer)
 
     def _tool_choice(self) -> ToolChoice:
+        modes = self.modes
+        if self._choice is not None and self._choice[0] is modes:
+            choice = self._choice[1]
+            choice.asked = None
+            return choice
         from minions.engine.calls.tool_choices import ToolChoice
 
-        modes = self.modes
-        # A call that has to be made is a tool, too.
-        mode = None if modes.mode is OutputMode.TOOLS else modes.mode
-        return ToolChoice(
-            bind=lambda form: self.request(form, mode),
+        choice = ToolChoice(
+            bind=self._bound_choice,
             seed=self.view.run_id,
             is_needed=not modes.takes_tools,
             may_be_text=modes.may_leave_calls,
             is_doubted=modes.doubts_tools,
         )
+        self._choice = modes, choice
+        return choice
+
+    def _bound_choice(self, form: OutputInstructions[object]) -> OutputRequest | None:
+        """What holds an answer to a form, but a call that has to be made: that is a tool, too."""
+        mode = self.modes.mode
+        return self.request(form, None if mode is OutputMode.TOOLS else mode)
 
     def _prompt(
         self,
