@@ -232,8 +232,9 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(crash_recipe: RecipeC
     assert (text := json.dumps(first.to_json())) == json.dumps(second.to_json())
     assert "sequenceDiagram" in text
     # Both play all stories with one fault.
-    assert _codes(first)["effect-in-doubt", "paid pay"] == (
-        _codes(other)["effect-in-doubt", "paid pay"]
+    assert (
+        _codes(first)["effect-in-doubt", "paid pay"]
+        == (_codes(other)["effect-in-doubt", "paid pay"])
     )
 
 
