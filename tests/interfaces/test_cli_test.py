@@ -419,7 +419,7 @@ def test_a_report_is_the_same_in_each_process(write: Write, here: Path) -> None:
         for seed in ("1", "2")
     }
     assert len(told) == 1
-    assert b"effect-doubled" in told.pop()
+    assert b"effect-in-doubt" in told.pop()
 
 
 def test_a_file_that_holds_no_story_is_refused(cli: Cli, write: Write) -> None:
