@@ -39,6 +39,18 @@ def test_tools_of_the_operators_code_are_listed(cli: Cli, write: Write) -> None:
     assert "send" not in cli("tools").out
 
 
+def test_tools_that_every_recipe_has_stand_apart_from_the_operators(cli: Cli, write: Write) -> None:
+    write("own.py", OWN)
+    lines = cli("tools", "--extensions", "own.py", "--trust").out.splitlines()
+    own, ours = (
+        lines.index("extensions: Registered by themselves."),
+        lines.index("built in: Every recipe has them."),
+    )
+    names = [line.strip().partition("(")[0] for line in lines]
+    assert own < names.index("send") < ours < names.index("saveState")
+    assert "extensions: " not in cli("tools").out
+
+
 def test_a_toolset_is_shown_by_its_name_with_parameters(cli: Cli) -> None:
     done = cli("tools", "data")
     assert done.out.startswith("data: Read and write CSV and JSON texts.\n")

@@ -216,6 +216,16 @@ async def test_a_step_without_a_text_of_its_own_is_told() -> None:
     assert set(report.steps[0].closed.values()) == {"its prompt is a list of messages"}
 
 
+async def test_without_a_bar_to_miss_it_is_told_why_no_words_are_written() -> None:
+    report = await tuned(models := Models(), at_least=None)
+    assert not models.asked
+    (why,) = report.steps[0].closed.values()
+    assert "--at-least" in why
+    other = ScriptedModel(lambda _: answer({"kind": "bug"}, 0.1), name="scripted/other")
+    report = await tuned(models, at_least=None, over=["words", "model"], models=[other])
+    assert report.steps[0].rounds == 3
+
+
 # --- one reflection ---------------------------------------------------------------------------
 
 NOW: Final = {"goal": "Sort: {{ inputs.text }}", "system_prompt": "Be brief, and say why not."}
@@ -328,7 +338,8 @@ def test_the_command_writes_words_only_if_it_is_asked_to(cli: Cli) -> None:
     assert found.code == 0, found.err
     assert "label: other words, from 4 wrong answers …" in found.err
     assert "cheapest that passes: label: words 1" in found.out
-    dry = cli("tune", *options, "--over", "words", "--rounds", "5", "--dry-run")
+    bar = ("--at-least", "0.9")
+    dry = cli("tune", *options, "--over", "words", "--rounds", "5", "--dry-run", *bar)
     assert "words: written 5 times at most for each model that misses" in dry.out
     assert "unbounded because" in dry.out
     odd = cli("tune", *options, "--over", "model", "--reflector", "scripted/small")

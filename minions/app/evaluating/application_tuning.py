@@ -106,6 +106,7 @@ class ApplicationTuning(ApplicationRuns):
             steps=tuple(steps),
             reflector=next(iter(writing), None),
             rounds=rounds,
+            has_bar=at_least is not None,
         )
         plan = TuningPlan(
             name=name or self.services.ids("tune"),

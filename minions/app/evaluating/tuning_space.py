@@ -71,6 +71,8 @@ class SpaceOptions:
     """The model that writes other words; None: the one that answers the step."""
     rounds: int = 3
     """How often it writes for each model of a step."""
+    has_bar: bool = True
+    """Whether a pass rate is wanted; else the recipe as it is sets it, and passes."""
 
 
 @frozen(kw_only=True)
@@ -227,7 +229,9 @@ class _Builder:
                 closed[dimension] = "the step stands in another file"
                 continue
             if dimension is Dimension.WORDS:
-                if (why := self._words_problem(step, keys)) is not None:
+                has_others = Dimension.MODEL in options
+                why = self._words_problem(step, keys, has_others=has_others)
+                if why is not None:
                     closed[dimension] = why
                 continue
             edits, problem = self._edits_of(dimension, step, keys)
@@ -252,8 +256,19 @@ class _Builder:
         rounds = self._options.rounds if has_words else 0
         return StepSpace(step=step.id, options=options, closed=closed, notes=notes, rounds=rounds)
 
-    def _words_problem(self, step: GoalSpec | AnalyzeSpec, keys: _Keys) -> str | None:
-        """Why no other words are written for the step; None: they are."""
+    def _words_problem(
+        self, step: GoalSpec | AnalyzeSpec, keys: _Keys, *, has_others: bool
+    ) -> str | None:
+        """Why no other words are written for the step; None: they are.
+
+        Args:
+            has_others: Whether other models are tried, which may miss what the present one reaches.
+        """
+        if not self._options.has_bar and not has_others:
+            return (
+                "the recipe as it is sets the pass rate that is wanted: say a higher one, "
+                "--at-least 0.9, or name other models with -m MODEL"
+            )
         if (why := words_problem(keys, step)) is not None:
             return why
         setting = Setting(step=step.id, dimension=Dimension.WORDS, value="0")

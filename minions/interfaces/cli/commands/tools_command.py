@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 from attrs import frozen
 
+from minions.app.wiring.built_in_extensions import built_in_tools
 from minions.contracts.tools import Effect, Reads, Toolset, ToolSpec
 from minions.data.errors import NotFoundError, near_hint, near_names
 from minions.data.json_values import JsonValue
@@ -17,8 +18,9 @@ from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.options import ExtensionOptions, command_context, takes_options
 from minions.recipe.catalog import Catalog
 
-_REGISTERED = "extensions"
-"""What the tools are listed under that are registered, and in no toolset."""
+_OWN = "extensions"
+_BUILT_IN = "built in"
+"""What the tools are listed under that are in no toolset: the operator's, and ours."""
 _EFFECTS: Mapping[Effect, str] = {
     Effect.PURE: "changes nothing",
     Effect.IDEMPOTENT: "writes, may be repeated",
@@ -106,9 +108,13 @@ def _groups(catalog: Catalog) -> Iterator[_ToolGroup]:
     """All toolsets in the order of their names, then the tools that are in none."""
     for _, toolset in sorted(catalog.toolsets.items()):
         yield _group_of(toolset)
-    if catalog.tools:
-        specs = sorted(catalog.tools.values(), key=lambda each: each.name)
-        yield _ToolGroup(name=_REGISTERED, description="Registered by themselves.", tools=specs)
+    ours = {tool.spec.name for tool in built_in_tools()}
+    specs = sorted(catalog.tools.values(), key=lambda each: each.name)
+    own = [each for each in specs if each.name not in ours]
+    built_in = [each for each in specs if each.name in ours]
+    if own:
+        yield _ToolGroup(name=_OWN, description="Registered by themselves.", tools=own)
+    yield _ToolGroup(name=_BUILT_IN, description="Every recipe has them.", tools=built_in)
 
 
 def _group_of(toolset: Toolset) -> _ToolGroup:

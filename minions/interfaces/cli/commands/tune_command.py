@@ -347,6 +347,7 @@ def _space_options(
         steps=options.steps,
         reflector=options.reflector,
         rounds=options.rounds or SpaceOptions().rounds,
+        has_bar=options.at_least is not None,
     )
 
 
