@@ -49,7 +49,6 @@ _NARROW: Final = 90
 """Columns below which a run takes several lines."""
 _WIDE: Final = 150
 """Columns from which on the session's id has room."""
-_LEAST_INPUTS: Final = 12
 _NOTHING: Final = "–"
 
 
