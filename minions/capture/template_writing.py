@@ -13,8 +13,8 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _METHODS: Final = frozenset({"items", "keys", "values"})
 _SIGN: Final = re.compile(r"\{+(?=[%#]|\}\}|\Z)|\{{2,}|\}\}|%\}|#\}")
 """What a template would not take as text; braces at the end may stand before an expression."""
-_EXPRESSION: Final = re.compile(r"\{\{ ((?:'(?:[^'\\]|\\.)*+'|[^' ]| (?!\}\}))*+) \}\}", re.DOTALL)
-_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*+)'", re.DOTALL)
+_EXPRESSION: Final = re.compile(r"\{\{ ((?:'(?:[^'\\]|\\.)*'|[^' ]| (?!\}\}))*) \}\}", re.DOTALL)
+_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 
 
 def step_name(text: str) -> str:

@@ -262,7 +262,7 @@ def _variables(text: str) -> Iterator[tuple[str, str, str]]:
 _MARK: Final = os.fsdecode(b"\xef\xbb\xbf")
 """What some editors begin a file with; Git passes over it."""
 _LINE: Final = re.compile(
-    r'((?:"(?:[^"\\\n]|\\[\s\S])*+"?+|\\[\s\S]?+|[^"\\#;\n])*+)(?:[#;][^\n]*)?\n?'
+    r'((?:"(?:[^"\\\n]|\\[\s\S])*"?|\\[\s\S]?|[^"\\#;\n])*)(?:[#;][^\n]*)?\n?'
 )
 """What stands before a comment: a backslash continues a line there, and in no comment."""
 _SIGN: Final = re.compile(r'\\([\s\S])|"')
