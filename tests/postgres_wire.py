@@ -35,7 +35,11 @@ class Wire:
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        far_reader, far_writer = await asyncio.open_unix_connection(self.server)
+        try:
+            far_reader, far_writer = await asyncio.open_unix_connection(self.server)
+        except OSError:  # the server is gone; asyncio before 3.11.3 would keep the client
+            writer.close()
+            return
         self._writers += [writer, far_writer]
         for name, source, target in (
             ("cuts_requests", reader, far_writer),
