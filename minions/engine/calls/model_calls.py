@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Never
@@ -82,6 +82,7 @@ from minions.engine.services.spending import CallEstimate, Spending
 from minions.recipe.model import UntrustedRule
 
 if TYPE_CHECKING:
+    from minions.contracts.prompt_caches import PromptCache
     from minions.engine.calls.call_prefix import CallPrefix
     from minions.engine.calls.tool_choices import ToolChoice
     from minions.engine.context.run_progress import RunPrefix
@@ -308,14 +309,14 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             call, CallStatus.COMPLETED, response=response, started_at=now, completed_at=now
         )
 
-    async def _answered_call(
+    def _answered_call(
         self,
         call: ModelCall,
         model: ChatModel | None,
         reservation: CallReservation,
         *,
         remember: bool,
-    ) -> ModelCall:
+    ) -> Awaitable[ModelCall]:
         cache = None if model is None else model.prompt_cache
         prefixes = self.view.context.scope.services.prefixes
         if (
@@ -323,7 +324,19 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             or cache is None
             or not (cache.is_known or (prefixes and model_place(model) in prefixes))
         ):
-            return await self._attempt_call(call, model, reservation, remember=remember)
+            return self._attempt_call(call, model, reservation, remember=remember)
+        return self._with_prefix(call, model, cache, reservation, remember=remember)
+
+    async def _with_prefix(
+        self,
+        call: ModelCall,
+        model: ChatModel,
+        cache: PromptCache,
+        reservation: CallReservation,
+        *,
+        remember: bool,
+    ) -> ModelCall:
+        """The attempts of a call whose prompt begins with what the server may hold."""
         from minions.engine.calls.call_prefix import CallPrefix
 
         prefix = await CallPrefix.of(call, model, cache, self.view, self.trace.model_calls)
