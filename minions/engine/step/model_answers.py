@@ -219,11 +219,10 @@ class ModelAnswers:
         request = self.view.context.scope.services.parser.request(form, mode)
         if request is None:
             return None
-        if not self.modes.takes_bounds:
+        modes = self.modes
+        if not modes.takes_bounds:
             request = request.without_bounds()
-        return (
-            request if self.modes.is_strict or not request.is_strict else request.without_strict()
-        )
+        return request if modes.is_strict or not request.is_strict else request.without_strict()
 
     def _usual_mode(self, phase: str) -> OutputMode | None:
         """How the call would be constrained if nothing was measured: what its row need not say."""

@@ -336,11 +336,12 @@ class ModelLoop:
     def _ladder(self, output: OutputInstructions[object]) -> OutputLadder:
         from minions.engine.calls.output_ladder import OutputLadder
 
+        modes = self.answers.modes
         return OutputLadder(
             instructions=output,
             parser=self.view.context.scope.services.parser,
-            modes=self.answers.modes,
-            constrains=self.answers.request(output, self.answers.modes.mode) is not None,
+            modes=modes,
+            constrains=self.answers.request(output, modes.mode) is not None,
             has_own_room=self.answers.tiers.current.options.max_output_tokens is not None,
             ask=self.answers.ask,
             say=self.conversation.say,
