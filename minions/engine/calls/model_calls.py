@@ -244,11 +244,11 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         budget, services = context.progress.budget, context.scope.services
         while True:
             try:
-                reserved = budget.reserve(
+                reservation = await budget.reserve(
                     lambda: call_estimate(call, model, services, self.view.run_id),
                     refuses=self.refuses,
                 )
-                async with reserved as reservation:
+                try:
                     if context.scope.replay is not None and services.budgets is not None:
                         from minions.engine.calls.pending_decisions import (
                             record_that_none_is_needed,
@@ -256,6 +256,8 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
                         await record_that_none_is_needed(self.view, call.key)
                     return await self._answered_call(call, model, reservation, remember=remember)
+                finally:
+                    await reservation.release()
             except ThresholdReachedError as reached:
                 await self._ask_for_more(call, reached.spending)
             except StepFailedError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Final
 
 from msgspec import Struct
@@ -23,22 +24,36 @@ _LIMITS: Final[ContextVar[tuple[_Limit, ...]]] = ContextVar("minions_time_limits
 """Those around the present task, the outermost first; a new task has those of whoever began it."""
 
 
-@asynccontextmanager
-async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """As `asyncio.timeout`; `suspended_time` within it is no part of the seconds."""
-    async with asyncio.timeout(seconds) as timeout:
-        with within_limit(timeout):
-            yield timeout
+class TimeLimit:
+    """Around a block, as the timeout itself; `suspended_time` within it is no part of its seconds.
+    A class: a generator that is a context takes four times as many calls.
+    """
 
+    __slots__ = ("_timeout", "_token")
 
-@contextmanager
-def within_limit(timeout: asyncio.Timeout) -> Iterator[None]:
-    """The block is within that limit, which has begun."""
-    token = _LIMITS.set((*_LIMITS.get(), _Limit(timeout)))
-    try:
-        yield
-    finally:
-        _LIMITS.reset(token)
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        """Take a timeout that nobody has entered."""
+        self._timeout = timeout
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        """Begin the time."""
+        await self._timeout.__aenter__()
+        self._token = _LIMITS.set((*_LIMITS.get(), _Limit(self._timeout)))
+        return self._timeout
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it.
+
+        Raises:
+            TimeoutError: It ended the block.
+        """
+        _LIMITS.reset(self._token)
+        await self._timeout.__aexit__(kind, error, trace)
 
 
 @contextmanager

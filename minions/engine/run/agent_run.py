@@ -34,7 +34,7 @@ from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.time_limits import within_limit
+from minions.engine.context.time_limits import TimeLimit
 from minions.engine.history.conversation import open_conversation
 from minions.engine.history.event_stream import Listener
 from minions.engine.run.run_models import RunModels
@@ -368,9 +368,8 @@ class AgentRun(Generic[T_co]):
                 if deadline is None:
                     await self._walk.walk()
                 else:
-                    async with deadline:
-                        with within_limit(deadline):
-                            await self._walk.walk()
+                    async with TimeLimit(deadline):
+                        await self._walk.walk()
             except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
                 if isinstance(error, TimeoutError) and deadline and deadline.expired():
                     context.progress.budget.run_out_of_time()

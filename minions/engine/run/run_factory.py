@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, RunPart, choose_steps, with_pins
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
-from minions.engine.context.time_limits import time_limit
+from minions.engine.context.time_limits import TimeLimit
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -446,7 +447,7 @@ async def _walked(walk: RecipeWalk, context: AgentContext) -> WalkEnd:
     """Within the recipe's own time, if it has one."""
     timeout_s = context.limits.timeout_s
     try:
-        async with time_limit(timeout_s) as deadline:
+        async with TimeLimit(asyncio.timeout(timeout_s)) as deadline:
             await walk.walk()
     except TimeoutError:
         if not deadline.expired():

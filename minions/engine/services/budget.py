@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.journal.run_rows import Spent
@@ -263,15 +262,16 @@ class RunBudget:
             level.calls += 1
         return CallReservation(levels, 0)
 
-    @asynccontextmanager
     async def reserve(
         self, estimate: Callable[[], CallEstimate], *, refuses: bool = True
-    ) -> AsyncIterator[CallReservation]:
+    ) -> CallReservation:
         """Hold what a model call may use; it waits while calls in flight may still need it.
 
         Args:
             estimate: What it may use; asked only where a limit is set.
             refuses: As of `check`.
+        Returns:
+            What is held; the caller releases it.
         Raises:
             StepFailedError: Code `limit-reached`.
             ThresholdReachedError: A person has to be asked before the call may begin.
@@ -282,23 +282,20 @@ class RunBudget:
         for level in levels:
             level.calls += level not in limited
         if not limited:
-            yield CallReservation(levels, 0)
-            return
+            return CallReservation(levels, 0)
         wanted = estimate()
-        held: list[tuple[Spending, CallHold]] = []
+        reservation = CallReservation(levels, wanted.characters)
         try:
             for level in limited:
                 if (hold := await level.reserve(wanted)) is not None:
-                    held.append((level, hold))
+                    reservation.holds.append((level, hold))
                 self.check(refuses=refuses)
                 if hold is None and level.is_asking:
                     raise ThresholdReachedError(level)
-            yield CallReservation(levels, wanted.characters)
-        finally:
-            for level, hold in reversed(held):
-                level.release(hold)
-                if level.is_published:
-                    await level.publish()
+        except BaseException:
+            await reservation.release()
+            raise
+        return reservation
 
     def last_call(self) -> CallReservation:
         """What one more call spends from, although the budget is spent."""
@@ -373,6 +370,16 @@ class CallReservation:
     _levels: tuple[Spending, ...]
     _characters: int
     """Of its prompt; 0: not counted."""
+    holds: list[tuple[Spending, CallHold]] = field(factory=list, init=False)
+    """What is held of each limited budget, the innermost first."""
+
+    async def release(self) -> None:
+        """Give back what is held, once; what the call used is spent before."""
+        while self.holds:
+            level, hold = self.holds.pop()
+            level.release(hold)
+            if level.is_published:
+                await level.publish()
 
     def spend(self, usage: TokenUsage) -> None:
         """Add what an attempt at the call used; the last one may exceed a limit."""

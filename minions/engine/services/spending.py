@@ -248,22 +248,16 @@ class Spending:
             self.earlier.replayed(key, usage)
             self._count(usage)
             if self.reached is None:
-                self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
+                cost = _known_cost(self.usage)
+                self.reached = _reached_by(self.limits(), self.usage.total_tokens, cost)
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
         limits = self.limits()
         if limits.max_tokens is None and limits.max_cost_usd is None:
             return None
-        return self._used_up_by(self.tokens, self.cost_usd)
-
-    def _used_up_by(self, tokens: int, cost: float | None) -> str | None:
-        limits = self.limits()
-        if limits.max_tokens is not None and tokens >= limits.max_tokens:
-            return "max_tokens"
-        if limits.max_cost_usd is not None:
-            return "max_cost_usd" if cost is None or cost >= limits.max_cost_usd else None
-        return None
+        cost = 0.0 if limits.max_cost_usd is None else self.cost_usd
+        return _reached_by(limits, self.tokens, cost)
 
     @property
     def tokens(self) -> int:
@@ -285,13 +279,11 @@ class Spending:
     def overrun(self) -> str | None:
         """How far a limit was exceeded, for a person; None: none was."""
         limits = self.limits()
-        if limits.max_tokens is None and limits.max_cost_usd is None:
-            return None
-        cost = self.cost_usd
         if limits.max_tokens is not None and self.tokens > limits.max_tokens:
             name = self.names["max_tokens"]
             return f"{self.tokens} tokens were used, and {name}={limits.max_tokens}"
         most = limits.max_cost_usd
+        cost = None if most is None else self.cost_usd
         if most is None or cost is None or cost <= most + _ROUNDING:
             return None
         return f"${cost:.6g} was spent, and {self.names['max_cost_usd']}={most:g}"
@@ -392,6 +384,15 @@ class Spending:
             return False
         most = limits.max_cost_usd
         return most is None or (self.cost_usd or 0.0) + held.cost_usd <= most + _ROUNDING
+
+
+def _reached_by(limits: Limits, tokens: int, cost: float | None) -> str | None:
+    """The limit that is used up by so much; None: none is."""
+    if limits.max_tokens is not None and tokens >= limits.max_tokens:
+        return "max_tokens"
+    if limits.max_cost_usd is not None:
+        return "max_cost_usd" if cost is None or cost >= limits.max_cost_usd else None
+    return None
 
 
 def _known_cost(usage: TokenUsage) -> float | None:

@@ -49,7 +49,7 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import Attempt, Iteration
 from minions.engine.context.step_view import StepView
-from minions.engine.context.time_limits import time_limit
+from minions.engine.context.time_limits import TimeLimit
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorded_calls import recorded_execution
 from minions.engine.services.event_loop import leading_error
@@ -108,7 +108,8 @@ class StepExecutor(Generic[T]):
         limits = context.progress.read_limits()
         if own:
             limits = Limits.of_step(own, base=limits)
-        self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
+        has_own_time = own and ("timeout_s" in own or "timeoutS" in own)
+        self._timeout_s = limits.timeout_s if has_own_time else None
         iteration = 0 if item is None else item.index + 1
         visit = context.step_manager.visits(step_id) + 1
         self._is_again = visit > 1 or (
@@ -289,7 +290,7 @@ class StepExecutor(Generic[T]):
 
     async def _within_time(self, timeout_s: float) -> Ending:
         try:
-            async with time_limit(timeout_s) as deadline:
+            async with TimeLimit(asyncio.timeout(timeout_s)) as deadline:
                 self._view.deadline = deadline
                 return await self._guarded()
         except TimeoutError:
