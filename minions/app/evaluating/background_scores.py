@@ -1,4 +1,5 @@
-"""Scores live runs beside a server or a worker: what `minions watch` does, at intervals.
+"""Scores live runs beside a server or a worker: what `minions watch` does, at intervals; then it
+decides about canaries.
 
 A run that has ended makes its recipe due, where that has a `watch`; nothing is read or written for
 any other. All processes of a database share one look at a recipe at a time, and what it found:
@@ -17,6 +18,7 @@ from attrs import evolve, field, frozen, mutable
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.adapters.telemetry.prometheus import Gauge
+from minions.app.evaluating.canary_decisions import CanaryDecisions
 from minions.app.evaluating.live_scores import Watch, WatchedScorer, WatchReport, is_foreign
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.contracts.flow import Priority
@@ -157,6 +159,7 @@ class LiveScores:
         self._due: dict[str, _Due] = {}
         self._watches: dict[str, tuple[AgentRecipe, Watch]] = {}
         """By key: the recipe of the last look with what it has read."""
+        self._canaries = CanaryDecisions(runtime, state, log)
         self._looking = asyncio.Lock()
         self._problems: dict[str, str] = {}
         """Why the runs of a recipe are not scored, so that it is logged once."""
@@ -170,19 +173,23 @@ class LiveScores:
             note: The run's note: a recipe that its caller brought judges nothing.
             project: The folder of the run's project; None: of none.
         """
+        self._canaries.run_ended(note)
         if recipe.watch is None or is_foreign(StartNote.of(note)):
             return
         now, key = self._runtime.services.clock.now(), _key(recipe.id, project)
         self._due[key] = _Due(recipe=recipe, project=project, at=now)
 
     async def look(self) -> int:
-        """Score runs of the recipes that are due; how many scores were given.
+        """Score runs of the recipes that are due, then decide about canaries; how many scores were
+        given.
 
         Raises:
             JournalError: The database cannot be used.
         """
         async with self._looking:
-            return await self._look()
+            new = await self._look()
+            await self._canaries.look()
+            return new
 
     async def _look(self) -> int:
         now = self._runtime.services.clock.now()

@@ -250,6 +250,9 @@ class RecipeUpgrade:
         return evolve(found, done="moved")
 
     def _fate_of_schedule(self, schedule: Schedule, after: AgentRecipe) -> RunFate:
+        if schedule.deployment is not None:
+            reason = f"the deployment '{schedule.deployment}' says which version its runs get"
+            return RunFate(fate="goes_on", reason=reason)
         is_same = is_same_json(schedule.document, after.document or {})
         if is_same and is_same_json(schedule.bundle, bundle_of(after)):
             return RunFate(fate="goes_on", reason="it has this version")

@@ -28,6 +28,25 @@ _PROGRESS: Final = f"{RESERVED}schedule-progress:"
 _PROBLEM: Final = f"{RESERVED}schedule-problem:"
 
 
+def recipe_of_texts(
+    document: Mapping[str, JsonValue],
+    bundle: Mapping[str, JsonValue],
+    directory: str | None,
+    catalog: Catalog,
+    *,
+    called: str,
+) -> AgentRecipe:
+    """The recipe of a text that is stored, with those of the recipes within; no file is read.
+
+    Args:
+        called: How faults name it.
+    Raises:
+        RecipeError: What it names is not registered here.
+    """
+    known = evolve(catalog, find_recipe=BundledRecipes(bundle))
+    return recipe_from_document(document, known, file=called, directory=directory)
+
+
 @frozen(kw_only=True)
 class Schedule:
     """A recipe that workers run at its due times."""
@@ -49,6 +68,9 @@ class Schedule:
     """The policy of its runs, as it was given by flags."""
     place: QueuePlace = field(factory=QueuePlace)
     is_paused: bool = False
+    deployment: str | None = None
+    """The deployment that says which version of the recipe its runs get; None: the recipe is the
+    one that was added."""
 
     @property
     def recipe_id(self) -> str:
@@ -61,13 +83,12 @@ class Schedule:
         Raises:
             RecipeError: What it names is not registered here.
         """
-        from attrs import evolve as evolved
-
-        return recipe_from_document(
+        return recipe_of_texts(
             self.document,
-            evolved(catalog, find_recipe=BundledRecipes(self.bundle)),
-            file=f"<recipe of the schedule {self.name}>",
-            directory=self.directory,
+            self.bundle,
+            self.directory,
+            catalog,
+            called=f"<recipe of the schedule {self.name}>",
         )
 
     def ids_at(self, due: datetime) -> tuple[str, str]:
@@ -89,6 +110,7 @@ class Schedule:
                 "note": self.note,
                 "place": self.place.to_note(),
                 "paused": self.is_paused,
+                "deployment": self.deployment,
             }
         )
 
@@ -116,6 +138,7 @@ class Schedule:
             stored = _mapping(parse_json(text))
             spec = _mapping(stored["spec"])
             directory, project = stored["directory"], stored.get("project")
+            deployment = stored.get("deployment")
             patience = spec.get("patience")
             schedule = cls(
                 name=name,
@@ -135,6 +158,7 @@ class Schedule:
                 note=_mapping(stored["note"]),
                 place=QueuePlace.of_note(stored["place"]) or QueuePlace(),
                 is_paused=stored["paused"] is True,
+                deployment=None if deployment is None else str(deployment),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _damage_error(name, f"{error}") from error

@@ -59,6 +59,8 @@ _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "workers": "List the workers of a database.",
         "queues": "List queues, and limit them.",
         "schedules": "Let workers run recipes at the times of their schedule.",
+        "deploy": "Give a version of a recipe to new runs, or to a share of them.",
+        "deployments": "List deployments; promote and withdraw versions.",
         "mcp": "List and lock MCP servers; serve recipes as one.",
         "lsp": "Serve an editor that speaks the Language Server Protocol.",
     },
@@ -86,7 +88,7 @@ _RARE: Final = frozenset(
     (
         *("agents", "fork", "rollback", "learn", "approve", "reject", "answer", "queues", "lsp"),
         *("workers", "check", "format", "capture", "drift", "migrate", "stubs", "schema"),
-        *("budgets", "completion", "config"),
+        *("budgets", "completion", "config", "deployments"),
     )
 )
 """What `minions --help` leaves out: most people need it never, or are told its name."""
@@ -101,6 +103,8 @@ _FAMILIES: Final = {
     "chat": "chat_commands",
     "completion": "setup_commands",
     "config": "setup_commands",
+    "deploy": "deploy_commands",
+    "deployments": "deploy_commands",
     "do": "task_commands",
     "drift": "capture_command",
     "doctor": "machine_commands",

@@ -14,6 +14,7 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
 from minions.app.settings.setting_sources import environment
@@ -306,7 +307,7 @@ def _app_state(
         queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock, runtime.extensions),
         place=options.queue,
     )
-    allows_text = options.allow_recipe_bodies
+    allows_text, deployments = options.allow_recipe_bodies, DeploymentStore(marks)
     return AppState(
         options=options,
         journal=services.journal,
@@ -323,7 +324,15 @@ def _app_state(
             heartbeat_s=options.heartbeat_s,
         ),
         run_manager=run_manager,
-        starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
+        starter=RunStarter(
+            recipe_store,
+            runtime,
+            run_manager,
+            repository,
+            deployments=deployments,
+            allows_text=allows_text,
+        ),
+        deployments=deployments,
         waiting_notices=notices,
         scores=scores,
         deciding=RunLocks(),

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.runs.deployments import DeploymentStore
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry
@@ -52,6 +53,7 @@ class AppState:
     changes: Changes
     run_manager: RunManager
     starter: RunStarter
+    deployments: DeploymentStore
     waiting_notices: WaitingNotices
     scores: LiveScores
     deciding: RunLocks

@@ -12,6 +12,7 @@ from attrs import evolve, field, mutable
 
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.app.evaluating.background_scores import LOOK_AT_RUNS_S, LiveScores
+from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.left_runs import (
     LeftRuns,
     WaitingRun,
@@ -150,7 +151,14 @@ class Worker:
         )
         runtime.wake_with(parents.wake)
         self._timed_waits = TimedWaits(runtime, engine, log)
-        self._schedules = DueSchedules(runtime, engine, schedules, log, every_s=_LOOK_SCHEDULES_S)
+        self._schedules = DueSchedules(
+            runtime,
+            engine,
+            schedules,
+            DeploymentStore(state),
+            log,
+            every_s=_LOOK_SCHEDULES_S,
+        )
         self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)
         self._stop = asyncio.Event()
 
@@ -483,6 +491,7 @@ class DueSchedules:
         runtime: UnattendedRuntime,
         engine: DispatchEngine,
         store: ScheduleStore,
+        deployments: DeploymentStore,
         log: Log,
         *,
         every_s: float,
@@ -491,6 +500,7 @@ class DueSchedules:
 
         Args:
             store: Closed here.
+            deployments: Which versions of recipes runs get.
             every_s: Seconds between two looks at most, so that new schedules are seen.
         """
         self._runtime = runtime
@@ -498,6 +508,7 @@ class DueSchedules:
         self._journal = runtime.services.journal
         self._queue = RunQueue(engine, self._clock, runtime.extensions)
         self._store = store
+        self._deployments = deployments
         self._log = log
         self._every_s = every_s
         self._next: datetime | None = None
@@ -636,8 +647,18 @@ class DueSchedules:
         patience = schedule.spec.patience
         by = None if patience is None else due + timedelta(seconds=seconds_of(patience))
         note = {**schedule.note, SCHEDULE: mark, **StartNote(by=by).to_json()}
-        run = self._runtime.executor_of(look.recipe, note=note).prepare(
-            look.recipe,
+        recipe = look.recipe
+        if schedule.deployment is not None:
+            recipe, noted = await self._deployments.recipe_for(
+                await self._deployments.get(schedule.deployment),
+                None,
+                run_id,
+                self._runtime.catalog,
+                journal=self._journal,
+            )
+            recipe, note = self._runtime.bounded(recipe), note | noted
+        run = self._runtime.executor_of(recipe, note=note).prepare(
+            recipe,
             schedule.inputs,
             run_id=run_id,
             session_id=session_id,

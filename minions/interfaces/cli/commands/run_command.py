@@ -62,7 +62,7 @@ from minions.interfaces.cli.run_follower import (
 )
 from minions.recipe.inputs import no_text_input, text_input
 from minions.recipe.model import AgentRecipe
-from minions.recipe.recipe_files import recipe_id_of
+from minions.recipe.recipe_files import is_file, recipe_id_of
 
 if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
@@ -181,7 +181,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
             patient_runtime(unlimited, here_by, tell) as opened,
         ):
             runtime = _without_file(context, opened)
-            recipe = await _recipe(context, runtime, wanted)
+            recipe, noted = await _recipe(context, runtime, wanted)
             decider = decider_for(context.settings.approve, tell)
             choice = ModelChoice(override=wanted.options.model, asked_as=wanted.recipe)
             executor = runtime.evolve(decider=decider).executor(recipe, choice)
@@ -204,7 +204,7 @@ async def run_recipe(name: str, text: str | None, options: RunOptions, out: Text
                     recipe,
                     inputs,
                     session_id=session,
-                    note=note_of(context, wanted.options.model, recipe, by),
+                    note=note_of(context, wanted.options.model, recipe, by) | noted,
                     part=part,
                     user=wanted.options.user,
                 )
@@ -297,19 +297,60 @@ def _pairs(recipe: AgentRecipe, wanted: _Run) -> tuple[str, ...]:
     return (*wanted.options.pairs, f"{taken_by}={wanted.text}")
 
 
-async def _recipe(context: CommandContext, runtime: Runtime, wanted: _Run) -> AgentRecipe:
-    """The named recipe, with the operator's limits; a refused one is recorded."""
+async def _recipe(
+    context: CommandContext, runtime: Runtime, wanted: _Run
+) -> tuple[AgentRecipe, dict[str, JsonValue]]:
+    """The named recipe, with the operator's limits, and what its run notes of a deployment; a
+    refused one is recorded.
+    """
     if wanted.text is not None:
-        return bounded(runtime.agents.find(wanted.recipe), context.settings)
+        return bounded(runtime.agents.find(wanted.recipe), context.settings), {}
     is_registered = registered_recipe(wanted.recipe, runtime) is not None
+    if "@" in wanted.recipe and not is_registered and not is_file(Path(wanted.recipe)):
+        deployed = await _deployed_recipe(context, runtime, wanted)
+        if deployed is not None:
+            return bounded(deployed[0], context.settings), deployed[1]
     path = None if is_registered else recipe_path(wanted.recipe)
     try:
-        return bounded(named_recipe(wanted.recipe, context, runtime), context.settings)
+        return bounded(named_recipe(wanted.recipe, context, runtime), context.settings), {}
     except RecipeError as error:
         wanted.reports.tell_faults(error.faults)
         if path is not None:
             await _keep_rejection(context, path, error)
         raise
+
+
+async def _deployed_recipe(
+    context: CommandContext, runtime: Runtime, wanted: _Run
+) -> tuple[AgentRecipe, dict[str, JsonValue]] | None:
+    """The recipe of the deployment's version that is named, and what its run notes; None: the name
+    is of another form.
+
+    Raises:
+        NotFoundError: There is no such deployment, or version.
+    """
+    from minions.app.runs.deployments import DeploymentStore, split_name
+    from minions.app.wiring.databases import state_beside
+
+    named = split_name(wanted.recipe)
+    if named is None:
+        return None
+    services = runtime.services
+    project = None if wanted.options.of_all else context.project
+    session = await _session(wanted, services.journal, project)
+    state = state_beside(services.journal)
+    try:
+        store = DeploymentStore(state)
+        return await store.recipe_for(
+            await store.get(named[0]),
+            named[1],
+            services.ids("run"),
+            runtime.catalog,
+            journal=services.journal,
+            session=session,
+        )
+    finally:
+        await state.aclose()
 
 
 def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:

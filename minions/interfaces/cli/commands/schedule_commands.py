@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
@@ -34,12 +35,14 @@ from minions.interfaces.cli.queue_options import (
 )
 from minions.interfaces.cli.recipe_argument import named_recipe, stored_inputs
 from minions.interfaces.cli.run_follower import note_of
+from minions.recipe.recipe_files import is_file
 
 if TYPE_CHECKING:
     from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
     from minions.app.wiring.configured_runtime import Runtime
     from minions.contracts.journal.journal import Journal
     from minions.contracts.journal.run_rows import RunRow
+    from minions.recipe.model import AgentRecipe
 
 
 T = TypeVar("T")
@@ -165,7 +168,8 @@ def remove(options: _DatabaseOption, name: str) -> int:
 
 async def _add(context: CommandContext, wanted: _AddOptions, out: TextIO) -> int:
     async with context.runtime() as runtime:
-        schedules = _schedules(context, runtime, wanted)
+        recipe, deployment = await _recipe_of(context, runtime, wanted.recipe)
+        schedules = _schedules(context, runtime, wanted, recipe, deployment)
         clock = runtime.services.clock
         store = _store(context)
         try:
@@ -189,8 +193,41 @@ def _queue(place: QueuePlace) -> str:
     return "" if place.name == DEFAULT_QUEUE else f" --queues {shell_word(place.name)}"
 
 
+async def _recipe_of(
+    context: CommandContext, runtime: Runtime, name: str
+) -> tuple[AgentRecipe, str | None]:
+    """The recipe of that name, and the deployment that says which version runs get; None: none.
+
+    Raises:
+        NotFoundError: There is no such recipe, or deployment.
+        UsageError: One version of a deployment is named: its file is the same for all time.
+    """
+    from minions.app.runs.deployments import DeploymentStore, split_name
+    from minions.app.wiring.databases import state_beside
+
+    named = None if "@" not in name or is_file(Path(name)) else split_name(name)
+    if named is None:
+        return named_recipe(name, context, runtime), None
+    state = state_beside(runtime.services.journal)
+    try:
+        store = DeploymentStore(state)
+        deployment = await store.get(named[0])
+        if named[1] is not None:
+            raise UsageError(
+                f"A schedule runs the version that a deployment gives: {named[0]}@live.",
+                code="bad-name",
+            )
+        return store.recipe(deployment, deployment.live, runtime.catalog), deployment.name
+    finally:
+        await state.aclose()
+
+
 def _schedules(
-    context: CommandContext, runtime: Runtime, options: _AddOptions
+    context: CommandContext,
+    runtime: Runtime,
+    options: _AddOptions,
+    recipe: AgentRecipe,
+    deployment: str | None,
 ) -> Sequence[Schedule]:
     """The schedules of the recipe, checked as a run is.
 
@@ -201,7 +238,6 @@ def _schedules(
     """
     from minions.app.runs.schedule_store import Schedule
 
-    recipe = named_recipe(options.recipe, context, runtime)
     if not recipe.schedules or recipe.document is None:
         raise UsageError(
             f"The recipe '{recipe.id}' has no `schedule`. Write when it is due: "
@@ -219,7 +255,8 @@ def _schedules(
         own_name = name if number == 1 else f"{name}-{number}"
         schedule = Schedule.of(own_name, recipe, spec, now)
         note = note_of(context, options.model)
-        found.append(evolve(schedule, inputs=inputs, note=note, place=options.place))
+        schedule = evolve(schedule, inputs=inputs, note=note, deployment=deployment)
+        found.append(evolve(schedule, place=options.place))
     return found
 
 

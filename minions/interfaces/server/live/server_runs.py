@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from attrs import field, frozen, mutable
 
+from minions.app.runs.deployments import DeploymentStore, split_name
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.contracts.events import RunEvent, RunFailed
@@ -42,6 +43,8 @@ from minions.recipe.model import AgentRecipe
 
 _MANY_STEPS: Final = 50
 """Steps of a recipe that are prepared at once."""
+_LOOK_UP_NAMES_S: Final = 5.0
+"""Seconds for which the names of deployments are not looked up again."""
 LONGEST_KEY: Final = 255
 """The most characters of an idempotency key."""
 
@@ -103,14 +106,20 @@ class RunStarter:
         run_manager: RunManager,
         repository: StepRepository,
         *,
+        deployments: DeploymentStore,
         allows_text: bool,
     ) -> None:
         """Start without runs.
 
         Args:
+            deployments: Which versions of recipes new runs get.
             allows_text: Whether a request may contain a recipe.
         """
         self._recipe_store = recipe_store
+        self._deployments = deployments
+        self._deployed: frozenset[str] = frozenset()
+        """The names of deployments, as they were last looked up."""
+        self._looked_up_at: float | None = None
         self._runtime = runtime
         self._run_manager = run_manager
         self._repository = repository
@@ -183,11 +192,11 @@ class RunStarter:
         return StartedRun(run_id, rows[0].session_id)
 
     async def _begin(self, wanted: RequestedRun) -> StartedRun:
-        recipe = await self._recipe(wanted)
+        ids = self._runtime.services.ids
+        recipe, noted = await self._recipe(wanted)
         if wanted.session is not None:
             await self._repository.get_session(wanted.session)
-        ids = self._runtime.services.ids
-        note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token)
+        note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token) | noted
         note |= self._runtime.chosen_deadline(wanted.by, wanted.patience)
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
@@ -206,14 +215,50 @@ class RunStarter:
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)
 
-    async def _recipe(self, wanted: RequestedRun) -> AgentRecipe:
+    async def stored_recipe(
+        self, name: str, *, session: str | None = None, key: str | None = None
+    ) -> tuple[AgentRecipe, dict[str, JsonValue]]:
+        """The recipe that a new run of that name gets, and what the run notes of a deployment.
+
+        A deployment of that name says which version; else it is the recipe's file as it is now.
+
+        Args:
+            name: The id of a recipe, the name of a deployment, or `NAME@N`, one of its versions.
+            session: The session that the run continues; None: a new one.
+            key: Names the run for the share of a canary; None: a new name.
+        Raises:
+            NotFoundError: There is no such recipe, or version.
+            RefusedError: The recipe has faults.
+        """
+        services = self._runtime.services
+        asked, number = (split_name(name) if "@" in name else None) or (name, None)
+        now = services.clock.monotonic()
+        if self._looked_up_at is None or now - self._looked_up_at >= _LOOK_UP_NAMES_S:
+            self._deployed = frozenset(await self._deployments.names())
+            self._looked_up_at = now
+        deployment = None
+        if asked in self._deployed or asked is not name:
+            deployment = await self._deployments.find(asked)
+        if deployment is None:
+            return await self._threads.run(lambda: self._recipe_store.get(name)), {}
+        recipe, noted = await self._deployments.recipe_for(
+            deployment,
+            number,
+            key or services.ids("run"),
+            self._runtime.catalog,
+            journal=services.journal,
+            session=session,
+        )
+        return self._runtime.bounded(recipe), noted
+
+    async def _recipe(self, wanted: RequestedRun) -> tuple[AgentRecipe, dict[str, JsonValue]]:
         if wanted.made is not None:
-            return wanted.made
+            return wanted.made, {}
         if (wanted.recipe is None) is (wanted.recipe_text is None):
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
-            name = wanted.recipe
-            return await self._threads.run(lambda: self._recipe_store.get(name))
+            key = None if wanted.key is None else wanted.whole_key
+            return await self.stored_recipe(wanted.recipe, session=wanted.session, key=key)
         if not self._allows_text:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
@@ -222,7 +267,7 @@ class RunStarter:
                 "requests bring their own.",
             )
         text = wanted.recipe_text or ""
-        return await self._threads.run(lambda: self._recipe_store.read_text(text))
+        return await self._threads.run(lambda: self._recipe_store.read_text(text)), {}
 
     async def _digest(self, wanted: RequestedRun) -> str:
         return await beside(self._threads, is_large(wanted.inputs), lambda: _digest(wanted))

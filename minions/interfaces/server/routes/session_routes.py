@@ -160,7 +160,7 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
 async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
     """Create a session of a recipe that can be talked with."""
     app_state = request.app_state
-    recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(data.recipe))
+    recipe, _ = await app_state.starter.stored_recipe(data.recipe)
 
     def check() -> None:
         _check_inputs(recipe, data.inputs)
@@ -412,9 +412,8 @@ async def _runner(
             "/api/v1/runs.",
             code="no-recipe",
         )
-    name = session.recipe
-    recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(name))
-    note = app_state.runtime.note(token=request.caller.name)
+    recipe, noted = await app_state.starter.stored_recipe(session.recipe, session=session.id)
+    note = app_state.runtime.note(token=request.caller.name) | noted
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await app_state.runtime.recorded(session.last_run_id)).note
     if model is not None:
