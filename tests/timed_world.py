@@ -132,6 +132,7 @@ class World:
             NullLog(),
             notices=WaitingNotices((), self.services.journal, MemoryState(), NullLog(), page=None),
             schedules=ScheduleStore(self.state),
+            state=self.state,
             patience_s=self.patience_s,
         )
 

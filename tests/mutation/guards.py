@@ -126,7 +126,23 @@ _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
 _WATCH: Final = ("interfaces/test_cli_watch.py", "interfaces/test_background_scores.py")
 
+_DEPLOYMENTS: Final = (
+    "interfaces/test_deployments.py",
+    "interfaces/test_cli_deploy.py",
+    "server/test_server_deployments.py",
+)
+
 GUARDS: Final[Mapping[str, Guard]] = {
+    "app/evaluating/canary_decisions.py": Guard(
+        tests=_DEPLOYMENTS,
+        places=frozenset(
+            {
+                *("VersionFigures.of", "VersionFigures.values", "Bar", "findings_of"),
+                *("CanaryMeasurement", "CanaryDecisions", "_change_of", "check_bars", "_FEWEST"),
+            }
+        ),
+    ),
+    "app/runs/deployments.py": Guard(tests=_DEPLOYMENTS),
     "app/evaluating/live_scores.py": Guard(
         tests=_WATCH,
         places=frozenset(

@@ -85,7 +85,7 @@ class VersionFigures:
 
     @classmethod
     def of(cls, runs: Sequence[RunFigures]) -> VersionFigures:
-        """Of these runs."""
+        """Figures of these runs."""
         passed = [float(each.passed) for each in runs if each.passed is not None]
         costs = [each.cost_usd for each in runs if each.cost_usd is not None]
         return cls(
@@ -116,7 +116,7 @@ class VersionFigures:
         return {name: value for name, value in known.items() if value is not None}
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As lists show it, with the intervals of rates."""
+        """The figures as `deployments list --json` shows them, with the intervals of rates."""
         ends = {"pass_rate": self.passes, "error_rate": self.errors}
         intervals: dict[str, JsonValue] = {
             f"{name}_interval": [each.low, each.high]
@@ -195,7 +195,7 @@ class CanaryFindings:
     reason: str
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As lists show it."""
+        """The findings as `deployments list --json` shows them."""
         return {
             "canary": self.canary.to_json(),
             _BEFORE: self.before.to_json(),
@@ -372,7 +372,7 @@ class CanaryDecisions:
         found = await known[1].findings(deployment, canary)
         if found.decision is None:
             return False
-        made = await self._store.change(name, _decided(canary, found, self._runtime))
+        made = await self._store.change(name, _change_of(canary, found, self._runtime))
         if made is None:  # another process, or a person, was faster
             return False
         self._log.info(
@@ -384,7 +384,7 @@ class CanaryDecisions:
         return True
 
 
-def _decided(
+def _change_of(
     canary: Canary, found: CanaryFindings, runtime: UnattendedRuntime
 ) -> Callable[[Deployment | None], Deployment | None]:
     event = DeploymentEvent(

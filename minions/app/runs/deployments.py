@@ -83,7 +83,7 @@ class DeploymentEvent:
     what: str
     """`deployed`, `canary`, `promoted` or `withdrawn`."""
     number: int
-    """Of the version."""
+    """The number of the version."""
     by: str | None = None
     """Who decided; None: the bars did."""
     reason: str = ""
@@ -135,7 +135,7 @@ class Deployment:
         """With that text of the recipe as a further version, unless a version has it; the version.
 
         Raises:
-            UsageError: `recipe-needed`: the recipe was made by code. `other-recipe`: it has another
+            UsageError: `recipe-needed`: the recipe was made by code. `other-deployment`: it has another
                 id.
         """
         made = _version_of(recipe, number=max((each.number for each in self.versions), default=0))
@@ -143,7 +143,7 @@ class Deployment:
             raise UsageError(
                 f"The deployment '{self.name}' is of the recipe '{self.recipe}', and this one is "
                 f"'{recipe.id}'. Deploy it as another name.",
-                code="other-recipe",
+                code="other-deployment",
             )
         for each in self.versions:
             if each.digest == made.digest:
@@ -260,7 +260,7 @@ class DeploymentStore:
         """Recipes by the digests of their texts: a text is read once."""
 
     async def names(self) -> Sequence[str]:
-        """Sorted."""
+        """The names of all deployments, sorted."""
         start = len(_DEPLOYMENTS)
         return [key[start:] for key in await self._state.keys(_DEPLOYMENTS)]
 
@@ -308,7 +308,7 @@ class DeploymentStore:
                 return made
         raise JournalError(
             f"The deployment '{name}' is changed by other processes all the time. Try again.",
-            code="busy",
+            code="database-busy",
         )
 
     async def remove(self, name: str) -> None:

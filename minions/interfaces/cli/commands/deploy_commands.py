@@ -205,7 +205,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
             "Deployments are stored in a database: leave out --no-store.", code="no-store"
         )
     share, runs = _share(options), _runs(options)
-    called, wanted = _called(options.called)
+    called, wanted = _split_called(options.called)
     async with context.runtime() as runtime:
         recipe = named_recipe(name, context, runtime)
         check_bars(recipe, options.bars)
@@ -213,7 +213,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
         try:
             made = await DeploymentStore(state).change(
                 called,
-                _deployed(
+                _make_change(
                     recipe,
                     called,
                     wanted=wanted,
@@ -225,7 +225,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
             )
         finally:
             await state.aclose()
-    assert made is not None  # noqa: S101  # `_deployed` always makes one
+    assert made is not None  # noqa: S101  # `_make_change` always makes one
     (first, *_) = _lines(made, None)
     _report(context, made.to_json(), first, out)
     database, code = context.flags_again
@@ -233,7 +233,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
     return 0
 
 
-def _deployed(
+def _make_change(
     recipe: AgentRecipe,
     called: str,
     *,
@@ -257,7 +257,7 @@ def _deployed(
             raise UsageError(
                 f"--as {called}@{wanted}: this text of the recipe is version {version.number} of "
                 f"the deployment. Say --as {called}@{version.number}, or leave the number out.",
-                code="other-version",
+                code="other-number",
             )
         if before is None:
             if share is not None:
@@ -283,7 +283,7 @@ def _deployed(
     return changed
 
 
-def _called(text: str) -> tuple[str, int | None]:
+def _split_called(text: str) -> tuple[str, int | None]:
     from minions.app.runs.deployments import split_name
 
     named = split_name(text)

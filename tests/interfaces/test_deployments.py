@@ -1,0 +1,447 @@
+"""Deployments: which version new runs get, and what the bars of a canary decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from attrs import evolve, field, mutable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.adapters.stores.memory_stores import MemoryState
+from minions.app.evaluating.background_scores import LiveScores
+from minions.app.evaluating.canary_decisions import (
+    Bar,
+    CanaryMeasurement,
+    RunFigures,
+    VersionFigures,
+    findings_of,
+)
+from minions.app.runs.deployments import (
+    Canary,
+    Deployment,
+    DeploymentEvent,
+    DeploymentStore,
+    deployment_noted,
+    first_deployment,
+    split_name,
+)
+from minions.app.runs.schedule_store import Schedule, ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_runtime import Runtime, make_runtime
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import JournalError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import NullLog, Services
+from minions.interfaces.worker.worker import WorkerRuntime
+from minions.recipe.model import AgentRecipe, ScheduleSpec
+from minions.testing.virtual_time import FakeClock
+from timed_world import World, look_rarely
+
+OLD = """
+id: echo
+inputs: {text: string}
+watch: {sample: 1, scorers: [{holds: "output != 'bad'"}]}
+steps:
+  - {id: a, set: {text: "{{ inputs.text }}"}}
+  - {id: b, assert: "a.text != 'fails'"}
+output: "{{ a.text }}"
+"""
+NEW = OLD.replace("id: echo", 'id: echo\nversion: "2"')
+
+
+@mutable
+class Fleet:
+    """Processes of one database, and a deployment of two versions."""
+
+    folder: Path
+    clock: FakeClock = field(factory=FakeClock)
+    state: MemoryState = field(factory=MemoryState)
+    services: Services = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.services = Services(journal=MemoryJournal(self.clock), clock=self.clock)
+
+    @property
+    def store(self) -> DeploymentStore:
+        return DeploymentStore(self.state)
+
+    def runtime(self, name: str = "one") -> Runtime:
+        return make_runtime(
+            Settings(no_store=True),
+            Extensions(),
+            environ={},
+            folder_of=lambda _: self.folder,
+            log=NullLog(),
+            services=evolve(self.services, worker_id=name),
+        )
+
+    def recipe(self, text: str) -> AgentRecipe:
+        (self.folder / "echo.yaml").write_text(text, "utf-8")
+        return self.runtime().recipes.get(str(self.folder / "echo.yaml"))
+
+    def member(self, name: str = "one") -> LiveScores:
+        async def tell(_: object) -> None:
+            pass
+
+        runtime = WorkerRuntime(Settings(no_store=True), self.runtime(name), name=name, folder=None)
+        return LiveScores(runtime, self.state, NullLog(), tell)
+
+    async def deploy(self, canary: Canary | None) -> Deployment:
+        """The old version, and the new one as that canary."""
+        made, _ = first_deployment("echo", self.recipe(OLD), self.clock.now(), "ada")
+        made, _ = made.with_version(self.recipe(NEW))
+        await self.store.change("echo", lambda _: evolve(made, canary=canary))
+        return evolve(made, canary=canary)
+
+    async def run(self, number: int, *texts: str, told: LiveScores | None = None) -> None:
+        """Run a version with these texts."""
+        deployment = await self.store.get("echo")
+        runtime = self.runtime("executor")
+        for text in texts:
+            recipe, note = await self.store.recipe_for(
+                deployment, number, "", runtime.catalog, journal=self.services.journal
+            )
+            executor = runtime.executor(recipe)
+            await executor.prepare(recipe, {"text": text}, note=note).execute()
+            if told is not None:
+                told.run_ended(recipe, note, None)
+
+    async def events(self) -> Sequence[tuple[str, int]]:
+        history = (await self.store.get("echo")).history
+        return [(each.what, each.number) for each in history]
+
+    def canary(self, runs: int | None, *bars: str) -> Canary:
+        return Canary(number=2, share=0.5, runs=runs, bars=bars, since=self.clock.now())
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+# --- which version -------------------------------------------------------------------------------
+
+
+@given(share=st.floats(0.01, 1), keys=st.lists(st.text(), max_size=30))
+def test_each_process_comes_to_the_same_version_of_a_run(share: float, keys: list[str]) -> None:
+    canary = Canary(number=2, share=share, since=FakeClock().now())
+    one = Deployment(name="d", recipe="r", live=1, canary=canary)
+    other = Deployment(name="d", recipe="r", live=1, canary=canary)
+    assert [one.number_for(key) for key in keys] == [other.number_for(key) for key in keys]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_a_canary_gets_its_share_of_new_runs(share: float) -> None:
+    canary = Canary(number=2, share=share, since=FakeClock().now())
+    deployment = Deployment(name="d", recipe="r", live=1, canary=canary)
+    got = sum(deployment.number_for(f"run_{each}") == 2 for each in range(4_000)) / 4_000
+    assert got == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("triage@2", ("triage", 2)),
+        ("triage@live", ("triage", None)),
+        ("triage", None),
+        ("triage@0", None),
+        ("triage@latest", None),
+        ("./triage@2.yaml", None),
+        ("Triage@2", None),
+    ],
+)
+def test_a_version_is_named_by_a_number_or_as_live(
+    name: str, found: tuple[str, int | None] | None
+) -> None:
+    assert split_name(name) == found
+
+
+async def test_a_session_stays_with_its_version_while_a_canary_runs(fleet: Fleet) -> None:
+    deployment = await fleet.deploy(fleet.canary(None))
+    journal, catalog = fleet.services.journal, fleet.runtime().catalog
+    executor = fleet.runtime().executor(fleet.recipe(NEW))
+    for number in (1, 2):
+        recipe, note = await fleet.store.recipe_for(
+            deployment, number, "", catalog, journal=journal
+        )
+        run = executor.prepare(recipe, {"text": "x"}, note=note)
+        await run.execute()
+        for key in ("a", "b", "c", "d", "e", "f"):
+            _, later = await fleet.store.recipe_for(
+                deployment, None, key, catalog, journal=journal, session=run.session_id
+            )
+            assert deployment_noted(later) == ("echo", number)
+
+
+async def test_the_same_text_is_one_version(fleet: Fleet) -> None:
+    made, first = first_deployment("echo", fleet.recipe(OLD), fleet.clock.now(), None)
+    same, again = made.with_version(fleet.recipe(OLD))
+    assert (same, again) == (made, first)
+    other, second = made.with_version(fleet.recipe(NEW))
+    assert (second.number, second.version, len(other.versions)) == (2, "2", 2)
+
+
+async def test_the_live_version_is_kept_however_many_follow(fleet: Fleet) -> None:
+    made, _ = first_deployment("echo", fleet.recipe(OLD), fleet.clock.now(), None)
+    recipe = fleet.recipe(OLD)
+    assert recipe.document is not None
+    for number in range(2, 70):
+        text = {**recipe.document, "version": str(number)}
+        made, version = made.with_version(evolve(recipe, document=text))
+        assert version.number == number
+    assert [each.number for each in made.versions] == [1, *range(20, 70)]
+
+
+def test_what_cannot_be_deployed_is_refused(fleet: Fleet) -> None:
+    recipe, now = fleet.recipe(OLD), fleet.clock.now()
+    with pytest.raises(UsageError) as name:
+        first_deployment("No such name", recipe, now, None)
+    assert name.value.error_code == "bad-name"
+    with pytest.raises(UsageError) as made:
+        first_deployment("echo", evolve(recipe, document=None), now, None)
+    assert made.value.error_code == "recipe-needed"
+    deployment, _ = first_deployment("echo", recipe, now, None)
+    with pytest.raises(UsageError) as other:
+        deployment.with_version(evolve(fleet.recipe(NEW), id="other"))
+    assert other.value.error_code == "other-deployment"
+    with pytest.raises(NotFoundError):
+        deployment.promoted(3, DeploymentEvent(at=now, what="promoted", number=3))
+
+
+async def test_a_damaged_deployment_is_named(fleet: Fleet) -> None:
+    await fleet.deploy(None)
+    (key,) = await fleet.state.keys()
+    await fleet.state.put(key, '{"name": "echo"}')
+    with pytest.raises(JournalError, match="minions deployments remove echo"):
+        await fleet.store.get("echo")
+
+
+async def test_two_changes_at_once_are_both_made(fleet: Fleet) -> None:
+    await fleet.deploy(None)
+
+    def noted(by: str) -> object:
+        event = DeploymentEvent(at=fleet.clock.now(), what="promoted", number=1, by=by)
+        return fleet.store.change("echo", lambda it: None if it is None else it.promoted(1, event))
+
+    await asyncio.gather(*(noted(each) for each in "abc"))  # type: ignore[arg-type]  # coroutines
+    assert [each.by for each in (await fleet.store.get("echo")).history][1:] == ["a", "b", "c"]
+
+
+# --- bars ----------------------------------------------------------------------------------------
+
+
+def figures(
+    passed: int, failed: int = 0, errors: int = 0, cost: float | None = None
+) -> VersionFigures:
+    def one(*, is_completed: bool, is_passed: bool | None) -> RunFigures:
+        return RunFigures(
+            is_completed=is_completed,
+            passed=is_passed,
+            cost_usd=cost,
+            tokens=10,
+            duration_s=1.0,
+        )
+
+    return VersionFigures.of(
+        [
+            *[one(is_completed=True, is_passed=True)] * passed,
+            *[one(is_completed=True, is_passed=False)] * failed,
+            *[one(is_completed=False, is_passed=None)] * errors,
+        ]
+    )
+
+
+def decision(
+    bars: Sequence[str],
+    measured: VersionFigures,
+    before: VersionFigures | None = None,
+    runs: int | None = 100,
+) -> str | None:
+    canary = Canary(number=2, share=1, runs=runs, bars=tuple(bars), since=FakeClock().now())
+    return findings_of(canary, measured, before or VersionFigures()).decision
+
+
+PASSES = "pass_rate >= 0.9"
+
+
+@pytest.mark.parametrize(
+    ("bars", "measured", "expected"),
+    [
+        ([PASSES], figures(99), None),
+        ([PASSES], figures(95, 5), "promoted"),
+        ([PASSES], figures(89, 11), "withdrawn"),
+        ([PASSES], figures(95, 4, errors=5), None),  # runs without a score do not count
+        (["error_rate <= 0.02"], figures(98, errors=2), "promoted"),
+        (["error_rate <= 0.02"], figures(97, errors=3), "withdrawn"),
+        ([PASSES, "error_rate < 0.01"], figures(100, errors=5), "withdrawn"),
+        ([], figures(100), "promoted"),
+        # Early: only what does not hold even at the better end of its interval.
+        ([PASSES], figures(0, 19), None),
+        ([PASSES], figures(0, 20), "withdrawn"),
+        ([PASSES], figures(17, 4), None),
+        (["error_rate <= 0.02"], figures(28, errors=12), "withdrawn"),
+        (["error_rate <= 0.02"], figures(28, errors=1), None),
+    ],
+)
+def test_bars_decide_when_there_are_enough_runs(
+    bars: list[str], measured: VersionFigures, expected: str | None
+) -> None:
+    assert decision(bars, measured) == expected
+
+
+def test_a_bar_may_compare_with_the_live_version() -> None:
+    bars = ["mean_cost_usd <= 1.1 * before.mean_cost_usd"]
+    cheap, dear = figures(100, cost=0.01), figures(100, cost=0.02)
+    assert decision(bars, cheap, dear) == "promoted"
+    assert decision(bars, dear, cheap) == "withdrawn"
+
+
+def test_what_is_not_known_decides_nothing() -> None:
+    bars = ["mean_cost_usd <= 1.1 * before.mean_cost_usd"]
+    assert decision(bars, figures(200, cost=0.01)) is None
+    assert decision(bars, figures(200), figures(200)) is None
+    assert decision([], figures(200), runs=None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pas_rate > 0.9", "Did you mean 'pass_rate'?"),
+        ("before.runs2 > 1", "'runs2' is not measured"),
+        ("pass_rate >", "--bar 'pass_rate >'"),
+        ("1 > 0", "reads nothing that is measured"),
+    ],
+)
+def test_a_bar_that_is_none_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Bar.of(text)
+    assert refused.value.error_code == "bad-bar"
+    assert words in refused.value.message
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+
+async def test_a_canary_that_fulfils_its_bars_is_promoted_once_by_whoever_looks(
+    fleet: Fleet,
+) -> None:
+    await fleet.deploy(fleet.canary(4, PASSES))
+    one, other = fleet.member("one"), fleet.member("other")
+    await fleet.run(2, "a", "b", "c", told=one)
+    await one.look()
+    assert await fleet.events() == [("deployed", 1)]
+    await fleet.run(2, "d", told=one)
+    await fleet.run(1, "bad", told=other)
+    fleet.clock.advance(31)
+    await one.look()
+    await asyncio.gather(one.look(), other.look())
+    assert await fleet.events() == [("deployed", 1), ("promoted", 2)]
+    deployment = await fleet.store.get("echo")
+    assert (deployment.live, deployment.canary) == (2, None)
+    (*_, event) = deployment.history
+    assert (event.by, event.reason) == (None, f"4 scored runs: {PASSES}")
+    canary = event.figures["canary"]
+    assert isinstance(canary, dict)
+    assert (canary["pass_rate"], canary["runs"]) == (1.0, 4)
+
+
+async def test_a_canary_that_does_not_is_withdrawn_and_new_runs_get_the_live_one(
+    fleet: Fleet,
+) -> None:
+    await fleet.deploy(fleet.canary(2, "error_rate <= 0.1"))
+    member = fleet.member()
+    await fleet.run(2, "a", "fails", told=member)
+    await member.look()
+    assert await fleet.events() == [("deployed", 1), ("withdrawn", 2)]
+    deployment = await fleet.store.get("echo")
+    assert {deployment.number_for(str(each)) for each in range(50)} == {1}
+
+
+async def test_runs_that_the_deployment_did_not_begin_do_not_count(fleet: Fleet) -> None:
+    deployment = await fleet.deploy(fleet.canary(2, "error_rate <= 0.1"))
+    recipe = fleet.recipe(NEW)
+    for note in (None, {"eval": "suite"}, {"deployment": {"name": "other", "number": 2}}):
+        run = fleet.runtime().executor(recipe).prepare(recipe, {"text": "x"}, note=note)  # type: ignore[arg-type]  # a note
+        await run.execute()
+    assert deployment.canary is not None
+    found = await CanaryMeasurement(fleet.services.journal).findings(deployment, deployment.canary)
+    assert (found.canary.runs, found.decision) == (0, None)
+
+
+async def test_runs_from_before_the_canary_do_not_count(fleet: Fleet) -> None:
+    await fleet.deploy(None)
+    await fleet.run(1, "a", "b")
+    fleet.clock.advance(10)
+    deployment = evolve(await fleet.store.get("echo"), canary=fleet.canary(1))
+    await fleet.run(1, "c")
+    assert deployment.canary is not None
+    measuring = CanaryMeasurement(fleet.services.journal)
+    assert (await measuring.findings(deployment, deployment.canary)).before.runs == 1
+    await fleet.run(1, "d", "fails")
+    found = await measuring.findings(deployment, deployment.canary)
+    assert (found.before.runs, found.before.values()["error_rate"]) == (3, pytest.approx(1 / 3))
+
+
+async def test_a_person_who_was_faster_decides(fleet: Fleet) -> None:
+    await fleet.deploy(fleet.canary(1))
+    member = fleet.member()
+    await fleet.run(2, "a", told=member)
+    event = DeploymentEvent(at=fleet.clock.now(), what="withdrawn", number=2, by="ada")
+    measure = CanaryMeasurement.findings
+
+    async def slow(self: CanaryMeasurement, deployment: Deployment, canary: Canary) -> object:
+        found = await measure(self, deployment, canary)
+        await fleet.store.change("echo", lambda it: None if it is None else it.withdrawn(event))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CanaryMeasurement, "findings", slow)
+        await member.look()
+    assert await fleet.events() == [("deployed", 1), ("withdrawn", 2)]
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def test_a_schedule_of_a_deployment_runs_the_version_that_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_rarely(monkeypatch, 30)
+    world = World(tmp_path)
+
+    def recipe(text: str) -> AgentRecipe:
+        (world.folder / "echo.yaml").write_text(text, "utf-8")
+        return world.runtime("submitter").recipes.get(str(world.folder / "echo.yaml"))
+
+    async def noted() -> Sequence[JsonValue]:
+        rows = (await world.services.journal.runs(RunFilter()))[::-1]
+        found: list[JsonValue] = []
+        for row in rows:
+            entries = await world.services.journal.entries(row.session_id, run_id=row.run_id)
+            begun = [each.fact for each in entries if isinstance(each.fact, RunBeginning)]
+            found.append(deployment_noted(begun[0].note or {}))  # type: ignore[arg-type]  # a pair
+        return found
+
+    async def work() -> None:
+        store, now = DeploymentStore(world.state), world.time.now()
+        made, _ = first_deployment("echo", recipe(OLD), now, None)
+        await store.change("echo", lambda _: made)
+        schedule = Schedule.of("echo", recipe(OLD), ScheduleSpec(cron="*/10 * * * *"), now)
+        schedule = evolve(schedule, inputs={"text": "x"}, deployment="echo")
+        await ScheduleStore(world.state).put(schedule)
+        assert (await ScheduleStore(world.state).get("echo")).deployment == "echo"
+        await world.work(15 * 60.0)
+        newer, version = made.with_version(recipe(NEW))
+        event = DeploymentEvent(at=now, what="promoted", number=version.number)
+        await store.change("echo", lambda _: newer.promoted(version.number, event))
+        await world.work(10 * 60.0)
+        assert await noted() == [("echo", 1), ("echo", 2)]
+
+    world.run(work())
