@@ -18,6 +18,7 @@ from minions.app.evaluating.canary_decisions import (
     CanaryMeasurement,
     RunFigures,
     VersionFigures,
+    check_bars,
     findings_of,
 )
 from minions.app.runs.deployments import (
@@ -129,6 +130,44 @@ def fleet(tmp_path: Path) -> Fleet:
 # --- which version -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        {},
+        {"deployment": "echo"},
+        {"deployment": {"name": "echo"}},
+        {"deployment": {"number": 2}},
+        {"deployment": {"name": "echo", "number": "2"}},
+    ],
+)
+def test_a_note_of_another_form_is_of_no_deployment(note: dict[str, object]) -> None:
+    assert deployment_noted(note) is None
+
+
+async def test_a_session_of_another_deployment_or_of_a_version_that_is_gone_is_new(
+    fleet: Fleet,
+) -> None:
+    deployment = await fleet.deploy(fleet.canary(None))
+    journal, catalog = fleet.services.journal, fleet.runtime().catalog
+    recipe = fleet.recipe(NEW)
+    keys = [str(each) for each in range(12)]
+    for name, number in (("other", 2), ("echo", 3)):
+        note: dict[str, JsonValue] = {"deployment": {"name": name, "number": number}}
+        run = fleet.runtime().executor(recipe).prepare(recipe, {"text": "x"}, note=note)
+        await run.execute()
+        got = {
+            str(
+                (
+                    await fleet.store.recipe_for(
+                        deployment, None, key, catalog, journal=journal, session=run.session_id
+                    )
+                )[1]
+            )
+            for key in keys
+        }
+        assert len(got) == 2
+
+
 @given(share=st.floats(0.01, 1), keys=st.lists(st.text(), max_size=30))
 def test_each_process_comes_to_the_same_version_of_a_run(share: float, keys: list[str]) -> None:
     canary = Canary(number=2, share=share, since=FakeClock().now())
@@ -185,7 +224,9 @@ async def test_the_same_text_is_one_version(fleet: Fleet) -> None:
     same, again = made.with_version(fleet.recipe(OLD))
     assert (same, again) == (made, first)
     other, second = made.with_version(fleet.recipe(NEW))
-    assert (second.number, second.version, len(other.versions)) == (2, "2", 2)
+    assert (second.number, second.version) == (2, "2")
+    third, _ = other.with_version(fleet.recipe(NEW.replace('"2"', '"3"')))
+    assert [each.number for each in third.versions] == [1, 2, 3]
 
 
 async def test_the_live_version_is_kept_however_many_follow(fleet: Fleet) -> None:
@@ -226,11 +267,11 @@ async def test_a_damaged_deployment_is_named(fleet: Fleet) -> None:
 async def test_two_changes_at_once_are_both_made(fleet: Fleet) -> None:
     await fleet.deploy(None)
 
-    def noted(by: str) -> object:
+    async def note(by: str) -> None:
         event = DeploymentEvent(at=fleet.clock.now(), what="promoted", number=1, by=by)
-        return fleet.store.change("echo", lambda it: None if it is None else it.promoted(1, event))
+        await fleet.store.change("echo", lambda it: None if it is None else it.promoted(1, event))
 
-    await asyncio.gather(*(noted(each) for each in "abc"))  # type: ignore[arg-type]  # coroutines
+    await asyncio.gather(*(note(each) for each in "abc"))
     assert [each.by for each in (await fleet.store.get("echo")).history][1:] == ["a", "b", "c"]
 
 
@@ -258,13 +299,17 @@ def figures(
     )
 
 
+def fleet_canary(runs: int | None, *bars: str) -> Canary:
+    return Canary(number=2, share=1, runs=runs, bars=bars, since=FakeClock().now())
+
+
 def decision(
     bars: Sequence[str],
     measured: VersionFigures,
     before: VersionFigures | None = None,
     runs: int | None = 100,
 ) -> str | None:
-    canary = Canary(number=2, share=1, runs=runs, bars=tuple(bars), since=FakeClock().now())
+    canary = fleet_canary(runs, *bars)
     return findings_of(canary, measured, before or VersionFigures()).decision
 
 
@@ -296,6 +341,39 @@ def test_bars_decide_when_there_are_enough_runs(
     assert decision(bars, measured) == expected
 
 
+def test_with_a_bar_over_scores_scored_runs_count() -> None:
+    canary = fleet_canary(100, PASSES, "error_rate < 0.5")
+    found = findings_of(canary, figures(60, errors=60), VersionFigures())
+    assert (found.decision, found.reason) == (None, "60 of 100 scored runs")
+
+
+def test_the_reason_says_what_did_not_hold_and_when() -> None:
+    early = findings_of(fleet_canary(100, PASSES), figures(0, 20), VersionFigures())
+    said = f"20 scored runs: {PASSES} does not hold"
+    assert early.reason == f"{said} at the better end of its interval"
+    full = findings_of(fleet_canary(20, PASSES), figures(0, 20), VersionFigures())
+    assert full.reason == said
+    bar = "mean_cost_usd < 1"
+    unknown = findings_of(fleet_canary(20, bar), figures(20), VersionFigures())
+    assert unknown.reason == f"20 runs: not known yet: {bar}"
+
+
+def test_figures_are_means_over_runs_of_which_they_are_known() -> None:
+    runs = [
+        RunFigures(is_completed=True, passed=None, cost_usd=cost, tokens=tokens, duration_s=2.0)
+        for cost, tokens in ((0.5, 10), (None, 30))
+    ]
+    values = VersionFigures.of(runs).values()
+    assert values == {
+        "runs": 2,
+        "error_rate": 0.0,
+        "mean_cost_usd": 0.5,
+        "mean_tokens": 20.0,
+        "mean_duration_s": 2.0,
+    }
+    assert VersionFigures.of([]).values() == {"runs": 0}
+
+
 def test_a_bar_may_compare_with_the_live_version() -> None:
     bars = ["mean_cost_usd <= 1.1 * before.mean_cost_usd"]
     cheap, dear = figures(100, cost=0.01), figures(100, cost=0.02)
@@ -315,6 +393,8 @@ def test_what_is_not_known_decides_nothing() -> None:
     [
         ("pas_rate > 0.9", "Did you mean 'pass_rate'?"),
         ("before.runs2 > 1", "'runs2' is not measured"),
+        ("before > 1", "'before' is not measured"),
+        ("runs.x > 1", "'runs.x' is not measured"),
         ("pass_rate >", "--bar 'pass_rate >'"),
         ("1 > 0", "reads nothing that is measured"),
     ],
@@ -324,6 +404,13 @@ def test_a_bar_that_is_none_is_refused(text: str, words: str) -> None:
         Bar.of(text)
     assert refused.value.error_code == "bad-bar"
     assert words in refused.value.message
+
+
+def test_scores_decide_only_where_something_gives_them(fleet: Fleet) -> None:
+    check_bars(fleet.recipe(OLD), [PASSES])
+    with pytest.raises(UsageError, match="nothing scores the runs of 'echo'"):
+        check_bars(evolve(fleet.recipe(OLD), watch=None), [PASSES])
+    check_bars(evolve(fleet.recipe(OLD), watch=None), ["error_rate < 1"])
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -371,8 +458,62 @@ async def test_runs_that_the_deployment_did_not_begin_do_not_count(fleet: Fleet)
         run = fleet.runtime().executor(recipe).prepare(recipe, {"text": "x"}, note=note)  # type: ignore[arg-type]  # a note
         await run.execute()
     assert deployment.canary is not None
-    found = await CanaryMeasurement(fleet.services.journal).findings(deployment, deployment.canary)
+    found = await CanaryMeasurement(fleet.services.journal, fleet.clock).findings(
+        deployment, deployment.canary
+    )
     assert (found.canary.runs, found.decision) == (0, None)
+
+
+async def test_a_run_passes_if_all_its_scores_do(fleet: Fleet) -> None:
+    two = OLD.replace("scorers: [", "scorers: [{holds: '1 == 1'}, ")
+    made, _ = first_deployment("echo", fleet.recipe(OLD), fleet.clock.now(), None)
+    made, _ = made.with_version(fleet.recipe(two))
+    deployment = evolve(made, canary=fleet.canary(None, PASSES))
+    await fleet.store.change("echo", lambda _: deployment)
+    member = fleet.member()
+    await fleet.run(2, "good", "bad", told=member)
+    await member.look()
+    assert deployment.canary is not None
+    found = await CanaryMeasurement(fleet.services.journal, fleet.clock).findings(
+        deployment, deployment.canary
+    )
+    assert (found.canary.scored, found.canary.values()["pass_rate"]) == (2, 0.5)
+
+
+async def test_what_ended_long_ago_is_read_once(fleet: Fleet) -> None:
+    deployment = await fleet.deploy(fleet.canary(None))
+    await fleet.run(2, "a", "b")
+    journal, kinds = fleet.services.journal, []
+    entries = journal.entries
+
+    async def noted(*args: object, **named: object) -> object:
+        kinds.append(named.get("kinds"))
+        return await entries(*args, **named)  # type: ignore[arg-type]  # handed on
+
+    journal.entries = noted  # type: ignore[method-assign, assignment]  # of a test
+    measuring = CanaryMeasurement(journal, fleet.clock)
+    assert deployment.canary is not None
+    for pause_s, reads in ((0, 4), (4_000, 2), (10, 0)):
+        fleet.clock.advance(pause_s)
+        kinds.clear()
+        found = await measuring.findings(deployment, deployment.canary)
+        assert (found.canary.runs, len(kinds)) == (2, reads)
+
+
+async def test_looks_end_some_time_after_the_last_run(fleet: Fleet) -> None:
+    await fleet.deploy(fleet.canary(None))
+    member, looks = fleet.member(), []
+    await fleet.run(2, "a", told=member)
+    get = fleet.state.get
+
+    async def noted(key: str) -> str | None:
+        looks.append(key)
+        return await get(key)
+
+    fleet.state.get = noted  # type: ignore[method-assign]  # of a test
+    for _ in range(30):
+        await member._canaries.look()
+    assert len(looks) == 20
 
 
 async def test_runs_from_before_the_canary_do_not_count(fleet: Fleet) -> None:
@@ -382,11 +523,12 @@ async def test_runs_from_before_the_canary_do_not_count(fleet: Fleet) -> None:
     deployment = evolve(await fleet.store.get("echo"), canary=fleet.canary(1))
     await fleet.run(1, "c")
     assert deployment.canary is not None
-    measuring = CanaryMeasurement(fleet.services.journal)
+    measuring = CanaryMeasurement(fleet.services.journal, fleet.clock)
     assert (await measuring.findings(deployment, deployment.canary)).before.runs == 1
     await fleet.run(1, "d", "fails")
     found = await measuring.findings(deployment, deployment.canary)
-    assert (found.before.runs, found.before.values()["error_rate"]) == (3, pytest.approx(1 / 3))
+    assert found.before.runs == 3
+    assert found.before.values()["error_rate"] == pytest.approx(1 / 3)
 
 
 async def test_a_person_who_was_faster_decides(fleet: Fleet) -> None:
@@ -426,7 +568,7 @@ def test_a_schedule_of_a_deployment_runs_the_version_that_it_gives(
         for row in rows:
             entries = await world.services.journal.entries(row.session_id, run_id=row.run_id)
             begun = [each.fact for each in entries if isinstance(each.fact, RunBeginning)]
-            found.append(deployment_noted(begun[0].note or {}))  # type: ignore[arg-type]  # a pair
+            found.append(deployment_noted(begun[0].note or {}))
         return found
 
     async def work() -> None:

@@ -142,7 +142,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    "app/runs/deployments.py": Guard(tests=_DEPLOYMENTS),
+    "app/runs/deployments.py": Guard(
+        tests=_DEPLOYMENTS,
+        places=frozenset(
+            {
+                *("Deployment", "DeploymentStore.change", "DeploymentStore.recipe_for"),
+                *("split_name", "deployment_noted", "first_deployment"),
+            }
+        ),
+    ),
     "app/evaluating/live_scores.py": Guard(
         tests=_WATCH,
         places=frozenset(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from minions.adapters.stores.migrations import missing_migrations
 from minions.adapters.stores.postgres_url import hidden_in, is_ambiguous, without_password
 from minions.data.errors import EnvironmentRefusedError, JournalError
 
@@ -114,7 +115,7 @@ async def _prepare(
             where=without_password(url),
         )
     applied = await _apply(connection) if has_migrations else []
-    if not _check_applied(applied, url, migrations):
+    if _missing(applied, url, migrations):
         await _migrate(connection, url, migrations)
 
 
@@ -134,17 +135,10 @@ async def _apply(connection: Connection) -> Sequence[str]:
     return [name for (name,) in await found.fetchall()]
 
 
-def _check_applied(applied: Sequence[str], url: str, migrations: Mapping[str, str]) -> bool:
-    """Whether nothing is left to apply."""
-    if unknown := [name for name in applied if name not in migrations]:
-        raise JournalError(
-            f"{without_password(url)} was written by a newer version of this program: it has the "
-            f"migration '{unknown[-1]}', the newest known here is '{list(migrations)[-1]}'. "
-            "Upgrade this program, or use another database.",
-            code="newer-database",
-            where=without_password(url),
-        )
-    return len(applied) == len(migrations)
+def _missing(applied: Sequence[str], url: str, migrations: Mapping[str, str]) -> Sequence[str]:
+    """The names of the migrations that are left to apply."""
+    place = without_password(url)
+    return missing_migrations(applied, migrations, place, where=place)
 
 
 async def _migrate(connection: Connection, url: str, migrations: Mapping[str, str]) -> None:
@@ -153,9 +147,7 @@ async def _migrate(connection: Connection, url: str, migrations: Mapping[str, st
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
         await _make_room(connection, url)
         applied = await _apply(connection)
-        if _check_applied(applied, url, migrations):
-            return
-        for name in [name for name in migrations if name not in applied]:
+        for name in _missing(applied, url, migrations):
             await connection.execute(migrations[name], prepare=False)
             await connection.execute(
                 "INSERT INTO minions.applied_migrations (name) VALUES (%s)", [name]

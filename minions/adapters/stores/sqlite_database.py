@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from minions.adapters.stores.migrations import missing_migrations
 from minions.data.errors import JournalError
 
 _Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
@@ -83,7 +84,7 @@ def _create_private(path: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
     # Looked at first: a file of somebody else is left exactly as it is.
-    is_current = check_applied(applied_migrations(connection, path), path, migrations)
+    missing = missing_migrations(applied_migrations(connection, path), migrations, str(path))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise JournalError(
@@ -93,7 +94,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, migrations: Mapping[str
         )
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    if not is_current:
+    if missing:
         _migrate(connection, path, migrations)
 
 
@@ -118,42 +119,27 @@ def applied_migrations(connection: sqlite3.Connection, path: Path) -> Sequence[s
     return []
 
 
-def check_applied(applied: Sequence[str], path: Path, migrations: Mapping[str, str]) -> bool:
-    """Whether nothing is left to apply.
-
-    Raises:
-        JournalError: `newer-database`; a migration was applied that is not known here.
-    """
-    if unknown := [name for name in applied if name not in migrations]:
-        raise JournalError(
-            f"{path} was written by a newer version of this program: it has the migration "
-            f"'{unknown[-1]}', the newest known here is '{list(migrations)[-1]}'. "
-            "Upgrade this program, or use another database file.",
-            code="newer-database",
-        )
-    return len(applied) == len(migrations)
-
-
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: Mapping[str, str]) -> None:
     with transaction(connection):
         # Read again: another process may have migrated while this one waited for the lock.
         applied = applied_migrations(connection, path)
-        if check_applied(applied, path, migrations):
+        missing = missing_migrations(applied, migrations, str(path))
+        if not missing:
             return
         if applied:
             _back_up(path, version=applied[-1].partition("_")[0])
-        apply_missing(connection, applied, migrations)
+        apply_migrations(connection, missing, migrations)
 
 
-def apply_missing(
-    connection: sqlite3.Connection, applied: Sequence[str], migrations: Mapping[str, str]
+def apply_migrations(
+    connection: sqlite3.Connection, names: Sequence[str], migrations: Mapping[str, str]
 ) -> None:
-    """Apply the migrations that are not among `applied`, and note them; begins no transaction."""
+    """Apply the migrations of these names, and note them; begins no transaction."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS applied_migrations "
         "(name TEXT PRIMARY KEY, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
     )
-    for name in [name for name in migrations if name not in applied]:
+    for name in names:
         for statement in _statements(migrations[name]):
             connection.execute(statement)
         connection.execute("INSERT INTO applied_migrations (name) VALUES (?)", (name,))

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from minions.adapters.daemon_thread import OneThread
+from minions.adapters.stores.migrations import missing_migrations
 from minions.adapters.stores.sqlite_database import (
     FileIdentity,
     applied_migrations,
-    apply_missing,
+    apply_migrations,
     bundled_migrations,
-    check_applied,
     damaged,
     identity_of,
     is_busy,
@@ -450,10 +450,11 @@ class ReadOnlyDatabase:
 
     def _migrate(self, migrations: Mapping[str, str]) -> None:
         applied = applied_migrations(self.connection, self._path)
-        if check_applied(applied, self._path, migrations):
+        missing = missing_migrations(applied, migrations, str(self._path))
+        if not missing:
             return
         with self._writing_a_copy() as copy, transaction(copy):
-            apply_missing(copy, applied, migrations)
+            apply_migrations(copy, missing, migrations)
 
 
 def _reading(path: Path, *, has_log: bool) -> sqlite3.Connection:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from attrs import field, frozen, mutable
@@ -27,7 +27,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import RunBeginning, ScoreFact, ScoreRecorded
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import Clock, Log
 from minions.data.errors import MinionsError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.engine.services.event_loop import breathe
@@ -53,6 +53,8 @@ _MOST_RUNS: Final = 10_000
 _PAGE: Final = 200
 _ENDED: Final = (RunState.COMPLETED, RunState.FAILED, RunState.LIMIT_REACHED)
 """States of runs that count: a run that somebody cancelled says nothing about its version."""
+_SETTLED: Final = timedelta(hours=1)
+"""After that time a run that has ended is scored, or never will be."""
 _LOOKS_AFTER: Final = 20
 """Looks at a deployment after a run of it ended here: its scores come later."""
 
@@ -152,9 +154,7 @@ class Bar:
         except TemplateError as error:
             raise _bad_bar(text, f"{error.problem}. {error.hint or ''}".strip()) from error
         for each in condition.references:
-            path = [str(part) for part in each.path]
-            is_before = path[0] == _BEFORE and len(path) > 1
-            name = path[1] if is_before else path[0]
+            name = ".".join(map(str, each.path)).removeprefix(f"{_BEFORE}.")
             if name not in FIGURES:
                 hint = near_hint(near_names(name, FIGURES))
                 raise _bad_bar(text, f"'{name:.60}' is not measured.{hint}")
@@ -240,13 +240,14 @@ def findings_of(canary: Canary, measured: VersionFigures, before: VersionFigures
 class CanaryMeasurement:
     """Reads the runs of a deployment since its canary began. Called again, it reads what is new."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
         """Nothing is read yet."""
         self._journal = journal
+        self._clock = clock
         self._numbers: dict[str, int | None] = {}
         """By run, the number of the version that it got; None: it is none of the deployment's."""
-        self._scored: dict[str, RunFigures] = {}
-        """Runs of which nothing changes any more: they ended, and have scores."""
+        self._settled: dict[str, RunFigures] = {}
+        """Runs that ended so long ago that no score is to come: they are read once."""
 
     async def findings(self, deployment: Deployment, canary: Canary) -> CanaryFindings:
         """What was measured so far.
@@ -269,7 +270,7 @@ class CanaryMeasurement:
             if len(page) < _PAGE:
                 break
             after = page[-1]
-        for known in (self._numbers, self._scored):
+        for known in (self._numbers, self._settled):
             for run_id in [each for each in known if each not in seen]:
                 del known[run_id]
         return findings_of(
@@ -291,7 +292,7 @@ class CanaryMeasurement:
         return self._numbers[row.run_id]
 
     async def _figures(self, row: RunRow) -> RunFigures:
-        if (known := self._scored.get(row.run_id)) is not None:
+        if (known := self._settled.get(row.run_id)) is not None:
             return known
         rows = await self._journal.entries(
             row.session_id, run_id=row.run_id, kinds={ScoreFact.kind}, with_damaged=True
@@ -310,8 +311,8 @@ class CanaryMeasurement:
             tokens=row.spent.tokens,
             duration_s=(ended - row.started_at).total_seconds(),
         )
-        if scores:
-            self._scored[row.run_id] = found
+        if self._clock.now() - ended > _SETTLED:
+            self._settled[row.run_id] = found
         return found
 
 
@@ -345,43 +346,40 @@ class CanaryDecisions:
         if note and (noted := deployment_noted(note)) is not None:
             self._due[noted[0]] = _Due()
 
-    async def look(self) -> int:
-        """Decide where there is enough to decide; how many decisions were recorded."""
-        decided = 0
+    async def look(self) -> None:
+        """Decide where there is enough to decide."""
         for name, due in list(self._due.items()):
             due.looks -= 1
             if due.looks <= 0:
                 self._due.pop(name, None)
             try:
-                decided += await self._decide(name)
+                await self._decide(name)
             except MinionsError as error:  # one damaged deployment must not hold up the others
                 self._log.warning("canary_not_decided", deployment=name, reason=error.message)
-        return decided
 
-    async def _decide(self, name: str) -> bool:
+    async def _decide(self, name: str) -> None:
         deployment = await self._store.find(name)
         canary = None if deployment is None else deployment.canary
         if deployment is None or canary is None:
             self._due.pop(name, None)
             self._measuring.pop(name, None)
-            return False
+            return
         known = self._measuring.get(name)
         if known is None or known[0] != canary.since:
-            known = canary.since, CanaryMeasurement(self._runtime.services.journal)
+            services = self._runtime.services
+            known = canary.since, CanaryMeasurement(services.journal, services.clock)
             self._measuring[name] = known
         found = await known[1].findings(deployment, canary)
         if found.decision is None:
-            return False
-        made = await self._store.change(name, _change_of(canary, found, self._runtime))
-        if made is None:  # another process, or a person, was faster
-            return False
-        self._log.info(
-            f"canary_{found.decision}",
-            deployment=name,
-            version=canary.number,
-            reason=found.reason,
-        )
-        return True
+            return
+        change = _change_of(canary, found, self._runtime)
+        if await self._store.change(name, change) is not None:  # else another one was faster
+            self._log.info(
+                f"canary_{found.decision}",
+                deployment=name,
+                version=canary.number,
+                reason=found.reason,
+            )
 
 
 def _change_of(

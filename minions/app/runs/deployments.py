@@ -135,8 +135,8 @@ class Deployment:
         """With that text of the recipe as a further version, unless a version has it; the version.
 
         Raises:
-            UsageError: `recipe-needed`: the recipe was made by code. `other-deployment`: it has another
-                id.
+            UsageError: `recipe-needed`: the recipe was made by code. `other-deployment`: its id
+                is another one.
         """
         made = _version_of(recipe, number=max((each.number for each in self.versions), default=0))
         if recipe.id != self.recipe:

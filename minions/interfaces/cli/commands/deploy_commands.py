@@ -105,6 +105,7 @@ def deployments_command() -> None:
 def list_(options: _DatabaseOption, name: str | None) -> int:
     """List deployments, or NAME: versions, what was measured of a canary, and what was decided."""
     from minions.app.evaluating.canary_decisions import CanaryMeasurement
+    from minions.contracts.runtime import SystemClock
 
     context = command_context(options)
 
@@ -118,7 +119,8 @@ def list_(options: _DatabaseOption, name: str | None) -> int:
             canary = deployment.canary
             findings = None
             if canary is not None:
-                findings = await CanaryMeasurement(journal).findings(deployment, canary)
+                measurement = CanaryMeasurement(journal, SystemClock())
+                findings = await measurement.findings(deployment, canary)
             found.append((deployment, findings))
         return found
 
