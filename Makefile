@@ -54,6 +54,7 @@ update-expected: $(READY)  ## Write stored outputs and generated pages again; re
 	$(BIN)/python docs/generate_api.py
 	$(BIN)/python docs/generate_acceptance.py
 	$(BIN)/python docs/generate_errors.py
+	$(BIN)/python docs/generate_skill.py
 	$(BIN)/python docs/generate_completion.py
 	$(BIN)/python docs/generate_contributing.py
 	$(BIN)/python docs/generate_extending.py

@@ -22,9 +22,16 @@ PAGES: Final = ROOT / "out" / "site-pages"
 _CONFIGURATION: Final = ROOT / "docs" / "site.yml"
 INDEX: Final = ROOT / "docs" / "index.md"
 _LINK: Final = re.compile(r"\]\(([^)\s]+\.md)\)")
+_LISTED: Final = re.compile(r"\[([^\]]+)\]\(([^)\s]+\.md)\)([^\n]*)")
+_SUMMARY: Final = (
+    "Minions runs LLM agent work as small, typed, recorded steps: recipes in YAML or Python, "
+    "checked before they run, resumed after a kill, bounded in cost."
+)
 _FOLDERS: Final = ("docs",)
 _FILES: Final = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "AGENTS.md"),
+    *(f"minions/interfaces/skill/{name}.md" for name in ("SKILL", "examples", "keys")),
+    *(f"minions/interfaces/skill/{name}.md" for name in ("commands", "faults")),
     *("benchmarks/RESULTS.md", "benchmarks/small_model.md", "tests/typing/api.py"),
     *("benchmarks/plan_reuse.md", "benchmarks/capture.md"),
     *("benchmarks/tool_search.md", "benchmarks/tokens.md"),
@@ -51,7 +58,41 @@ def main() -> int:
     configuration.write_text(yaml.safe_dump(_configured(modules), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f"]
     done = subprocess.run([*command, str(configuration)], cwd=ROOT, check=False)  # noqa: S603  # our own words
+    if done.returncode == 0:
+        site = ROOT / "out" / "site"
+        for name, text in for_models().items():
+            (site / name).write_text(text, "utf-8")
     return done.returncode
+
+
+def for_models() -> dict[str, str]:
+    """`llms.txt`, a list of the pages as language models read it, and all pages in one text.
+
+    The form of the first is that of llmstxt.org: a title, a summary, and lists of links.
+    """
+    skill = (ROOT / "minions" / "interfaces" / "skill" / "SKILL.md").read_text("utf-8")
+    lines = [
+        "# Minions",
+        "",
+        f"> {_SUMMARY}",
+        "",
+        "- [Skill](skill.md): how recipes are written and run",
+    ]
+    whole = [skill]
+    for part in INDEX.read_text("utf-8").split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        lines += ["", f"## {title}", ""]
+        for name, link, rest in _LISTED.findall(text):
+            page = (INDEX.parent / link).resolve()
+            place = page.relative_to(ROOT).with_suffix("").as_posix()
+            place = place.removesuffix("README").removesuffix("index").rstrip("/")
+            lines.append(f"- [{name}]({place}/){rest}")
+            whole.append(page.read_text("utf-8"))
+    return {
+        "llms.txt": "\n".join(lines) + "\n",
+        "llms-full.txt": "\n\n".join(whole),
+        "skill.md": skill,
+    }
 
 
 def _public_modules() -> tuple[str, ...]:

@@ -25,9 +25,14 @@ from minions.recipe.reading.load import check_recipe_text
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
+SKILL: Final = ROOT / "minions" / "interfaces" / "skill"
 PAGES: Final = sorted(
     page
-    for page in (*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")))
+    for page in (
+        *DOCS.rglob("*.md"),
+        *SKILL.glob("*.md"),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")),
+    )
     if page.exists()
 )
 _RECIPE: Final = re.compile(r"^steps:", re.MULTILINE)
@@ -271,6 +276,22 @@ def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
     assert all((ROOT / each).stat().st_size <= 120 * 1024 for each in pictures)
     svg = (ROOT / pictures[0]).read_text("utf-8")
     assert re.findall(r"url\((?!#)|href=|@import", svg) == []
+
+
+def test_language_models_find_every_page_that_persons_find() -> None:
+    made = runpy.run_path(str(DOCS / "build_site.py"))["for_models"]()
+    assert set(made) == {"llms.txt", "llms-full.txt", "skill.md"}
+    lines = made["llms.txt"].splitlines()
+    assert (lines[0], lines[2][:2]) == ("# Minions", "> ")
+    for name in ("docs/recipes/", "docs/versions/", "docs/how-to/"):
+        assert f"]({name})" in made["llms.txt"]
+    assert "# Recipes: every key" in made["llms-full.txt"]
+
+
+def test_the_pages_of_the_skill_are_those_of_the_documentation_and_the_code() -> None:
+    """If this fails: `python docs/generate_skill.py`."""
+    pages = cast("Mapping[str, str]", _script("generate_skill.py")["pages"]())
+    assert {name: (SKILL / name).read_text("utf-8") for name in pages} == pages
 
 
 def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:

@@ -462,3 +462,13 @@ tests:
     path = here / "found" / "shop-effect-in-doubt-mail-send.crash.json"
     done = cli("test", "shop.yaml", *own, "--crash-story", str(path))
     assert done.out.startswith("shop.yaml: one story of test 'other', 1 finding\n"), done.err
+
+
+def test_a_recipe_that_limits_its_cost_is_tested_without_a_price(cli: Cli, write: Write) -> None:
+    write(
+        "limited.yaml",
+        "id: limited\nlimits: {max_cost_usd: 0.5}\nsteps: [{id: a, goal: Say it.}]\n"
+        "tests: [{name: says it, answers: [It.], expect: {output: It.}}]\n",
+    )
+    done = cli("test", "limited.yaml")
+    assert (done.code, "1 of 1 passed" in done.out) == (0, True), done.out

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.app.wiring.built_in_extensions import built_in_extensions
-from minions.interfaces.lsp.checked_text import ClientPlaces, Project, Spot, check_text, fix_of
+from minions.data.fault_fixes import fix_of
+from minions.interfaces.lsp.checked_text import ClientPlaces, Project, Spot, check_text
 from minions.interfaces.lsp.completions import completions_at
 from minions.interfaces.lsp.hovers import hover_at
 from minions.interfaces.lsp.mentions import references_of, targets_of

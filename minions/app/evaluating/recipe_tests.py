@@ -5,6 +5,7 @@ are faked, and nothing is stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -38,6 +39,7 @@ from minions.contracts.decisions import (
 )
 from minions.contracts.executions import AgentResult, around
 from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import PriceBook
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.codec import encode
 from minions.data.errors import MinionsError, UsageError
@@ -137,13 +139,27 @@ async def run_test(
     return TestOutcome(test=test, faults=faults, duration_ms=duration_ms)
 
 
+@frozen
+class _Free(PriceBook):
+    """The prices of answers that are scripted or replayed: a recipe that limits its cost can be
+    tested without a price.
+    """
+
+    def cost_usd(
+        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
+    ) -> float | None:
+        return 0.0
+
+
 async def _faults(
     recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, tampering: ArgumentMutation | None
 ) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
     models = _source(recipe, test, script, runtime)
     recorded = _recorded_calls(recipe, test, runtime)
-    scripted = _fake_runtime(runtime, test, recorded, tampering).evolve(models=models, prices=None)
+    scripted = _fake_runtime(runtime, test, recorded, tampering).evolve(
+        models=models, prices=_Free()
+    )
     recipe = without_cases(recipe, [test.inputs])
     run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()

@@ -16,7 +16,7 @@ import click
 import minions
 from minions.interfaces.cli.console.console import WHOLE_HELP, keep_to_lines, tell
 
-_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Start": {
         "init": "Make a project whose recipe runs without a key.",
         "run": "Run a recipe and print its result.",
@@ -78,12 +78,13 @@ _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "migrate": "Turn an instruction in prose into a recipe.",
         "stubs": "Write a typed Python client of a recipe.",
         "schema": "Print a JSON Schema for editors.",
+        "skill": "Print or install what a coding agent needs to write recipes.",
         "completion": "Print the script for completion in bash, zsh or fish.",
         "help": "Show the help of a command; --all: all commands.",
     },
 }
 """What each command is for, by when one needs it."""
-_COMMANDS: Final = {name: text for group in _GROUPS.values() for name, text in group.items()}
+_COMMANDS: Final = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 _RARE: Final = frozenset(
     (
         *("agents", "fork", "rollback", "learn", "approve", "reject", "answer", "queues", "lsp"),
@@ -157,7 +158,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         is_whole = ctx.find_root().meta.get(WHOLE_HELP, False)
-        for name, group in _GROUPS.items():
+        for name, group in COMMAND_GROUPS.items():
             shown = [each for each in group.items() if is_whole or each[0] not in _RARE]
             with formatter.section(name):
                 formatter.write_dl(shown)

@@ -20,6 +20,7 @@ from pygls.workspace import PositionCodec
 
 from minions import __version__
 from minions.data.errors import Fault, MinionsError, RecipeError
+from minions.data.fault_fixes import fix_of
 from minions.interfaces.lsp.checked_text import (
     CheckedText,
     ClientPlaces,
@@ -28,7 +29,6 @@ from minions.interfaces.lsp.checked_text import (
     Spot,
     Stretch,
     check_text,
-    fix_of,
     is_recipe,
     refused_text,
 )
@@ -223,7 +223,8 @@ class RecipeServer:
             shown = self._diagnostic(fault, checked, places)
             if fix is None or not _overlap(shown.range, params.range):
                 continue
-            edit = types.TextEdit(self.range_of(places, fix.stretch), fix.text)
+            at = Stretch(fix.line - 1, fix.column - 1, fix.length)
+            edit = types.TextEdit(self.range_of(places, at), fix.text)
             actions.append(
                 types.CodeAction(
                     title=f"Replace by '{fix.text}'",

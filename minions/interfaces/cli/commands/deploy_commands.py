@@ -231,7 +231,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
     (first, *_) = _lines(made, None)
     _report(context, made.to_json(), first, out)
     database, code = context.flags_again
-    tell(f"start a run: minions run {called}@live{database}{code}")
+    tell(f"start a run: minions run {shell_word(called)}@live{database}{code}")
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
 
 from minions.data.errors import Fault, MinionsError, RecipeError
+from minions.data.fault_fixes import fix_of
 from minions.data.json_values import JsonValue
 from minions.data.texts import escaped, shown_text
 
@@ -141,7 +142,8 @@ def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
 
 
 def fault_to_json(fault: Fault) -> dict[str, JsonValue]:
-    """One fault as JSON."""
+    """One fault as JSON; with `fix` where its suggestion is certain."""
+    fix = fix_of(fault)
     return {
         "code": fault.code,
         "severity": "warning" if fault.is_warning else "error",
@@ -151,6 +153,7 @@ def fault_to_json(fault: Fault) -> dict[str, JsonValue]:
         "column": fault.column,
         "label": fault.label,
         "help": fault.help,
+        "fix": None if fix is None else dict(fix._asdict()),
     }
 
 

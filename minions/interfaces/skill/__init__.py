@@ -1,0 +1,1 @@
+"""The skill for coding agents: `SKILL.md` and the pages that it names."""
