@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 from weakref import WeakValueDictionary
@@ -135,9 +135,14 @@ class RunStarter:
     def _threads(self) -> BlockingCalls:
         return self._runtime.services.beside
 
-    async def begin(self, wanted: RequestedRun) -> StartedRun:
+    async def begin(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None = None
+    ) -> StartedRun:
         """Start a run; returns when its start is stored. The same key and body mean the same run.
 
+        Args:
+            on_prepared: Called with a new run before it begins, so that none of its events is
+                missed; None: nobody waits for them.
         Raises:
             NotFoundError: There is no such recipe or session.
             UsageError: Recipe or inputs are wrong, or the key was used for another request.
@@ -146,25 +151,27 @@ class RunStarter:
             LeaseHeldError: Another run of the session is active.
         """
         if wanted.key is None:
-            return await self._begin(wanted)
+            return await self._begin(wanted, on_prepared)
         _check_key(wanted.key)
         key = wanted.whole_key
         in_use = self._locks.setdefault(key, _KeyLock())
         in_use.count += 1
         try:
             async with in_use.lock:
-                return await self._begin_once(wanted)
+                return await self._begin_once(wanted, on_prepared)
         finally:
             in_use.count -= 1
             if not in_use.count:
                 del self._locks[key]
 
-    async def _begin_once(self, wanted: RequestedRun) -> StartedRun:
+    async def _begin_once(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None
+    ) -> StartedRun:
         known = await self._known(wanted)
         if known is not None:
             return known
         try:
-            return await self._begin(wanted)
+            return await self._begin(wanted, on_prepared)
         except LeaseHeldError:  # another process may have got the same request
             known = await self._known(wanted)
             if known is None:
@@ -191,7 +198,9 @@ class RunStarter:
             )
         return StartedRun(run_id, rows[0].session_id)
 
-    async def _begin(self, wanted: RequestedRun) -> StartedRun:
+    async def _begin(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None
+    ) -> StartedRun:
         ids = self._runtime.services.ids
         recipe, noted = await self._recipe(wanted)
         if wanted.session is not None:
@@ -212,6 +221,8 @@ class RunStarter:
 
         is_long = len(recipe.steps) > _MANY_STEPS or is_large(wanted.inputs)
         run = await beside(self._threads, is_long, prepared, matches=True)
+        if on_prepared is not None:
+            await on_prepared(run)
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)
 

@@ -1,0 +1,359 @@
+"""`/v1`: recipes as models, for clients of OpenAI's API: models, chat completions, responses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, TypeVar, cast
+
+from attrs import frozen
+from litestar import Router, get, post
+from litestar.di import Provide
+from litestar.response.base import ASGIResponse
+
+from minions.contracts.sessions import Session, SessionStep
+from minions.data.errors import NotFoundError, near_hint
+from minions.data.json_values import JsonValue, dumps
+from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.app_state import EventStreamAnswer
+from minions.interfaces.server.documents.openai_documents import (
+    ChatCompletion,
+    ChatRequest,
+    ChatTurn,
+    ModelList,
+    ModelView,
+    ResponseAnswer,
+    ResponseRequest,
+    check_format,
+    inputs_in,
+    no_model,
+    read_messages,
+    text_input,
+)
+from minions.interfaces.server.endpoint_parts import (
+    AnyRequest,
+    ApiRequest,
+    ApiResponse,
+    Body,
+    IdempotencyKey,
+    InPath,
+    InSession,
+    check_request,
+    read_asked,
+    refuses,
+)
+from minions.interfaces.server.live.completions import (
+    AnswerText,
+    ChatForm,
+    CompletionAnswer,
+    CompletionForm,
+    ResponseForm,
+    answering_step,
+    run_of_response,
+)
+from minions.interfaces.server.live.server_runs import RequestedRun
+from minions.interfaces.server.routes.recipe_routes import is_chat
+from minions.interfaces.server.routes.run_views import find_exact
+from minions.interfaces.server.routes.session_routes import session_of, user_in
+from minions.interfaces.server.server_runtime import ids_of_key
+from minions.recipe.model import AgentRecipe
+
+T = TypeVar("T")
+
+_STREAMS: Final = {EVENT_STREAM: "With `stream`: chunks as server-sent events, in OpenAI's form."}
+
+
+class _Answer(ApiResponse[T]):
+    """A response that an ASGI app sends; its class is named for the document."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__(cast("T", b""))
+        self._app = app
+
+    def to_asgi_response(self, app: object, request: AnyRequest, **known: object) -> ASGIResponse:
+        """The app."""
+        return cast("ASGIResponse", self._app)
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+@get("/models", needs=TokenScope.READ)
+async def list_models(request: ApiRequest) -> ModelList:
+    """List the recipes that can be asked with a text, as models."""
+    stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
+    recipes = (each.recipe for each in stored if each.recipe is not None)
+    return ModelList(
+        data=tuple(_model(request, each) for each in recipes if text_input(each) is not None)
+    )
+
+
+@get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
+async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
+    """One recipe as a model."""
+    return _model(request, await _recipe(request, model_id))
+
+
+def _model(request: ApiRequest, recipe: AgentRecipe) -> ModelView:
+    return ModelView(id=recipe.id, created=int(request.app_state.started_at.timestamp()))
+
+
+async def _recipe(request: ApiRequest, model_id: str) -> AgentRecipe:
+    """The recipe that is asked.
+
+    Raises:
+        NotFoundError, RefusedError: There is none that can be asked with a text.
+    """
+    store = request.app_state.recipe_store
+    try:
+        recipe = await request.app_state.threads.run(lambda: store.get(model_id))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"There is no model '{model_id[:100]}'.{near_hint(error.suggestions)} GET /v1/models "
+            "lists all: the recipes of this server that take a text.",
+            code=error.error_code,
+            suggestions=error.suggestions,
+        ) from error
+    if text_input(recipe) is None:
+        raise no_model(recipe.id)
+    return recipe
+
+
+# --- chat completions and responses --------------------------------------------------------------
+
+
+@post(
+    "/chat/completions",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
+)
+async def create_chat_completion(
+    request: ApiRequest,
+    data: Body[ChatRequest],
+    idempotency_key: IdempotencyKey = None,
+    in_session: InSession = None,
+) -> ApiResponse[ChatCompletion]:
+    """Run a recipe with a conversation; its output is the answer."""
+    passed_over = data.check()
+    turn = read_messages(data.messages, "messages")
+    recipe = await _recipe(request, data.model)
+    if data.response_format is not None:
+        check_format(recipe, data.response_format, "response_format")
+    session = None if in_session is None else await session_of(request, in_session)
+    asked = _AskedRun(
+        recipe=recipe,
+        turn=turn,
+        metadata=data.metadata or {},
+        session=session,
+        user=data.user,
+        key=idempotency_key,
+        passed_over=passed_over,
+    )
+
+    def form(run_id: str, created: int) -> ChatForm:
+        return ChatForm(
+            run_id=run_id, model=recipe.id, created=created, has_usage=data.includes_usage
+        )
+
+    return _Answer(await _begin(request, asked, form, is_streamed=bool(data.stream)))
+
+
+@post(
+    "/responses",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
+)
+async def create_response(
+    request: ApiRequest,
+    data: Body[ResponseRequest],
+    idempotency_key: IdempotencyKey = None,
+    in_session: InSession = None,
+) -> ApiResponse[ResponseAnswer]:
+    """Run a recipe with an input, or with the next one of a conversation."""
+    passed_over = list(data.check())
+    turn = read_messages(data.input, "input")
+    recipe = await _recipe(request, data.model)
+    for name, value in (data.text or {}).items():
+        if name == "format":
+            check_format(recipe, value, "text.format")
+        else:
+            passed_over.append(f"text.{name[:80]}")
+    session = None if in_session is None else await session_of(request, in_session)
+    if data.previous_response_id is not None:
+        session = await _session_after(request, data.previous_response_id)
+    asked = _AskedRun(
+        recipe=recipe,
+        turn=turn,
+        metadata=data.metadata or {},
+        session=session,
+        user=data.user,
+        key=idempotency_key,
+        passed_over=tuple(passed_over),
+    )
+
+    def form(run_id: str, created: int) -> ResponseForm:
+        return ResponseForm(
+            run_id=run_id,
+            model=recipe.id,
+            created=created,
+            previous_id=data.previous_response_id,
+            metadata=data.metadata or {},
+        )
+
+    return _Answer(await _begin(request, asked, form, is_streamed=bool(data.stream)))
+
+
+async def _session_after(request: ApiRequest, response: str) -> Session:
+    """The session of an earlier response, or a fork of it where it went on since.
+
+    Raises:
+        NotFoundError: There is no such response, or it is another user's.
+    """
+    try:
+        run = await find_exact(request, run_of_response(response))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"There is no response '{response[:100]}'.", code="unknown-run"
+        ) from error
+    session = await session_of(request, run.session_id)
+    if session.last_run_id == run.run_id:
+        return session
+    repository = request.app_state.repository
+    steps = await repository.get_steps(session.id)
+    own = [step.sequence for step in steps if step.run_id == run.run_id]
+    return await repository.fork(session.id, own[-1]) if own else session
+
+
+_FormOf: TypeAlias = Callable[[str, int], CompletionForm]
+"""Makes the form of an answer of the run's id and the time."""
+
+
+@frozen(kw_only=True)
+class _AskedRun:
+    """What a request asks a recipe."""
+
+    recipe: AgentRecipe
+    turn: ChatTurn
+    metadata: Mapping[str, str]
+    session: Session | None
+    """The session in which it begins; None: it gets one of its own."""
+    user: str | None
+    key: str | None
+    passed_over: tuple[str, ...]
+
+
+async def _begin(
+    request: ApiRequest, asked: _AskedRun, form: _FormOf, *, is_streamed: bool
+) -> CompletionAnswer:
+    """Begin the run, and answer with its events.
+
+    Raises:
+        MinionsError: As of `RunStarter.begin`.
+    """
+    state, recipe, turn = request.app_state, asked.recipe, asked.turn
+    name = text_input(recipe)
+    assert name is not None  # noqa: S101  # else `_recipe` refuses it
+    user = await user_in(request, asked.session, asked.user)
+    passed_over = [*asked.passed_over, *turn.passed_over]
+    given: dict[str, JsonValue] = {**dict(inputs_in(recipe, asked.metadata)), name: turn.text}
+    session_id = None if asked.session is None else asked.session.id
+    if session_id is not None and is_chat(recipe):
+        own, before = await state.repository.inputs_of(session_id)
+        known = {each: value for each, value in before.items() if each in recipe.inputs}
+        given = {**known, **own, **given}
+    is_brought = False
+    if turn.earlier:
+        if session_id is None and is_chat(recipe):
+            session_id = await _session_for(request, asked, user)
+            is_brought = True
+        else:  # the session has them, or the recipe takes no conversation
+            passed_over.append("earlier messages")
+    streams: list[EventStreamAnswer] = []
+
+    async def follow(run: AgentRun) -> None:
+        if is_brought and not await state.repository.get_step_count(run.session_id):
+            said = [
+                SessionStep(session_id=run.session_id, role=role, content=text)
+                for role, text in turn.earlier
+            ]
+            await state.repository.save_steps_batch(said)
+        after = await state.last_position(run.session_id)
+        streams.append(
+            await state.stream(
+                run.session_id, run_id=run.run_id, after=after, caller=request.caller.name
+            )
+        )
+
+    wanted = RequestedRun(
+        recipe=recipe.id,
+        inputs=given,
+        session=session_id,
+        user=user,
+        key=asked.key,
+        owner=request.owner,
+        token=request.caller.name,
+    )
+    try:
+        begun = await state.starter.begin(wanted, follow)
+    except BaseException:
+        for stream in streams:
+            stream.give_up()
+        raise
+    is_new = bool(streams)
+    if not is_new:  # the key's run began before: what was said is not said again piece by piece
+        streams.append(
+            await state.stream(begun.session_id, run_id=begun.run_id, caller=request.caller.name)
+        )
+    text = AnswerText(
+        begun.run_id, answering_step(recipe) if is_new else None, state.options.public_url
+    )
+    headers = {
+        "x-minions-run": begun.run_id,
+        "x-minions-session": begun.session_id,
+        "x-request-id": begun.run_id,
+    }
+    if passed_over:
+        headers["x-minions-ignored"] = _header_text(", ".join(passed_over))
+    now = int(state.runtime.services.clock.now().timestamp())
+    return CompletionAnswer(
+        streams[0], text, form(begun.run_id, now), is_streamed=is_streamed, headers=headers
+    )
+
+
+_MOST_HEADER: Final = 1_000
+
+
+def _header_text(text: str) -> str:
+    """A text as the value of a header: printable ASCII, cut."""
+    shown = text.encode("ascii", "backslashreplace").decode()
+    return "".join(each if each.isprintable() else "?" for each in shown)[:_MOST_HEADER]
+
+
+async def _session_for(request: ApiRequest, asked: _AskedRun, user: str | None) -> str:
+    """A session for a conversation that the request brings; with a key the same one each time."""
+    repository, key = request.app_state.repository, asked.key
+    name: str | None = None
+    if key is not None:
+        digest = hashlib.sha256(dumps(asked.turn.earlier_json).encode("utf-8", "surrogatepass"))
+        whole = f"{request.owner or ''}\0{key}\0{digest.hexdigest()}"
+        name = ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
+        if await request.app_state.last_position(name):
+            return name
+    return (await repository.create_session(asked.recipe.id, session_id=name, user=user)).id
+
+
+OPENAI: Final = Router(
+    "/v1",
+    route_handlers=[list_models, get_model, create_chat_completion, create_response],
+    request_class=ApiRequest,
+    response_class=ApiResponse,
+    before_request=check_request,
+    dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
+)
+"""As `API`, with errors in OpenAI's form."""
