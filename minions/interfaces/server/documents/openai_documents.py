@@ -54,7 +54,7 @@ _NOTHING: Final[tuple[JsonValue, ...]] = (None, [], {}, "")
 """Values with which a refused parameter says that nothing is wanted."""
 
 
-def _refused(*neutral: JsonValue) -> Mapping[str, tuple[JsonValue, ...]]:
+def _refuse_unless(*neutral: JsonValue) -> Mapping[str, tuple[JsonValue, ...]]:
     """The metadata of a parameter that is refused unless it has one of these values."""
     return {"neutral": (*_NOTHING, *neutral)}
 
@@ -146,17 +146,17 @@ class ChatRequest(_Parameters):
     top_p: JsonValue = None
     verbosity: JsonValue = None
 
-    audio: JsonValue = field(default=None, metadata=_refused())
-    function_call: JsonValue = field(default=None, metadata=_refused("none", "auto"))
-    functions: JsonValue = field(default=None, metadata=_refused())
-    logprobs: JsonValue = field(default=None, metadata=_refused(False))
-    modalities: JsonValue = field(default=None, metadata=_refused(["text"]))
-    n: JsonValue = field(default=None, metadata=_refused(1))
-    stop: JsonValue = field(default=None, metadata=_refused())
-    tool_choice: JsonValue = field(default=None, metadata=_refused("none", "auto"))
-    tools: JsonValue = field(default=None, metadata=_refused())
-    top_logprobs: JsonValue = field(default=None, metadata=_refused(0))
-    web_search_options: JsonValue = field(default=None, metadata=_refused())
+    audio: JsonValue = field(default=None, metadata=_refuse_unless())
+    function_call: JsonValue = field(default=None, metadata=_refuse_unless("none", "auto"))
+    functions: JsonValue = field(default=None, metadata=_refuse_unless())
+    logprobs: JsonValue = field(default=None, metadata=_refuse_unless(False))
+    modalities: JsonValue = field(default=None, metadata=_refuse_unless(["text"]))
+    n: JsonValue = field(default=None, metadata=_refuse_unless(1))
+    stop: JsonValue = field(default=None, metadata=_refuse_unless())
+    tool_choice: JsonValue = field(default=None, metadata=_refuse_unless("none", "auto"))
+    tools: JsonValue = field(default=None, metadata=_refuse_unless())
+    top_logprobs: JsonValue = field(default=None, metadata=_refuse_unless(0))
+    web_search_options: JsonValue = field(default=None, metadata=_refuse_unless())
 
     @property
     def includes_usage(self) -> bool:
@@ -207,13 +207,13 @@ class ResponseRequest(_Parameters):
     top_p: JsonValue = None
     truncation: JsonValue = None
 
-    background: JsonValue = field(default=None, metadata=_refused(False))
-    context_management: JsonValue = field(default=None, metadata=_refused())
-    conversation: JsonValue = field(default=None, metadata=_refused())
-    prompt: JsonValue = field(default=None, metadata=_refused())
-    tool_choice: JsonValue = field(default=None, metadata=_refused("none", "auto"))
-    tools: JsonValue = field(default=None, metadata=_refused())
-    top_logprobs: JsonValue = field(default=None, metadata=_refused(0))
+    background: JsonValue = field(default=None, metadata=_refuse_unless(False))
+    context_management: JsonValue = field(default=None, metadata=_refuse_unless())
+    conversation: JsonValue = field(default=None, metadata=_refuse_unless())
+    prompt: JsonValue = field(default=None, metadata=_refuse_unless())
+    tool_choice: JsonValue = field(default=None, metadata=_refuse_unless("none", "auto"))
+    tools: JsonValue = field(default=None, metadata=_refuse_unless())
+    top_logprobs: JsonValue = field(default=None, metadata=_refuse_unless(0))
 
 
 # --- messages ------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from minions.interfaces.server.endpoint_parts import (
     read_asked,
     refuses,
 )
-from minions.interfaces.server.live.completions import (
+from minions.interfaces.server.live.openai_answers import (
     AnswerText,
     ChatForm,
     CompletionAnswer,
@@ -210,7 +210,7 @@ async def create_response(
 
 
 async def _session_after(request: ApiRequest, response: str) -> Session:
-    """The session of an earlier response, or a fork of it where it went on since.
+    """The session of an earlier response, or a fork of it where others followed.
 
     Raises:
         NotFoundError: There is no such response, or it is another user's.
@@ -322,7 +322,12 @@ async def _begin(
         headers["x-minions-ignored"] = _header_text(", ".join(passed_over))
     now = int(state.runtime.services.clock.now().timestamp())
     return CompletionAnswer(
-        streams[0], text, form(begun.run_id, now), is_streamed=is_streamed, headers=headers
+        streams[0],
+        text,
+        form(begun.run_id, now),
+        threads=state.threads,
+        is_streamed=is_streamed,
+        headers=headers,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from minions import load
 from minions.data.json_values import JsonValue
-from minions.interfaces.server.live.completions import AnswerText, answering_step
+from minions.interfaces.server.live.openai_answers import AnswerText, answering_step
 
 Event = Mapping[str, JsonValue]
 

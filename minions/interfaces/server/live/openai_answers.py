@@ -6,17 +6,18 @@ one whose caller leaves continues.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import define, field, frozen
 
 from minions.contracts.executions import RunState
+from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import encode
-from minions.data.json_values import JsonValue, as_object, dumps
+from minions.data.json_values import JsonValue, as_object, dumps, parse_json
+from minions.engine.services.event_loop import beside
 from minions.interfaces.http.http_answers import (
     EVENT_STREAM,
     Answer,
@@ -33,6 +34,10 @@ from minions.interfaces.server.live.channels import HEARTBEAT
 from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.model import AgentRecipe
 
+T = TypeVar("T")
+
+_LONG: Final = 16_384
+"""Bytes of events that are decoded at once, and characters of an answer that is encoded so."""
 _BODY: Final = "http.response.body"
 _STREAM_CUT: Final = "stream-cut"
 """The code of an answer whose run was not followed to its end."""
@@ -450,6 +455,7 @@ class CompletionAnswer:
         text: AnswerText,
         form: CompletionForm,
         *,
+        threads: BlockingCalls,
         is_streamed: bool,
         headers: Mapping[str, str],
     ) -> None:
@@ -457,8 +463,10 @@ class CompletionAnswer:
 
         Args:
             stream: Sends the events of the run, as its followers get them.
+            threads: Decode and encode long answers.
             headers: Of the answer.
         """
+        self._threads = threads
         self._stream = stream
         self._text = text
         self._form = form
@@ -472,7 +480,7 @@ class CompletionAnswer:
         """Send the whole answer."""
 
         async def note(message: Message) -> None:
-            self._take(message)
+            await self._take(message)
 
         async def translate(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -481,10 +489,11 @@ class CompletionAnswer:
                 await send({**message, "headers": headers})
                 body, is_last = self._form.begin(), False
             else:
-                body = b"".join(map(self._form.piece, self._take(message)))
+                body = b"".join(map(self._form.piece, await self._take(message)))
                 is_last = not message.get("more_body", False)
             if is_last:
-                body += self._form.finish(self._end(), self._told)
+                end, told = self._end(), self._told
+                body += await self._beside(told, lambda: self._form.finish(end, told))
             elif not body and HEARTBEAT.data in message["body"]:
                 body = HEARTBEAT.data
             if body:
@@ -497,7 +506,8 @@ class CompletionAnswer:
         end = self._end()
         if end.code is None:
             headers = {**self._headers, "x-minions-status": end.status}
-            answer = Answer(HTTPStatus.OK, self._form.whole(end), headers=headers)
+            body = await self._beside(end.text, lambda: json_bytes(encode(self._form.whole(end))))
+            answer = Answer(HTTPStatus.OK, body, headers=headers)
         else:
             # It was paid for: a client that repeats requests by itself must not start another run.
             headers = {**self._headers, "x-should-retry": "false"}
@@ -515,15 +525,22 @@ class CompletionAnswer:
             f"/api/v1/runs/{run} has the run.",
         )
 
-    def _take(self, message: Message) -> Sequence[str]:
+    async def _take(self, message: Message) -> Sequence[str]:
         """What the events in a message add to the text."""
-        pieces = []
-        for block in message.get("body", b"").split(b"\n\n"):
-            if block.startswith(b": ") and not message.get("more_body", False):
-                self._last_words = f" ({block[2:].decode()})"
-            elif block and not block.startswith(b":"):
-                event = as_object(json.loads(block.rpartition(b"\ndata: ")[2]))
-                pieces.append(self._text.take(event))
-        pieces = [each for each in pieces if each]
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            words = body.strip().removeprefix(b": ").decode()
+            self._last_words = f" ({words})" if words else ""
+        told = await self._beside(body, lambda: [*map(self._text.take, _events_in(body))])
+        pieces = [*filter(None, told)]
         self._told += "".join(pieces)
         return pieces
+
+    async def _beside(self, size: str | bytes, work: Callable[[], T]) -> T:
+        return await beside(self._threads, len(size) > _LONG, work)
+
+
+def _events_in(body: bytes) -> Sequence[Mapping[str, JsonValue]]:
+    """The events of a part of a stream, without its comments."""
+    blocks = (each.decode() for each in body.split(b"\n\n") if each and each[:1] != b":")
+    return [as_object(parse_json(each.rpartition("\ndata: ")[2])) for each in blocks]
