@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -425,3 +426,17 @@ async def test_a_stream_that_is_cut_ends_with_an_error_that_names_the_run(
     assert (error["code"], error["type"]) == ("stream-cut", "server_error")
     assert f"/api/v1/runs/{run}" in error["message"]
     model.say(None)
+
+
+async def test_a_whole_answer_that_is_cut_says_where_its_run_is(make_app: MakeApp) -> None:
+    model = Typing()
+    client = Client(app := make_app(model=model))
+    asking = asyncio.ensure_future(complete(client, "hi"))
+    await model.is_asked.wait()
+    (run,) = (await client.get("/runs")).json["runs"]
+    app.app_state.channels.close_session(run["session_id"])
+    reply = await asking
+    assert refused(reply)[:2] == (503, "stream-cut")
+    assert reply.headers["x-should-retry"] == "false"
+    model.say("Hello", None)
+    assert (await client.ended(reply.headers["x-minions-run"]))["output"] == "Hello"

@@ -509,9 +509,11 @@ class CompletionAnswer:
             body = await self._beside(end.text, lambda: json_bytes(encode(self._form.whole(end))))
             answer = Answer(HTTPStatus.OK, body, headers=headers)
         else:
-            # It was paid for: a client that repeats requests by itself must not start another run.
+            # A client that repeats requests by itself must not start, and pay, another run.
             headers = {**self._headers, "x-should-retry": "false"}
-            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _failure(end), headers=headers)
+            is_cut = end.code == _STREAM_CUT
+            status = HTTPStatus.SERVICE_UNAVAILABLE if is_cut else HTTPStatus.INTERNAL_SERVER_ERROR
+            answer = Answer(status, _failure(end), headers=headers)
         await answer(scope, receive, send)
 
     def _end(self) -> RunEnd:
