@@ -121,6 +121,10 @@ async def test_a_response_continues_an_earlier_one_and_branches_where_that_went_
     branch = await respond(talking, "three", previous_response_id=first.json["id"])
     assert words(branch) == "user: one | assistant: user: one | user: three"
     assert branch.headers["x-minions-session"] != first.headers["x-minions-session"]
+    body = {"model": "chat", "input": "two", "previous_response_id": first.json["id"]}
+    named = {"x-minions-session": first.headers["x-minions-session"]}
+    both = await talking.ask("POST", RESPONSES, body, named)
+    assert refused(both) == (400, "bad-body", "previous_response_id")
     missing = await respond(talking, "one", previous_response_id="resp_run_none")
     assert refused(missing) == (404, "unknown-run", None)
 

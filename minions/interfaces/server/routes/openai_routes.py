@@ -31,6 +31,7 @@ from minions.interfaces.server.documents.openai_documents import (
     no_model,
     read_messages,
     text_input,
+    wrong,
 )
 from minions.interfaces.server.endpoint_parts import (
     AnyRequest,
@@ -186,6 +187,8 @@ async def create_response(
             passed_over.append(f"text.{name[:80]}")
     session = None if in_session is None else await session_of(request, in_session)
     if data.previous_response_id is not None:
+        if session is not None:
+            raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
         session = await _session_after(request, data.previous_response_id)
     asked = _AskedRun(
         recipe=recipe,
