@@ -230,11 +230,6 @@ class ChatTurn:
     passed_over: tuple[str, ...]
     """The places of what has no effect."""
 
-    @property
-    def earlier_json(self) -> list[JsonValue]:
-        """The earlier messages as JSON."""
-        return [[role, text] for role, text in self.earlier]
-
 
 _INSTRUCTIONS: Final = ("system", "developer")
 _KEYS: Final = frozenset({"role", "content", "type"})

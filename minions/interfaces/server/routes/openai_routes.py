@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 from attrs import frozen
@@ -11,13 +11,11 @@ from litestar import Router, get, post
 from litestar.di import Provide
 from litestar.response.base import ASGIResponse
 
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, near_hint
-from minions.data.json_values import JsonValue, dumps
-from minions.engine.run.agent_run import AgentRun
+from minions.data.json_values import dumps
 from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
 from minions.interfaces.http.tokens import TokenScope
-from minions.interfaces.server.app_state import EventStreamAnswer
 from minions.interfaces.server.documents.openai_documents import (
     ChatCompletion,
     ChatRequest,
@@ -54,10 +52,14 @@ from minions.interfaces.server.live.openai_answers import (
     answering_step,
     run_of_response,
 )
-from minions.interfaces.server.live.server_runs import RequestedRun
+from minions.interfaces.server.routes.asked_runs import (
+    AskedRun,
+    begin_asked_run,
+    headers_of,
+)
 from minions.interfaces.server.routes.recipe_routes import is_chat
 from minions.interfaces.server.routes.run_views import find_exact
-from minions.interfaces.server.routes.session_routes import session_of, user_in
+from minions.interfaces.server.routes.session_routes import session_of
 from minions.interfaces.server.server_runtime import ids_of_key
 from minions.recipe.model import AgentRecipe
 
@@ -145,14 +147,15 @@ async def create_chat_completion(
     if data.response_format is not None:
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
-    asked = _AskedRun(
+    asked = _Question(
         recipe=recipe,
         turn=turn,
-        metadata=data.metadata or {},
+        metadata=data.metadata,
         session=session,
         user=data.user,
         key=idempotency_key,
         passed_over=passed_over,
+        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ChatForm:
@@ -160,7 +163,7 @@ async def create_chat_completion(
             run_id=run_id, model=recipe.id, created=created, has_usage=data.includes_usage
         )
 
-    return _Answer(await _begin(request, asked, form, is_streamed=bool(data.stream)))
+    return _Answer(await _answer(request, asked, form))
 
 
 @post(
@@ -190,14 +193,15 @@ async def create_response(
         if session is not None:
             raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
         session = await _session_after(request, data.previous_response_id)
-    asked = _AskedRun(
+    asked = _Question(
         recipe=recipe,
         turn=turn,
-        metadata=data.metadata or {},
+        metadata=data.metadata,
         session=session,
         user=data.user,
         key=idempotency_key,
-        passed_over=tuple(passed_over),
+        passed_over=passed_over,
+        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ResponseForm:
@@ -209,7 +213,7 @@ async def create_response(
             metadata=data.metadata or {},
         )
 
-    return _Answer(await _begin(request, asked, form, is_streamed=bool(data.stream)))
+    return _Answer(await _answer(request, asked, form))
 
 
 async def _session_after(request: ApiRequest, response: str) -> Session:
@@ -238,122 +242,64 @@ _FormOf: TypeAlias = Callable[[str, int], CompletionForm]
 
 
 @frozen(kw_only=True)
-class _AskedRun:
-    """What a request asks a recipe."""
+class _Question:
+    """What a request of either form asks."""
 
     recipe: AgentRecipe
     turn: ChatTurn
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, str] | None
     session: Session | None
-    """The session in which it begins; None: it gets one of its own."""
     user: str | None
     key: str | None
-    passed_over: tuple[str, ...]
+    passed_over: Sequence[str]
+    is_streamed: bool
 
 
-async def _begin(
-    request: ApiRequest, asked: _AskedRun, form: _FormOf, *, is_streamed: bool
-) -> CompletionAnswer:
+async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> CompletionAnswer:
     """Begin the run, and answer with its events.
 
     Raises:
-        MinionsError: As of `RunStarter.begin`.
+        MinionsError: As of `begin_asked_run`.
     """
     state, recipe, turn = request.app_state, asked.recipe, asked.turn
     name = text_input(recipe)
     assert name is not None  # noqa: S101  # else `_recipe` refuses it
-    user = await user_in(request, asked.session, asked.user)
+    followed = await begin_asked_run(
+        request,
+        AskedRun(
+            recipe=recipe,
+            inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
+            earlier=turn.earlier,
+            session=asked.session,
+            new_session=_session_of_key(request, asked) if turn.earlier else None,
+            user=asked.user,
+            key=asked.key,
+        ),
+    )
     passed_over = [*asked.passed_over, *turn.passed_over]
-    given: dict[str, JsonValue] = {**dict(inputs_in(recipe, asked.metadata)), name: turn.text}
-    session_id = None if asked.session is None else asked.session.id
-    if session_id is not None and is_chat(recipe):
-        own, before = await state.repository.inputs_of(session_id)
-        known = {each: value for each, value in before.items() if each in recipe.inputs}
-        given = {**known, **own, **given}
-    is_brought = False
-    if turn.earlier:
-        if session_id is None and is_chat(recipe):
-            session_id = await _session_for(request, asked, user)
-            is_brought = True
-        else:  # the session has them, or the recipe takes no conversation
-            passed_over.append("earlier messages")
-    streams: list[EventStreamAnswer] = []
-
-    async def follow(run: AgentRun) -> None:
-        if is_brought and not await state.repository.get_step_count(run.session_id):
-            said = [
-                SessionStep(session_id=run.session_id, role=role, content=text)
-                for role, text in turn.earlier
-            ]
-            await state.repository.save_steps_batch(said)
-        after = await state.last_position(run.session_id)
-        streams.append(
-            await state.stream(
-                run.session_id, run_id=run.run_id, after=after, caller=request.caller.name
-            )
-        )
-
-    wanted = RequestedRun(
-        recipe=recipe.id,
-        inputs=given,
-        session=session_id,
-        user=user,
-        key=asked.key,
-        owner=request.owner,
-        token=request.caller.name,
-    )
-    try:
-        begun = await state.starter.begin(wanted, follow)
-    except BaseException:
-        for stream in streams:
-            stream.give_up()
-        raise
-    is_new = bool(streams)
-    if not is_new:  # the key's run began before: what was said is not said again piece by piece
-        streams.append(
-            await state.stream(begun.session_id, run_id=begun.run_id, caller=request.caller.name)
-        )
-    text = AnswerText(
-        begun.run_id, answering_step(recipe) if is_new else None, state.options.public_url
-    )
-    headers = {
-        "x-minions-run": begun.run_id,
-        "x-minions-session": begun.session_id,
-        "x-request-id": begun.run_id,
-    }
-    if passed_over:
-        headers["x-minions-ignored"] = _header_text(", ".join(passed_over))
+    if turn.earlier and not followed.reads_earlier:
+        passed_over.append("earlier messages")  # the session has them, or the recipe takes none
+    run_id = followed.begun.run_id
+    # Of a request that is repeated the answer comes whole: some of its words were said before.
+    step = answering_step(recipe) if followed.is_new else None
     now = int(state.runtime.services.clock.now().timestamp())
     return CompletionAnswer(
-        streams[0],
-        text,
-        form(begun.run_id, now),
+        followed.stream,
+        AnswerText(run_id, step, state.options.public_url),
+        form(run_id, now),
         threads=state.threads,
-        is_streamed=is_streamed,
-        headers=headers,
+        is_streamed=asked.is_streamed,
+        headers=headers_of(followed, passed_over),
     )
 
 
-_MOST_HEADER: Final = 1_000
-
-
-def _header_text(text: str) -> str:
-    """A text as the value of a header: printable ASCII, cut."""
-    shown = text.encode("ascii", "backslashreplace").decode()
-    return "".join(each if each.isprintable() else "?" for each in shown)[:_MOST_HEADER]
-
-
-async def _session_for(request: ApiRequest, asked: _AskedRun, user: str | None) -> str:
-    """A session for a conversation that the request brings; with a key the same one each time."""
-    repository, key = request.app_state.repository, asked.key
-    name: str | None = None
-    if key is not None:
-        digest = hashlib.sha256(dumps(asked.turn.earlier_json).encode("utf-8", "surrogatepass"))
-        whole = f"{request.owner or ''}\0{key}\0{digest.hexdigest()}"
-        name = ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
-        if await request.app_state.last_position(name):
-            return name
-    return (await repository.create_session(asked.recipe.id, session_id=name, user=user)).id
+def _session_of_key(request: ApiRequest, asked: _Question) -> str | None:
+    """The id of the session for messages that come with a key, the same each time; None: any."""
+    if asked.key is None or not is_chat(asked.recipe):
+        return None
+    said = dumps([list(each) for each in asked.turn.earlier]).encode("utf-8", "surrogatepass")
+    whole = f"{request.owner or ''}\0{asked.key}\0{hashlib.sha256(said).hexdigest()}"
+    return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
 
 
 OPENAI: Final = Router(
