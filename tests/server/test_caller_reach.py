@@ -234,6 +234,7 @@ def _bodies(known: Mapping[str, str]) -> Mapping[str, dict[str, object]]:
         "retryRun": {},
         "rollBackFiles": {},
         "captureRun": {},
+        "runAgUi": {"threadId": "t", "runId": "r", "messages": [_said("Hello.")]},
         "createChatCompletion": {"model": "takes", "messages": [_said("Hello.")]},
         "createResponse": {"model": "takes", "input": "Hello."},
     }
@@ -256,6 +257,10 @@ def _values(cell: Cell, text: str) -> list[object]:
     if cell.name == "messages":
         image = {"type": "image_url", "image_url": {"url": text}}
         return [[_said(text)], [{"role": "user", "content": [image]}]]
+    if cell.name == "forwardedProps":
+        return [{"inputs": {name: text}} for name in ("folder", "token", text)]
+    if cell.name == "resume":
+        return [[{"interruptId": text, "status": "resolved"}]]
     if cell.name == "metadata":
         return [{name: text} for name in ("folder", "token", text)]
     if cell.name in ("response_format", "text"):
@@ -351,6 +356,11 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
             Cell("createResponse", "body", "metadata"),
             {"token": "env:PATH"},
             (403, "secret-refused"),
+        ),
+        (
+            Cell("runAgUi", "body", "forwardedProps"),
+            {"inputs": {"folder": "/etc"}},
+            (403, "input-refused"),
         ),
         (Cell("createResponse", "body", "metadata"), {"folder": "/etc"}, (403, "input-refused")),
         (Cell("createResponse", "body", "previous_response_id"), "run_1", (404, "unknown-run")),

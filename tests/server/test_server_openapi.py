@@ -57,6 +57,13 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
+    "runAgUi": (
+        "POST /agents/{name}/ag-ui",
+        "",
+        "RunAgentInput",
+        "200 events",
+        "404 409 429",
+    ),
     "startPlan": (
         "POST /plans",
         "idempotency-key",

@@ -531,9 +531,8 @@ class CompletionAnswer:
         """What the events in a message add to the text."""
         body: bytes = message.get("body", b"")
         if not message.get("more_body", False):
-            words = body.strip().removeprefix(b": ").decode()
-            self._last_words = f" ({words})" if words else ""
-        told = await self._beside(body, lambda: [*map(self._text.take, _events_in(body))])
+            self._last_words = last_words_in(body)
+        told = await self._beside(body, lambda: [*map(self._text.take, events_in(body))])
         pieces = [*filter(None, told)]
         self._told += "".join(pieces)
         return pieces
@@ -542,7 +541,13 @@ class CompletionAnswer:
         return await beside(self._threads, len(size) > _LONG, work)
 
 
-def _events_in(body: bytes) -> Sequence[Mapping[str, JsonValue]]:
+def events_in(body: bytes) -> Sequence[Mapping[str, JsonValue]]:
     """The events of a part of a stream, without its comments."""
     blocks = (each.decode() for each in body.split(b"\n\n") if each and each[:1] != b":")
     return [as_object(parse_json(each.rpartition("\ndata: ")[2])) for each in blocks]
+
+
+def last_words_in(body: bytes) -> str:
+    """Why a stream of events ended, in brackets; empty: its last part does not say so."""
+    words = body.strip().removeprefix(b": ").decode()
+    return f" ({words})" if words else ""
