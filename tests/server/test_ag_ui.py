@@ -16,6 +16,7 @@ from asgi_client import Client, Reply
 from minions.adapters.models.script_items import tool_request
 from minions.contracts.calls import Prompt
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
+from minions.interfaces.server.live.agui_answers import AgUiEvents
 from patience import HANG_S
 from served import RECIPES, MakeApp
 from serving import EXTENSIONS, Serving
@@ -131,6 +132,24 @@ async def test_a_failed_run_ends_with_an_error(make_app: MakeApp, recipes: Path)
     events = events_in(await run(Client(make_app(answers=[])), "chat", "Hello"))
     assert [each["type"] for each in events][-2:] == ["STEP_FINISHED", "RUN_ERROR"]
     assert events[-1]["code"] == "script-exhausted"
+
+
+def test_a_step_that_ends_leaves_the_calls_of_others_open() -> None:
+    translated = AgUiEvents("t", "r", "run_1", None, {})
+    snapshot = {"role": "tool", "tool_call_id": "1", "content": "late"}
+    events: list[Event] = [
+        {"type": "tool_started", "address": "a", "call_id": "1", "tool": "x", "arguments": {}},
+        {"type": "step_started", "address": "b"},
+        {"type": "tool_started", "address": "b", "call_id": "1", "tool": "x", "arguments": {}},
+        {"type": "step_finished", "address": "b"},
+        {"type": "step_completed", "address": "a", "snapshot": snapshot},
+    ]
+    told = [each for event in events for each in translated.take(event)]
+    results = [each for each in told if each["type"] == "TOOL_CALL_RESULT"]
+    assert [(each["toolCallId"], each["content"]) for each in results] == [
+        ("b/1", ""),
+        ("a/1", "late"),
+    ]
 
 
 # --- interrupts ----------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class AgUiEvents:
                 self._steps.append(address)
                 yield {"type": "STEP_STARTED", "stepName": address}
             case "step_finished" if address in self._steps:
-                yield from self._end_calls()
+                yield from self._end_calls(f"{address}/")
                 self._steps.remove(address)
                 yield {"type": "STEP_FINISHED", "stepName": address}
             case "step_delta" if address == self._step_id:
@@ -150,9 +150,13 @@ class AgUiEvents:
                 "role": "tool",
             }
 
-    def _end_calls(self) -> Iterator[_Event]:
-        """Results of calls whose text no model read: else they would wait for the front end."""
-        for call_id in tuple(self._calls):
+    def _end_calls(self, step: str = "") -> Iterator[_Event]:
+        """Results of calls whose text no model read: else they would wait for the front end.
+
+        Args:
+            step: How the ids of the calls begin.
+        """
+        for call_id in [each for each in self._calls if each.startswith(step)]:
             yield from self._end_call(call_id, "")
 
     def _finish(self, kind: str, status: str, data: Mapping[str, JsonValue]) -> Iterator[_Event]:
