@@ -54,6 +54,8 @@ def test_what_a_model_says_before_a_tool_call_stands_apart() -> None:
     events = (piece("I look."), recorded("I look."), recorded("it", "tool"))
     answer = (piece("It "), piece("is."), recorded("It is."), completed("It is."))
     assert told(*events, *answer) == ["I look.", "\n\nIt ", "is."]
+    without_pieces = (recorded("It is."), completed("It is."))
+    assert told(*events, *without_pieces) == ["I look.", "\n\nIt is."]
     assert told(recorded(None), recorded("it", "tool"), *answer) == ["It ", "is."]
 
 

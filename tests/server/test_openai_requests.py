@@ -147,6 +147,39 @@ async def test_a_request_that_is_repeated_with_its_key_runs_once(make_app: MakeA
     assert refused(other) == (400, "idempotency-mismatch", None)
 
 
+async def test_a_repeated_request_that_joins_its_run_late_gets_the_whole_answer(
+    make_app: MakeApp,
+) -> None:
+    model = Typing()
+    client = Client(make_app(model=model))
+    body = {"model": "chat", "messages": said("hi"), "stream": True}
+    key = {"idempotency-key": "a key"}
+    async with client.stream("POST", CHAT, body, key) as first:
+        chunks = first.chunks()
+        await model.is_asked.wait()
+        model.say("Good ")
+        while b"Good " not in await anext(chunks):
+            continue
+        async with client.stream("POST", CHAT, body, key) as second:
+            assert second.headers["x-minions-run"] == first.headers["x-minions-run"]
+            model.say("day", None)
+            late = Reply(second.status, second.headers, await second.read())
+    assert streamed(late) == "Good day"
+
+
+async def test_messages_that_came_before_a_refusal_are_not_stored_twice(
+    make_app: MakeApp, door: Door
+) -> None:
+    client = Client(make_app(answers=retelling, max_runs=1))
+    waiting = (await client.post("/runs", {"recipe": "waits"})).json["run_id"]
+    texts = ("one", "said", "two")
+    assert (await complete(client, *texts, key="a key")).status == 429
+    door.opened.set()
+    await client.ended(waiting)
+    reply = await complete(client, *texts, key="a key")
+    assert words(reply) == "user: one | assistant: said | user: two"
+
+
 async def test_a_refused_request_leaves_no_messages(talking: Client) -> None:
     reply = await complete(talking, "one", "said", "x" * 1_000, metadata={"message": "y"})
     assert refused(reply) == (400, "bad-body", "metadata.message")
