@@ -82,18 +82,19 @@ class RunAgentInput:
 async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]) -> EventStream:
     """Run a recipe as an agent of AG-UI, or resume the run that an interrupt ended."""
     app_state = request.app_state
-    recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(name))
+    recipe, _ = await app_state.starter.stored_recipe(name)
     if data.tools:
         raise unsupported("tools", "A recipe calls the tools that it declares.")
     passed_over = [each for each in ("state", "context") if getattr(data, each)]
     forms: dict[str, JsonValue] = {}
     if data.resume:
-        followed, forms = await _resume(request, name, data)
+        followed, forms = await _resume(request, recipe, data)
     else:
         turn, inputs = _read(recipe, data)
         session_id = _session_id(request, name, data)
         exists = bool(await app_state.last_position(session_id))
         asked = AskedRun(
+            name=name,
             recipe=recipe,
             inputs=inputs,
             earlier=turn.earlier,
@@ -107,7 +108,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
         data.threadId,
         data.runId,
         followed.begun.run_id,
-        answering_step(recipe) if followed.is_new else None,
+        followed.answering,
         forms,
     )
     headers = headers_of(followed, passed_over)
@@ -154,7 +155,7 @@ _NOT_SAID: Final = ("tool", "activity", "reasoning")
 
 
 async def _resume(
-    request: ApiRequest, name: str, data: RunAgentInput
+    request: ApiRequest, recipe: AgentRecipe, data: RunAgentInput
 ) -> tuple[FollowedRun, dict[str, JsonValue]]:
     """Answer interrupts of one run, and follow it; what else it waits for.
 
@@ -169,7 +170,7 @@ async def _resume(
     if len(runs) != 1:
         raise wrong("resume", "is to answer interrupts of one run, each once.")
     run = await find_exact(request, runs.pop())
-    if run.recipe != name:
+    if run.recipe != recipe.id:
         raise unknown_approval()
     keys = {parts_of_interrupt(each)[2] for each in entries}
     async with deciding(request, run.run_id, keys.__contains__):
@@ -197,7 +198,8 @@ async def _resume(
         key: {"tool": each.tool, "arguments": each.arguments, "form": each.form}
         for key, each in waiting.items()
     }
-    followed = FollowedRun(begun=begun, stream=stream, is_new=True, reads_earlier=False)
+    answering = answering_step(resumed.context.recipe)
+    followed = FollowedRun(begun=begun, stream=stream, answering=answering, reads_earlier=False)
     return followed, forms
 
 

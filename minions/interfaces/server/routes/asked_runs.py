@@ -11,6 +11,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.app_state import EventStreamAnswer
 from minions.interfaces.server.endpoint_parts import ApiRequest
+from minions.interfaces.server.live.openai_answers import answering_step
 from minions.interfaces.server.live.server_runs import RequestedRun, StartedRun
 from minions.interfaces.server.routes.recipe_routes import is_chat
 from minions.interfaces.server.routes.session_routes import user_in
@@ -21,7 +22,10 @@ from minions.recipe.model import AgentRecipe
 class AskedRun:
     """What a request asks a recipe."""
 
+    name: str
+    """The id of a recipe, or the name of a deployment."""
     recipe: AgentRecipe
+    """The recipe of that name."""
     inputs: Mapping[str, JsonValue]
     earlier: Sequence[tuple[str, str]] = ()
     """Role, `user` or `assistant`, and text of each message of the conversation before it."""
@@ -41,8 +45,9 @@ class FollowedRun:
     begun: StartedRun
     stream: EventStreamAnswer
     """Its events, from the first one that it had when it was asked for."""
-    is_new: bool
-    """Whether it began now; else the request was repeated."""
+    answering: str | None
+    """Its `answering_step`; None: it has none, or the request was repeated, so that some of its
+    words were said before."""
     reads_earlier: bool
     """Whether the earlier messages of the request are in its conversation."""
 
@@ -69,8 +74,11 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
             made = await repository.create_session(recipe.id, session_id=session_id, user=user)
             session_id = made.id
     streams: list[EventStreamAnswer] = []
+    answering: str | None = None
 
     async def follow(run: AgentRun) -> None:
+        nonlocal answering
+        answering = answering_step(run.context.recipe)  # of the version that the run got
         if brings and not await repository.get_step_count(run.session_id):
             said = [
                 SessionStep(session_id=run.session_id, role=role, content=text)
@@ -80,7 +88,7 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
         streams.append(await stream_of(request, run))
 
     wanted = RequestedRun(
-        recipe=recipe.id,
+        recipe=asked.name,
         inputs=inputs,
         session=session_id,
         user=user,
@@ -94,12 +102,11 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
         for stream in streams:
             stream.give_up()
         raise
-    is_new = bool(streams)
-    if not is_new:
+    if not streams:
         streams.append(
             await state.stream(begun.session_id, run_id=begun.run_id, caller=request.caller.name)
         )
-    return FollowedRun(begun=begun, stream=streams[0], is_new=is_new, reads_earlier=brings)
+    return FollowedRun(begun=begun, stream=streams[0], answering=answering, reads_earlier=brings)
 
 
 async def stream_of(request: ApiRequest, run: AgentRun) -> EventStreamAnswer:

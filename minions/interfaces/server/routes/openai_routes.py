@@ -49,7 +49,6 @@ from minions.interfaces.server.live.openai_answers import (
     CompletionAnswer,
     CompletionForm,
     ResponseForm,
-    answering_step,
     run_of_response,
 )
 from minions.interfaces.server.routes.asked_runs import (
@@ -89,18 +88,19 @@ async def list_models(request: ApiRequest) -> ModelList:
     stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
     recipes = (each.recipe for each in stored if each.recipe is not None)
     return ModelList(
-        data=tuple(_model(request, each) for each in recipes if text_input(each) is not None)
+        data=tuple(_model(request, each.id) for each in recipes if text_input(each) is not None)
     )
 
 
 @get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
     """One recipe as a model."""
-    return _model(request, await _recipe(request, model_id))
+    await _recipe(request, model_id)
+    return _model(request, model_id)
 
 
-def _model(request: ApiRequest, recipe: AgentRecipe) -> ModelView:
-    return ModelView(id=recipe.id, created=int(request.app_state.started_at.timestamp()))
+def _model(request: ApiRequest, model_id: str) -> ModelView:
+    return ModelView(id=model_id, created=int(request.app_state.started_at.timestamp()))
 
 
 async def _recipe(request: ApiRequest, model_id: str) -> AgentRecipe:
@@ -109,9 +109,8 @@ async def _recipe(request: ApiRequest, model_id: str) -> AgentRecipe:
     Raises:
         NotFoundError, RefusedError: There is none that can be asked with a text.
     """
-    store = request.app_state.recipe_store
     try:
-        recipe = await request.app_state.threads.run(lambda: store.get(model_id))
+        recipe, _ = await request.app_state.starter.stored_recipe(model_id)
     except NotFoundError as error:
         raise NotFoundError(
             f"There is no model '{model_id[:100]}'.{near_hint(error.suggestions)} GET /v1/models "
@@ -148,6 +147,7 @@ async def create_chat_completion(
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
     asked = _Question(
+        name=data.model,
         recipe=recipe,
         turn=turn,
         metadata=data.metadata,
@@ -160,7 +160,7 @@ async def create_chat_completion(
 
     def form(run_id: str, created: int) -> ChatForm:
         return ChatForm(
-            run_id=run_id, model=recipe.id, created=created, has_usage=data.includes_usage
+            run_id=run_id, model=data.model, created=created, has_usage=data.includes_usage
         )
 
     return _Answer(await _answer(request, asked, form))
@@ -194,6 +194,7 @@ async def create_response(
             raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
         session = await _session_after(request, data.previous_response_id)
     asked = _Question(
+        name=data.model,
         recipe=recipe,
         turn=turn,
         metadata=data.metadata,
@@ -207,7 +208,7 @@ async def create_response(
     def form(run_id: str, created: int) -> ResponseForm:
         return ResponseForm(
             run_id=run_id,
-            model=recipe.id,
+            model=data.model,
             created=created,
             previous_id=data.previous_response_id,
             metadata=data.metadata or {},
@@ -245,6 +246,8 @@ _FormOf: TypeAlias = Callable[[str, int], CompletionForm]
 class _Question:
     """What a request of either form asks."""
 
+    name: str
+    """The id of the model."""
     recipe: AgentRecipe
     turn: ChatTurn
     metadata: Mapping[str, str] | None
@@ -267,6 +270,7 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     followed = await begin_asked_run(
         request,
         AskedRun(
+            name=asked.name,
             recipe=recipe,
             inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
             earlier=turn.earlier,
@@ -280,12 +284,10 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     if turn.earlier and not followed.reads_earlier:
         passed_over.append("earlier messages")  # the session has them, or the recipe takes none
     run_id = followed.begun.run_id
-    # Of a request that is repeated the answer comes whole: some of its words were said before.
-    step = answering_step(recipe) if followed.is_new else None
     now = int(state.runtime.services.clock.now().timestamp())
     return CompletionAnswer(
         followed.stream,
-        AnswerText(run_id, step, state.options.public_url),
+        AnswerText(run_id, followed.answering, state.options.public_url),
         form(run_id, now),
         threads=state.threads,
         is_streamed=asked.is_streamed,
