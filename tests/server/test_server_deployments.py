@@ -86,3 +86,17 @@ async def test_names_of_deployments_are_not_looked_up_at_each_request(
     for _ in range(5):
         await _output(client, "plain")
     assert len(looks) == 1
+
+
+async def test_clients_of_other_protocols_get_the_version_that_is_deployed(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    client = Client(app)
+    await _deploy(app, None)
+    for name, result in (("adds", 1), ("adds@2", 2)):
+        body = {"threadId": "t", "runId": name, "messages": []}
+        reply = await client.post(f"/agents/{name}/ag-ui", body)
+        assert f'"result":{result}}}'.encode() in reply.body
+    reply = await client.ask("GET", "/v1/models/adds@9")
+    assert (reply.status, reply.json["error"]["code"]) == (404, "unknown-version")
