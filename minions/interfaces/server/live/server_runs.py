@@ -58,6 +58,9 @@ class RequestedRun:
     recipe_text: str | None = None
     made: AgentRecipe | None = None
     """The recipe itself, where the server made it for this request."""
+    version: int | None = None
+    """The version of the deployment of that name by which the request was checked; None: it was not
+    checked by one."""
     inputs: Mapping[str, JsonValue]
     session: str | None
     user: str | None = None
@@ -269,7 +272,10 @@ class RunStarter:
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
             key = None if wanted.key is None else wanted.whole_key
-            return await self.stored_recipe(wanted.recipe, session=wanted.session, key=key)
+            name = wanted.recipe
+            if wanted.version is not None:
+                name = f"{name.partition('@')[0]}@{wanted.version}"
+            return await self.stored_recipe(name, session=wanted.session, key=key)
         if not self._allows_text:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,

@@ -10,6 +10,7 @@ from typing import Final
 from attrs import evolve, field, frozen
 from litestar import Router, post
 
+from minions.app.runs.deployments import version_noted
 from minions.contracts.decisions import word_of
 from minions.data.json_values import JsonValue, as_object
 from minions.data.patterns import match_beside_loop
@@ -82,7 +83,8 @@ class RunAgentInput:
 async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]) -> EventStream:
     """Run a recipe as an agent of AG-UI, or resume the run that an interrupt ended."""
     app_state = request.app_state
-    recipe, _ = await app_state.starter.stored_recipe(name)
+    session_id = _session_id(request, name, data)
+    recipe, noted = await app_state.starter.stored_recipe(name, session=session_id)
     if data.tools:
         raise unsupported("tools", "A recipe calls the tools that it declares.")
     passed_over = [each for each in ("state", "context") if getattr(data, each)]
@@ -91,11 +93,11 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
         followed, forms = await _resume(request, recipe, data)
     else:
         turn, inputs = _read(recipe, data)
-        session_id = _session_id(request, name, data)
         exists = bool(await app_state.last_position(session_id))
         asked = AskedRun(
             name=name,
             recipe=recipe,
+            version=version_noted(noted),
             inputs=inputs,
             earlier=turn.earlier,
             session=await session_of(request, session_id) if exists else None,

@@ -26,6 +26,8 @@ class AskedRun:
     """The id of a recipe, or the name of a deployment."""
     recipe: AgentRecipe
     """The recipe of that name."""
+    version: int | None = None
+    """Which version of the deployment it is; None: of none."""
     inputs: Mapping[str, JsonValue]
     earlier: Sequence[tuple[str, str]] = ()
     """Role, `user` or `assistant`, and text of each message of the conversation before it."""
@@ -89,6 +91,7 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
 
     wanted = RequestedRun(
         recipe=asked.name,
+        version=asked.version,
         inputs=inputs,
         session=session_id,
         user=user,

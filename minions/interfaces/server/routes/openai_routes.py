@@ -11,9 +11,11 @@ from litestar import Router, get, post
 from litestar.di import Provide
 from litestar.response.base import ASGIResponse
 
+from minions.app.runs.deployments import version_noted
 from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import dumps
+from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.openai_documents import (
@@ -95,7 +97,7 @@ async def list_models(request: ApiRequest) -> ModelList:
 @get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
     """One recipe as a model."""
-    await _recipe(request, model_id)
+    await _recipe(request, model_id, None)
     return _model(request, model_id)
 
 
@@ -103,14 +105,21 @@ def _model(request: ApiRequest, model_id: str) -> ModelView:
     return ModelView(id=model_id, created=int(request.app_state.started_at.timestamp()))
 
 
-async def _recipe(request: ApiRequest, model_id: str) -> AgentRecipe:
-    """The recipe that is asked.
+async def _recipe(
+    request: ApiRequest, model_id: str, session: str | None, key: str | None = None
+) -> tuple[AgentRecipe, int | None]:
+    """The recipe that is asked, and which version of a deployment it is; None: of none.
 
+    Args:
+        session: The id of the session that the run continues; None: a new one.
+        key: The idempotency key; None: there is none.
     Raises:
         NotFoundError, RefusedError: There is none that can be asked with a text.
     """
     try:
-        recipe, _ = await request.app_state.starter.stored_recipe(model_id)
+        recipe, noted = await request.app_state.starter.stored_recipe(
+            model_id, session=session, key=key
+        )
     except NotFoundError as error:
         raise NotFoundError(
             f"There is no model '{model_id[:100]}'.{near_hint(error.suggestions)} GET /v1/models "
@@ -120,7 +129,7 @@ async def _recipe(request: ApiRequest, model_id: str) -> AgentRecipe:
         ) from error
     if text_input(recipe) is None:
         raise no_model(recipe.id)
-    return recipe
+    return recipe, version_noted(noted)
 
 
 # --- chat completions and responses --------------------------------------------------------------
@@ -142,13 +151,14 @@ async def create_chat_completion(
     """Run a recipe with a conversation; its output is the answer."""
     passed_over = data.check()
     turn = read_messages(data.messages, "messages")
-    recipe = await _recipe(request, data.model)
+    recipe, version = await _recipe(request, data.model, in_session, idempotency_key)
     if data.response_format is not None:
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
     asked = _Question(
         name=data.model,
         recipe=recipe,
+        version=version,
         turn=turn,
         metadata=data.metadata,
         session=session,
@@ -182,20 +192,25 @@ async def create_response(
     """Run a recipe with an input, or with the next one of a conversation."""
     passed_over = list(data.check())
     turn = read_messages(data.input, "input")
-    recipe = await _recipe(request, data.model)
+    before, known = None, in_session
+    if data.previous_response_id is not None:
+        if in_session is not None:
+            raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
+        before = await _earlier_run(request, data.previous_response_id)
+        known = before.session_id
+    recipe, version = await _recipe(request, data.model, known, idempotency_key)
     for name, value in (data.text or {}).items():
         if name == "format":
             check_format(recipe, value, "text.format")
         else:
             passed_over.append(f"text.{name[:80]}")
     session = None if in_session is None else await session_of(request, in_session)
-    if data.previous_response_id is not None:
-        if session is not None:
-            raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
-        session = await _session_after(request, data.previous_response_id)
+    if before is not None:
+        session = await _session_after(request, before)
     asked = _Question(
         name=data.model,
         recipe=recipe,
+        version=version,
         turn=turn,
         metadata=data.metadata,
         session=session,
@@ -217,18 +232,22 @@ async def create_response(
     return _Answer(await _answer(request, asked, form))
 
 
-async def _session_after(request: ApiRequest, response: str) -> Session:
-    """The session of an earlier response, or a fork of it where others followed.
+async def _earlier_run(request: ApiRequest, response: str) -> RunSummary:
+    """The run of an earlier response.
 
     Raises:
         NotFoundError: There is no such response, or it is another user's.
     """
     try:
-        run = await find_exact(request, run_of_response(response))
+        return await find_exact(request, run_of_response(response))
     except NotFoundError as error:
         raise NotFoundError(
             f"There is no response '{response[:100]}'.", code="unknown-run"
         ) from error
+
+
+async def _session_after(request: ApiRequest, run: RunSummary) -> Session:
+    """The session of an earlier run, or a fork of it where others followed."""
     session = await session_of(request, run.session_id)
     if session.last_run_id == run.run_id:
         return session
@@ -249,6 +268,8 @@ class _Question:
     name: str
     """The id of the model."""
     recipe: AgentRecipe
+    version: int | None
+    """Which version of a deployment the recipe is; None: of none."""
     turn: ChatTurn
     metadata: Mapping[str, str] | None
     session: Session | None
@@ -272,6 +293,7 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         AskedRun(
             name=asked.name,
             recipe=recipe,
+            version=asked.version,
             inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
             earlier=turn.earlier,
             session=asked.session,
