@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,11 +14,16 @@ from attrs import evolve
 
 from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
+from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
 from minions.adapters.stores.sqlite_side_tables import SqliteState
-from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.left_runs import LeftRuns
+from minions.app.runs.run_needs import OfferedParts, package_version
+from minions.app.runs.schedule_store import Progress, ScheduleStore, SkipCause, SkippedTime
+from minions.contracts.dispatch import WorkerPlan
 from minions.data.json_values import JsonValue
+from minions.engine.services.services import worker_name
 from patience import HANG_S
 
 TIDY = """
@@ -140,16 +145,7 @@ def test_a_worker_runs_what_is_due_and_the_run_tells_of_it(cli: Cli, here: Path)
 def test_the_list_says_why_no_worker_can_carry_a_schedule_out(
     cli: Cli, here: Path, write: Write
 ) -> None:
-    write(
-        "tools.py",
-        "from minions import tool\n@tool\ndef greet() -> str:\n    'Greets.'\n    return 'x'\n",
-    )
-    write(
-        "own.yaml",
-        "id: own\npermissions: {allow_write: true}\nschedule: '@daily'\n"
-        "steps: [{id: a, tool: greet, params: {}}]\n",
-    )
-    code = ("--extensions", "tools.py")
+    code = own_with_tool(write)
     assert cli("schedules", "add", "own.yaml", "--db", "j.sqlite", *code).code == 0
     begun_before(SqliteState(here / "j.sqlite"), timedelta(days=2), "own")
     assert cli("worker", "--once", "--db", "j.sqlite").code == 0
@@ -167,6 +163,87 @@ def test_the_list_says_why_no_worker_can_carry_a_schedule_out(
     [line] = listed(cli, "--db", "j.sqlite")
     assert line["problem"] is None
     assert line["last_run"] is not None
+
+
+def own_with_tool(write: Write) -> Sequence[str]:
+    """A recipe with a tool of an extension; the options that load it."""
+    write(
+        "tools.py",
+        "from minions import tool\n@tool\ndef greet() -> str:\n    'Greets.'\n    return 'x'\n",
+    )
+    write(
+        "own.yaml",
+        "id: own\npermissions: {allow_write: true}\nschedule: '@daily'\n"
+        "steps: [{id: a, tool: greet, params: {}}]\n",
+    )
+    return ("--extensions", "tools.py")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_it_is_said_at_once_what_no_living_worker_has(
+    cli: Cli, here: Path, write: Write, kind: str, request: pytest.FixtureRequest
+) -> None:
+    code = own_with_tool(write)
+    url = "j.sqlite" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    add = ("schedules", "add", "own.yaml", "--db", url, *code)
+    alone = cli(*add, "--json")
+    assert alone.json["missing"] == ["a worker of the queue 'default'"]
+    assert "warning: no living worker can carry it out" in alone.err
+    lives(here, url, "unable", {})
+    unable = cli(*add, "--json")
+    assert unable.json["missing"] == ["the tool 'greet'"]
+    assert "What is missing: the tool 'greet'." in unable.err
+    lives(here, url, "able", {"tool:greet": ""})
+    able = cli(*add, "--json")
+    assert able.json["missing"] == []
+    assert "warning" not in able.err
+
+
+def lives(here: Path, url: str, name: str, versions: Mapping[str, str]) -> None:
+    """As if there were a worker with these parts, of this process."""
+    parts = OfferedParts(
+        versions=versions, package=package_version(), folder=None, takes_other_versions=True
+    )
+    plan = WorkerPlan(name=worker_name(name))
+
+    async def begin() -> None:
+        state = PostgresState(url) if "://" in url else SqliteState(here / url)
+        await LeftRuns(state, plan, parts).store()
+        await state.aclose()
+        if "://" in url:
+            workers = PostgresWorkers(url, dead_after_s=60)
+            await workers.beat(plan, 0, 60)
+            await workers.aclose()
+
+    asyncio.run(begin())
+
+
+def test_a_schedule_is_shown_with_each_time_that_was_left_out(cli: Cli, here: Path) -> None:
+    added(cli, "--db", "j.sqlite")
+    due = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
+    times = [
+        SkippedTime(due=due, cause=SkipCause.LIMIT, reason="many", after=due - timedelta(days=9)),
+        SkippedTime(due=due + timedelta(days=1), cause=SkipCause.OVERLAP, reason="run_1 waits"),
+    ]
+
+    async def keep() -> None:
+        store = ScheduleStore(SqliteState(here / "j.sqlite"))
+        progress = Progress()
+        for each in times:
+            progress = progress.skip(each)
+        await store.put_progress("tidy", progress)
+        await store.aclose()
+
+    asyncio.run(keep())
+    shown = cli("schedules", "show", "tidy", "--db", "j.sqlite").out
+    assert "left out 2, last 2026-05-05 03:00Z: run_1 waits" in " ".join(shown.split())
+    assert "left out 2026-05-04 03:00Z, and all after 2026-04-25 03:00Z  limit: many" in shown
+    told = cli("schedules", "show", "tidy", "--json", "--db", "j.sqlite").json
+    assert told["skipped"] == [each.to_json() for each in times]
+    assert told["skip_counts"] == {"limit": 1, "overlap": 1}
+    assert listed(cli, "--db", "j.sqlite") == [told]
+    unknown = cli("schedules", "show", "tidi", "--db", "j.sqlite")
+    assert (unknown.code, "Did you mean 'tidy'" in unknown.err) == (2, True)
 
 
 def test_workers_of_a_postgres_database_start_each_run_once(

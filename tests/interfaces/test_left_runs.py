@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from unittest.mock import AsyncMock
 
@@ -13,10 +14,11 @@ from minions.app.runs.left_runs import (
     WaitingRun,
     WorkerRecord,
     left_runs,
+    missing_parts,
     parts_lacking,
     worker_records,
 )
-from minions.app.runs.run_needs import needs_key
+from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
 from minions.contracts.dispatch import Job, Lack, WorkerPlan
 from minions.contracts.journal.start_note import QueuePlace
@@ -41,7 +43,8 @@ def job(run: str = "run_1", needs: str = "abc") -> Job:
 
 
 def left_of(state: MemoryState, name: str = "w1", *queues: str) -> LeftRuns:
-    return LeftRuns(state, WorkerPlan(name=name, queues=queues or ("default",)), "1.0")
+    plan = WorkerPlan(name=name, queues=queues or ("default",))
+    return LeftRuns(state, plan, OfferedParts(versions={}, package="1.0", folder=None))
 
 
 async def record(state: MemoryState) -> WorkerRecord:
@@ -204,3 +207,40 @@ async def test_where_workers_lack_nothing_no_run_is_read(monkeypatch: pytest.Mon
     monkeypatch.setattr(journal, "runs", AsyncMock(side_effect=AssertionError))
     assert await left_runs(journal, state, nobody) == []
     assert await left_runs(journal, state, nobody, {"w2": ("default",)}) == []
+
+
+def with_parts(name: str, *tools: str, queue: str = "default") -> WorkerRecord:
+    parts = OfferedParts(versions={f"tool:{each}": "" for each in tools}, package="1", folder=None)
+    return WorkerRecord(name=name, queues=(queue,), parts=parts)
+
+
+_PRICE: Final = ("the tool 'price'",)
+_NOBODY: Final = ("a worker of the queue 'default'",)
+
+
+@pytest.mark.parametrize(
+    ("workers", "living", "expected"),
+    [
+        ([], None, _NOBODY),
+        ([with_parts("w1", "price", queue="slow")], None, _NOBODY),
+        ([with_parts("gone", "price")], None, _NOBODY),
+        ([with_parts("w1", "price")], {}, _NOBODY),
+        ([with_parts("w1")], None, _PRICE),
+        ([with_parts("w1"), with_parts("w2", "other")], None, _PRICE),
+        ([with_parts("w1"), with_parts("w2", "price")], None, ()),
+        ([with_parts("w1"), WorkerRecord(name="w2", queues=("default",))], None, ()),
+        ([with_parts("w1")], {"w1": ("default",)}, _PRICE),
+        ([with_parts("w1")], {"w1": ("default",), "just begun": ("default",)}, ()),
+        ([with_parts("w1"), with_parts("w2", "price")], {"w1": ("default",)}, _PRICE),
+    ],
+)
+async def test_what_no_living_worker_of_a_queue_has_is_known_before_a_run_is_queued(
+    workers: Sequence[WorkerRecord],
+    living: Mapping[str, Sequence[str]] | None,
+    expected: Sequence[str],
+) -> None:
+    state = MemoryState()
+    for each in workers:
+        await state.put(f"minions:worker:{each.name}", each.to_text())
+    is_gone = "gone".__eq__
+    assert await missing_parts(state, is_gone, living, "default", ["tool:price"]) == expected

@@ -12,7 +12,13 @@ from attrs import evolve
 
 from builders import fake_tool
 from minions import tool
-from minions.app.runs.run_needs import WorkerParts, needs_key, needs_of, package_version
+from minions.app.runs.run_needs import (
+    OfferedParts,
+    WorkerParts,
+    needs_key,
+    needs_of,
+    package_version,
+)
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog
@@ -36,14 +42,10 @@ def price() -> int:
 
 def parts(**changes: object) -> WorkerParts:
     """Of a worker with one tool, which works here."""
-    made = WorkerParts(
-        extensions=Extensions(tools=Toolbox((price, fake_tool("other")))),
-        versions={"price": "v1", "other": ""},
-        package="1.10.0",
-        folder="/srv",
-        home=str(Path.cwd()),
-    )
-    return evolve(made, **changes)  # type: ignore[arg-type]  # of a test
+    own = changes.pop("extensions", Extensions(tools=Toolbox((price, fake_tool("other")))))
+    made = WorkerParts.of(own, "/srv")  # type: ignore[arg-type]  # of a test
+    versions = {**made.versions, "tool:price": "v1"}
+    return evolve(made, package="1.10.0", versions=versions, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -73,18 +75,30 @@ def test_a_worker_knows_what_it_lacks(
     need: str, changes: Mapping[str, object], lacking: str | None
 ) -> None:
     """A-181."""
-    found = parts(**changes).lacking([need])
+    worker = parts(**changes)
+    found = worker.lacking([need])
     assert found == (() if lacking is None else (lacking,))
+    told = OfferedParts.of_json(worker.offered.to_json())  # what others know of it
+    assert told is not None
+    assert told.lacking([need]) == found
 
 
 @pytest.mark.parametrize(("probes", "holds"), [((True, True), True), ((True, False), False)])
 def test_a_sandbox_that_does_not_hold_is_none(probes: tuple[bool, ...], holds: bool) -> None:
     found: Any = SimpleNamespace(probe=lambda: [SimpleNamespace(ok=each) for each in probes])
     own: Any = SimpleNamespace(
-        sandboxes={"": found}, steps={"s": 1}, toolsets={"t": 1}, models={"m": 1}, recipes={}
+        sandboxes={"": found}, steps={"s": 1}, toolsets={"t": 1}, models={"m": 1}
     )
+    own.recipes, own.tools = {}, []
     needs = ["sandbox:", "step:s", "toolset:t", "model:m"]
-    assert parts(extensions=own).lacking(needs) == (() if holds else ("the sandbox ''",))
+    worker = parts(extensions=own)
+    assert worker.lacking(needs) == (() if holds else ("the sandbox ''",))
+    assert worker.offered.lacking(needs) == worker.lacking(needs)
+
+
+@pytest.mark.parametrize("stored", [None, [], {}, {"versions": []}])
+def test_what_a_worker_of_another_version_offers_is_not_known(stored: Any) -> None:
+    assert OfferedParts.of_json(stored) is None
 
 
 def test_a_recipe_made_by_code_has_the_version_of_what_it_says(tmp_path: Path) -> None:
@@ -127,7 +141,7 @@ def test_a_run_needs_what_its_recipe_and_those_within_name(tmp_path: Path) -> No
         ]
     )
     version = WorkerParts.of(own, None).versions
-    assert f"tool:price@{version['price']}" in needs
+    assert f"tool:price@{version['tool:price']}" in needs
     assert "folder:/srv" not in needs_of(recipe, None, own)
     assert needs_key(needs) != needs_key(needs_of(recipe, None, own))
     assert needs_key(()) == ""

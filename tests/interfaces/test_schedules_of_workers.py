@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+from minions.app.runs.schedule_store import (
+    Progress,
+    Schedule,
+    ScheduleStore,
+    SkipCause,
+    SkippedTime,
+)
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
-from minions.contracts.journal.start_note import StartNote
+from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.json_values import JsonValue
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.recipe.model import ScheduleSpec
 from timed_world import World, look_rarely
 
@@ -58,6 +65,15 @@ async def started(world: World) -> list[float]:
     """Minutes at which runs were started."""
     begin = world.time.now() - timedelta(seconds=world.time.monotonic())
     return [round((row.started_at - begin).total_seconds() / 60, 1) for row in await runs(world)]
+
+
+async def skipped(world: World) -> list[tuple[float, str]]:
+    """Minutes for which no run was started, and why."""
+    begin = world.time.now() - timedelta(seconds=world.time.monotonic())
+    return [
+        (round((each.due - begin).total_seconds() / 60, 1), each.cause.value)
+        for each in (await progress(world)).skipped
+    ]
 
 
 def test_a_run_is_started_at_each_due_time_and_executed(world: World) -> None:
@@ -106,7 +122,7 @@ def test_a_run_that_another_worker_started_is_not_taken_for_an_earlier_one(world
         await ScheduleStore(world.state).put_progress("r", Progress())
         await world.work(MINUTE)
         assert await started(world) == [10.0]
-        assert (await progress(world)).skipped is None
+        assert (await progress(world)).skipped == ()
 
     world.run(work())
 
@@ -125,21 +141,22 @@ def test_a_worker_that_forgot_how_far_it_came_starts_no_run_again(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("missed", "overlap", "expected"),
+    ("missed", "overlap", "expected", "left_out"),
     [
-        ("skip", "skip", [50.0]),
-        ("once", "allow", [45.0, 50.0]),
-        ("all", "allow", [45.0, 45.0, 45.0, 45.0, 50.0]),
+        ("skip", "skip", [50.0], [10.0, 20.0, 30.0, 40.0]),
+        ("once", "allow", [45.0, 50.0], [10.0, 20.0, 30.0]),
+        ("all", "allow", [45.0, 45.0, 45.0, 45.0, 50.0], []),
     ],
 )
-def test_times_at_which_no_worker_was_there_follow_the_policy(
-    world: World, missed: str, overlap: str, expected: list[float]
+def test_times_at_which_no_worker_was_there_follow_the_policy_and_none_is_lost(
+    world: World, missed: str, overlap: str, expected: list[float], left_out: list[float]
 ) -> None:
     async def work() -> None:
         await add(world, missed=missed, overlap=overlap)
         await asyncio.sleep(45 * MINUTE)
         await world.work(10 * MINUTE)
         assert await started(world) == expected
+        assert await skipped(world) == [(at, "missed") for at in left_out]
 
     world.run(work())
 
@@ -150,6 +167,9 @@ def test_of_very_many_missed_times_the_newest_hundred_are_made_up_for(world: Wor
         await add(world, since=since, missed="all", overlap="allow")
         await world.work(5)
         assert len(await runs(world)) == 100
+        (older,) = (await progress(world)).skipped
+        assert (older.cause, older.after) == (SkipCause.LIMIT, since)
+        assert world.time.now() - older.due > timedelta(minutes=1000)
 
     world.run(work())
 
@@ -159,8 +179,15 @@ def test_a_run_that_has_not_ended_keeps_the_next_one_from_starting(world: World)
         await add(world, WAITS, overlap="skip")  # it waits for 25 minutes
         await world.work(65 * MINUTE)
         assert await started(world) == [10.0, 40.0]
-        skipped = await progress(world)
-        assert "has not ended" in (skipped.reason or "")
+        kept = await progress(world)
+        assert await skipped(world) == [
+            (20.0, "overlap"),
+            (30.0, "overlap"),
+            (50.0, "overlap"),
+            (60.0, "overlap"),
+        ]
+        assert kept.skip_counts == {SkipCause.OVERLAP: 4}
+        assert kept.skipped[0].reason.endswith("has not ended: needs_decision")
 
     world.run(work())
 
@@ -197,6 +224,90 @@ def test_a_paused_schedule_starts_nothing_and_goes_on_from_its_next_time(world: 
         await store.set_paused("r", is_paused=False, now=world.time.now())
         await world.work(10 * MINUTE)
         assert await started(world) == [40.0]
+        assert await skipped(world) == [(10.0, "paused"), (20.0, "paused"), (30.0, "paused")]
+
+    world.run(work())
+
+
+def test_times_of_a_pause_that_no_worker_saw_are_told_as_a_span(world: World) -> None:
+    async def work() -> None:
+        store = ScheduleStore(world.state)
+        await add(world)
+        await world.work(15 * MINUTE)
+        handled = (await progress(world)).handled
+        await store.set_paused("r", is_paused=True, now=world.time.now())
+        await asyncio.sleep(30 * MINUTE)
+        await store.set_paused("r", is_paused=False, now=world.time.now())
+        await world.work(10 * MINUTE)
+        assert await started(world) == [10.0, 50.0]
+        assert await skipped(world) == [(40.0, "paused")]
+        assert (await progress(world)).skipped[0].after == handled
+
+    world.run(work())
+
+
+def test_a_backlog_behind_a_full_queue_leaves_a_trace_of_each_time(world: World) -> None:
+    """The run of the first time is queued, and no worker of its queue has room for it."""
+
+    async def work() -> None:
+        schedule = await add(world, overlap="skip")
+        await ScheduleStore(world.state).put(evolve(schedule, place=QueuePlace(name="full")))
+        await world.work(35 * MINUTE)
+        assert await started(world) == [10.0]
+        assert await skipped(world) == [(20.0, "overlap"), (30.0, "overlap")]
+        reasons = {each.reason for each in (await progress(world)).skipped}
+        (run,) = await runs(world)
+        assert reasons == {f"{run.run_id} has not ended: queued in 'full'"}
+
+    world.run(work())
+
+
+def test_of_times_that_wait_the_first_hundred_do_and_the_others_are_told(world: World) -> None:
+    async def work() -> None:
+        schedule = await add(world, WAITS, overlap="queue")
+        store = ScheduleStore(world.state)
+        await store.put(evolve(schedule, place=QueuePlace(name="full")))
+        await world.work(11 * MINUTE)
+        late = [schedule.since + timedelta(seconds=each) for each in range(99)]
+        await store.put_progress("r", evolve(await progress(world), waiting=tuple(late)))
+        await world.work(25 * MINUTE)
+        kept = await progress(world)
+        assert len(kept.waiting) == 100
+        assert await skipped(world) == [(30.0, "limit")]
+
+    world.run(work())
+
+
+def test_of_skipped_times_the_newest_hundred_are_kept_and_all_are_counted() -> None:
+    begin, kept = datetime(2026, 5, 4, tzinfo=UTC), Progress()
+    times = [
+        SkippedTime(due=begin + timedelta(minutes=each), cause=SkipCause.OVERLAP, reason="busy")
+        for each in range(120)
+    ]
+    for each in (*times, times[-1]):
+        kept = kept.skip(each)
+    assert kept.skipped == tuple(times[20:])
+    assert kept.skip_counts == {SkipCause.OVERLAP: 120}
+    assert Progress.of_text(kept.to_text()) == kept
+
+
+@pytest.mark.parametrize("stored", ['{"skips": 1}', '{"skips": [1]}', '{"skips": [{}]}', "[]"])
+def test_progress_of_another_form_is_none(stored: str) -> None:
+    assert Progress.of_text(stored) == Progress()
+
+
+def test_metrics_count_the_times_that_were_left_out_and_name_what_cannot_be_carried_out(
+    world: World,
+) -> None:
+    async def work() -> None:
+        page = (await metrics_page(world.services, world.state)).decode()
+        assert "minions_schedule" not in page
+        await add(world, WAITS, overlap="skip")
+        await world.work(35 * MINUTE)
+        await ScheduleStore(world.state).put_problem("r", "no tool")
+        page = (await metrics_page(world.services, world.state)).decode()
+        assert 'minions_schedule_skipped_total{cause="overlap",schedule="r"} 2.0\n' in page
+        assert 'minions_schedule_problem{schedule="r"} 1.0\n' in page
 
     world.run(work())
 

@@ -218,7 +218,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/dispatch/left_jobs.py": Guard(tests=("adapters/test_left_jobs.py",)),
     "app/runs/run_needs.py": Guard(
         tests=("interfaces/test_run_needs.py",),
-        places=frozenset({"WorkerParts", "_of_place"}),
+        places=frozenset({"OfferedParts", "WorkerParts", "_of_place"}),
     ),
     "app/runs/left_runs.py": Guard(
         tests=("interfaces/test_left_runs.py",),

@@ -1,20 +1,20 @@
 """Queued runs that no worker can execute: what each worker lacks is stored beside the journal.
 
-A worker writes one text at its start, another where it leaves a kind of runs for the first time,
-and none where it lacks nothing.
+A worker writes one text at its start, with what it has, and another where it leaves a kind of runs
+for the first time.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Self
 
 from attrs import evolve, field, frozen
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
-from minions.app.runs.run_needs import needs_key
+from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.contracts.dispatch import DispatchEngine, Job, Lack, WorkerPlan
 from minions.contracts.executions import RunState
@@ -44,11 +44,15 @@ class WorkerRecord:
     """That of the package."""
     lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """In words, by the key of needs or by the id of a run."""
+    parts: OfferedParts | None = None
+    """What it has; None: it is not known."""
 
     def to_text(self) -> str:
         """The form in which it is stored."""
         lacks: JsonValue = {key: list(parts) for key, parts in self.lacks.items()}
-        return dumps({"queues": list(self.queues), "version": self.version, "lacks": lacks})
+        parts = None if self.parts is None else self.parts.to_json()
+        said: dict[str, JsonValue] = {"queues": list(self.queues), "version": self.version}
+        return dumps({**said, "lacks": lacks, "parts": parts})
 
     @classmethod
     def of_text(cls, name: str, text: str) -> Self | None:
@@ -65,6 +69,7 @@ class WorkerRecord:
             queues=_texts(stored.get("queues")),
             version=str(stored.get("version", "")),
             lacks={key: _texts(parts) for key, parts in lacks.items()},
+            parts=OfferedParts.of_json(stored.get("parts")),
         )
 
     def lacking(self, run: WaitingRun) -> tuple[str, ...] | None:
@@ -196,6 +201,34 @@ async def parts_lacking(
     return found[0].parts if found else ()
 
 
+async def missing_parts(
+    state: StateStore,
+    is_gone: IsWorkerGone,
+    living: Mapping[str, Collection[str]] | None,
+    queue: str,
+    needs: Sequence[str],
+) -> tuple[str, ...]:
+    """What no living worker of a queue has of what a run needs, in words; empty: one has all of
+    it, or may have.
+
+    Args:
+        is_gone, living: As for `left_runs`.
+        needs: As of `needs_of`.
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    records = {each.name: each for each in await worker_records(state) if not is_gone(each.name)}
+    if living is None:
+        own = [each for each in records.values() if queue in each.queues]
+    else:
+        names = [name for name, queues in living.items() if queue in queues]
+        own = [records.get(name, WorkerRecord(name=name, queues=(queue,))) for name in names]
+    if not own:
+        return (f"a worker of the queue '{queue}'",)
+    lacks = [() if each.parts is None else each.parts.lacking(needs) for each in own]
+    return tuple(dict.fromkeys(part for each in lacks for part in each)) if all(lacks) else ()
+
+
 async def living_workers(engine: DispatchEngine) -> Mapping[str, Collection[str]] | None:
     """The queues of all living workers by name; None: workers of other processes are not known.
 
@@ -210,10 +243,12 @@ async def living_workers(engine: DispatchEngine) -> Mapping[str, Collection[str]
 class LeftRuns:
     """What one worker cannot execute, as it stores it."""
 
-    def __init__(self, state: StateStore, plan: WorkerPlan, version: str) -> None:
+    def __init__(self, state: StateStore, plan: WorkerPlan, parts: OfferedParts) -> None:
         """Nothing is stored yet."""
         self._state = state
-        self._record = WorkerRecord(name=plan.name, queues=plan.queues, version=version)
+        self._record = WorkerRecord(
+            name=plan.name, queues=plan.queues, version=parts.package, parts=parts
+        )
         self._times: dict[str, int] = {}
         self._is_stored = False
         self.run_ids: set[str] = set()

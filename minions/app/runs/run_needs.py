@@ -109,29 +109,98 @@ def _digest(value: JsonValue) -> str:
 
 
 @frozen(kw_only=True)
-class WorkerParts:
-    """What a worker has."""
+class OfferedParts:
+    """What a worker says of itself to others: what it has of what queued runs need."""
 
-    extensions: Extensions
     versions: Mapping[str, str]
-    """Of tools by their name, taken at its start: what files say later is not loaded."""
+    """Of its parts by kind and name, as in `tool:greet`; empty: that part has none."""
     package: str
     folder: str | None
     """The folder whose runs it executes; None: those of all folders."""
-    home: str
-    """The folder in which it works."""
     takes_other_versions: bool = False
     """Whether it takes runs that were queued with other versions of its parts."""
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        """What it lacks of these needs, in words; empty: it has all of them."""
+        found = (self._lacking(*each.partition(":")[::2]) for each in needs)
+        return tuple(each for each in found if each is not None)
+
+    def _lacking(self, kind: str, said: str) -> str | None:
+        if kind == "package":
+            is_older = _numbers(self.package) < _numbers(said) and not self.takes_other_versions
+            return f"version {said} of the package or a newer one" if is_older else None
+        if kind == "folder":
+            is_here = self.folder in (None, said)
+            return None if is_here else f"the folder {said}, or the option --any-folder"
+        name, _, version = said.partition("@")
+        here = self.version(kind, name)
+        if here is None:
+            return f"the {kind} '{name}'"
+        if version and here != version and not self.takes_other_versions:
+            return f"version {version} of the {kind} '{name}', or the option --any-version"
+        return None
+
+    def version(self, kind: str, name: str) -> str | None:
+        """The version of a part, empty where it has none; None: the worker does not have it."""
+        if kind not in _KINDS:  # of a later version, which the version of the package refuses
+            return ""
+        return self.versions.get(f"{kind}:{name}")
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        return {
+            "versions": dict(self.versions),
+            "package": self.package,
+            "folder": self.folder,
+            "takes_other_versions": self.takes_other_versions,
+        }
+
+    @classmethod
+    def of_json(cls, stored: JsonValue) -> OfferedParts | None:
+        """What was stored; None: nothing was, or it is of another form."""
+        versions = stored.get("versions") if isinstance(stored, dict) else None
+        if not isinstance(stored, dict) or not isinstance(versions, dict):
+            return None
+        folder = stored.get("folder")
+        return OfferedParts(
+            versions={name: str(version) for name, version in versions.items()},
+            package=str(stored.get("package", "")),
+            folder=None if folder is None else str(folder),
+            takes_other_versions=stored.get("takes_other_versions") is True,
+        )
+
+
+_KINDS: Final = frozenset({"tool", "step", "recipe", "sandbox", "toolset", "model"})
+
+
+@frozen(kw_only=True)
+class WorkerParts(OfferedParts):
+    """What this process has as a worker. Versions are taken at its start: what files say later is
+    not loaded.
+    """
+
+    extensions: Extensions
+    home: str
+    """The folder in which it works."""
 
     @classmethod
     def of(
         cls, extensions: Extensions, folder: str | None, *, takes_other_versions: bool = False
     ) -> WorkerParts:
         """The parts of this process, in its present folder."""
-        tools = {each.spec.name: _tool_version(each) for each in extensions.tools}
+        versions = {f"tool:{each.spec.name}": _tool_version(each) for each in extensions.tools}
+        versions |= {
+            f"recipe:{name}": digest_of(recipe) for name, recipe in extensions.recipes.items()
+        }
+        for kind, names in (
+            ("step", extensions.steps),
+            ("toolset", extensions.toolsets),
+            ("model", extensions.models),
+        ):
+            versions |= {f"{kind}:{name}": "" for name in names}
         return cls(
             extensions=extensions,
-            versions=tools,
+            versions=versions,
             package=package_version(),
             folder=folder,
             home=str(Path.cwd()),
@@ -149,43 +218,30 @@ class WorkerParts:
 
     def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
         """What it lacks of these needs, in words; empty: it has all of them."""
-        found = (self._lacking(*each.partition(":")[::2]) for each in needs)
-        return tuple(each for each in (self.problem, *found) if each is not None)
+        found = super().lacking(needs)
+        return found if (problem := self.problem) is None else (problem, *found)
 
-    def _lacking(self, kind: str, said: str) -> str | None:
-        if kind == "package":
-            is_older = _numbers(self.package) < _numbers(said) and not self.takes_other_versions
-            return f"version {said} of the package or a newer one" if is_older else None
-        if kind == "folder":
-            is_here = self.folder in (None, said)
-            return None if is_here else f"the folder {said}, or the option --any-folder"
-        name, _, version = said.partition("@")
-        here = self._version(kind, name)
-        if here is None:
-            return f"the {kind} '{name}'"
-        if version and here != version and not self.takes_other_versions:
-            return f"version {version} of the {kind} '{name}', or the option --any-version"
-        return None
+    def version(self, kind: str, name: str) -> str | None:
+        """The version of a part; a sandbox is tried each time."""
+        if kind != "sandbox":
+            return super().version(kind, name)
+        found = self.extensions.sandboxes.get(name)
+        return "" if found is not None and all(p.ok for p in found.probe()) else None
 
-    def _version(self, kind: str, name: str) -> str | None:
-        """The version of a part, empty where it has none; None: the worker does not have it."""
-        own = self.extensions
-        match kind:
-            case "tool":
-                return self.versions.get(name)
-            case "step":
-                return "" if name in own.steps else None
-            case "recipe":
-                return digest_of(own.recipes[name]) if name in own.recipes else None
-            case "sandbox":
-                found = own.sandboxes.get(name)
-                return "" if found is not None and all(p.ok for p in found.probe()) else None
-            case "toolset":
-                return "" if name in own.toolsets else None
-            case "model":
-                return "" if name in own.models else None
-            case _:  # of a later version, which the version of the package refuses
-                return ""
+    @property
+    def offered(self) -> OfferedParts:
+        """What others may know of it, with the sandboxes that hold now."""
+        held = {
+            f"sandbox:{name}": ""
+            for name in self.extensions.sandboxes
+            if self.version("sandbox", name) is not None
+        }
+        return OfferedParts(
+            versions={**self.versions, **held},
+            package=self.package,
+            folder=self.folder,
+            takes_other_versions=self.takes_other_versions,
+        )
 
 
 def _numbers(version: str) -> list[int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from enum import StrEnum
+from typing import Final, Self
 
 from attrs import evolve, field, frozen
 
@@ -26,6 +27,8 @@ from minions.recipe.schedules import cron_problem, timezone_problem
 _SCHEDULES: Final = f"{RESERVED}schedule:"
 _PROGRESS: Final = f"{RESERVED}schedule-progress:"
 _PROBLEM: Final = f"{RESERVED}schedule-problem:"
+_MOST_SKIPPED: Final = 100
+"""Skipped times of a schedule that are kept; the number of all is kept beside them."""
 
 
 def recipe_of_texts(
@@ -168,6 +171,53 @@ class Schedule:
         return schedule
 
 
+class SkipCause(StrEnum):
+    """Why no run was started for a due time."""
+
+    OVERLAP = "overlap"
+    """A run of an earlier time had not ended."""
+    MISSED = "missed"
+    """No worker was there in time."""
+    LIMIT = "limit"
+    """More times were missed, or waited, than are made up for."""
+    BUDGET = "budget"
+    """The budget of the day, session or schedule was spent."""
+    PAUSED = "paused"
+    """The schedule was paused."""
+
+
+@frozen(kw_only=True)
+class SkippedTime:
+    """A due time for which no run was started."""
+
+    due: datetime
+    cause: SkipCause
+    reason: str
+    """In words for people, with what has to be known of other runs."""
+    after: datetime | None = None
+    """It stands for all due times later than this one and up to `due`; None: for `due` alone."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored and printed."""
+        after = None if self.after is None else self.after.isoformat()
+        said: dict[str, JsonValue] = {"due": self.due.isoformat(), "cause": self.cause.value}
+        return {**said, "reason": self.reason, "after": after}
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, JsonValue]) -> Self:
+        """What was stored.
+
+        Raises:
+            KeyError, ValueError: It is of another form.
+        """
+        return cls(
+            due=datetime.fromisoformat(str(stored["due"])),
+            cause=SkipCause(str(stored["cause"])),
+            reason=str(stored["reason"]),
+            after=_time(stored.get("after")),
+        )
+
+
 @frozen(kw_only=True)
 class Progress:
     """How far a schedule was carried out."""
@@ -179,10 +229,17 @@ class Progress:
     open_runs: tuple[str, ...] = ()
     """Ids of its runs of which no end was seen."""
     last_run: str | None = None
-    skipped: datetime | None = None
-    """The last due time that was left out."""
-    reason: str | None = None
-    """Why it was."""
+    skipped: tuple[SkippedTime, ...] = ()
+    """The due times that were left out, the oldest first; of many the newest 100."""
+    skip_counts: Mapping[SkipCause, int] = field(factory=dict)
+    """How many were left out since the schedule was added, by cause; a span of times is one."""
+
+    def skip(self, time: SkippedTime) -> Progress:
+        """With one more time that was left out; as it was where that is known."""
+        if any(each.due == time.due for each in self.skipped):
+            return self
+        counts = {**self.skip_counts, time.cause: self.skip_counts.get(time.cause, 0) + 1}
+        return evolve(self, skipped=(*self.skipped, time)[-_MOST_SKIPPED:], skip_counts=counts)
 
     def to_text(self) -> str:
         """The form in which it is stored."""
@@ -192,8 +249,8 @@ class Progress:
                 "waiting": [each.isoformat() for each in self.waiting],
                 "open_runs": list(self.open_runs),
                 "last_run": self.last_run,
-                "skipped": None if self.skipped is None else self.skipped.isoformat(),
-                "reason": self.reason,
+                "skips": [each.to_json() for each in self.skipped],
+                "skip_counts": {cause.value: count for cause, count in self.skip_counts.items()},
             }
         )
 
@@ -207,16 +264,19 @@ class Progress:
             waiting, runs = stored.get("waiting") or [], stored.get("open_runs") or []
             if not (isinstance(waiting, list) and isinstance(runs, list)):
                 return cls()
-            last, reason = stored.get("last_run"), stored.get("reason")
+            last = stored.get("last_run")
+            skips, counts = stored.get("skips") or [], _mapping(stored.get("skip_counts") or {})
+            if not isinstance(skips, list):
+                return cls()
             return cls(
                 handled=_time(stored.get("handled")),
                 waiting=tuple(datetime.fromisoformat(str(each)) for each in waiting),
                 open_runs=tuple(map(str, runs)),
                 last_run=None if last is None else str(last),
-                skipped=_time(stored.get("skipped")),
-                reason=None if reason is None else str(reason),
+                skipped=tuple(SkippedTime.of_json(_mapping(each)) for each in skips),
+                skip_counts={SkipCause(name): int(str(each)) for name, each in counts.items()},
             )
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return cls()
 
 

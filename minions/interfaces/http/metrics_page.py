@@ -8,9 +8,16 @@ from collections import Counter
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics
-from minions.adapters.telemetry.prometheus import Family, PrometheusMetrics, require_client
+from minions.adapters.telemetry.prometheus import Counter as CounterFamily
+from minions.adapters.telemetry.prometheus import (
+    Family,
+    Gauge,
+    PrometheusMetrics,
+    require_client,
+)
 from minions.app.evaluating.background_scores import stored_watches, watch_gauges
 from minions.app.runs.left_runs import left_runs
+from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.data.errors import JournalError
@@ -46,4 +53,30 @@ async def metrics_page(services: Services, state: StateStore) -> bytes:
         left.update(run.queue for run in waiting)
         watches = await stored_watches(state, services.clock.now(), services.project)
         gauges += watch_gauges([each.report for each in watches if each.report is not None])
+        gauges += await _schedule_families(ScheduleStore(state))
     return counted.text(services.flow, services.blocking, day, left, gauges).encode()
+
+
+async def _schedule_families(store: ScheduleStore) -> list[Family]:
+    """The due times for which no run was started, and the schedules that no worker can carry out;
+    nothing where there is no schedule.
+
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    skipped = CounterFamily(
+        "minions_schedule_skipped_total",
+        "Due times of schedules for which no run was started, by cause.",
+        ["schedule", "cause"],
+    )
+    problems: dict[tuple[str, ...], float] = {}
+    for name in await store.names():
+        problems[(name,)] = float(await store.problem(name) is not None)
+        for cause, count in (await store.progress(name)).skip_counts.items():
+            skipped.add(name, cause.value, amount=float(count))
+    words = "1 where a worker could not carry out the schedule."
+    return (
+        [skipped, Gauge("minions_schedule_problem", words, problems, ["schedule"])]
+        if problems
+        else []
+    )

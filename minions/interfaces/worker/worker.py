@@ -20,10 +20,15 @@ from minions.app.runs.left_runs import (
     living_workers,
     worker_records,
 )
-from minions.app.runs.run_needs import package_version
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.runs.run_queue import RunQueue
-from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+from minions.app.runs.schedule_store import (
+    Progress,
+    Schedule,
+    ScheduleStore,
+    SkipCause,
+    SkippedTime,
+)
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.runs.unexecuted_runs import DueRuns
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
@@ -132,7 +137,7 @@ class Worker:
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
         self._state = state
-        self._left = LeftRuns(state, plan, package_version())
+        self._left = LeftRuns(state, plan, self._parts.offered)
         self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
             runtime,
@@ -478,9 +483,13 @@ class _Look:
     schedule: Schedule
     recipe: AgentRecipe
     progress: Progress
-    open_runs: list[str]
-    """Ids of its runs that have not ended, the oldest first."""
+    open_runs: dict[str, str]
+    """Its runs that have not ended, the oldest first: their states by their ids."""
     waiting: list[datetime] = field(factory=list)
+
+    def skip(self, due: datetime, cause: SkipCause, reason: str) -> None:
+        """Note that no run is started for that time."""
+        self.progress = self.progress.skip(SkippedTime(due=due, cause=cause, reason=reason))
 
 
 class DueSchedules:
@@ -540,7 +549,7 @@ class DueSchedules:
         """How many of its runs were started. One that cannot be carried out harms no other."""
         try:
             schedule = await self._store.get(name)
-            count = 0 if schedule.is_paused else await self._start_due(schedule)
+            count = await self._start_due(schedule)
         except (NotFoundError, LeaseHeldError):
             return 0  # it was removed just now, or another worker is about to start its run
         except Exception as error:  # a stranger's recipe may raise anything
@@ -566,23 +575,39 @@ class DueSchedules:
         handled = max(schedule.since, before.handled or schedule.since)
         dues = due_times(schedule.spec, handled, now)
         count = 0
-        if dues or before.waiting:
-            look = await self._open_look(schedule, before, now)
-            count = await self._start_all(look, dues, now)
-            await self._keep(look, handled=dues[-1] if dues else before.handled)
+        if dues or (before.waiting and not schedule.is_paused):
+            progress = _with_unseen(schedule, before, dues, handled)
+            if schedule.is_paused:
+                for due in dues:
+                    skipped = SkippedTime(due=due, cause=SkipCause.PAUSED, reason="it was paused")
+                    progress = progress.skip(skipped)
+            else:
+                look = await self._open_look(schedule, progress, now)
+                count = await self._start_all(look, dues, now)
+                progress = look.progress
+            if dues:
+                progress = evolve(progress, handled=dues[-1])
+            await self._keep(schedule.name, before, progress)
         self._note_next(next_due(schedule.spec, dues[-1] if dues else handled), now)
         return count
 
-    async def _keep(self, look: _Look, *, handled: datetime | None) -> None:
-        """Store how far it was carried out, unless another worker was faster."""
-        name, progress = look.schedule.name, look.progress
+    async def _keep(self, name: str, before: Progress, progress: Progress) -> None:
+        """Store how far it was carried out, unless another worker was faster; log what it left
+        out.
+        """
         newest = (await self._store.progress(name)).handled
-        if newest is None or (handled is not None and handled >= newest):
-            waiting, runs = look.waiting[:MOST_MISSED], look.open_runs[-MOST_MISSED:]
-            progress = evolve(
-                progress, handled=handled, waiting=tuple(waiting), open_runs=tuple(runs)
-            )
-            await self._store.put_progress(name, progress)
+        if newest is not None and (progress.handled is None or progress.handled < newest):
+            return
+        await self._store.put_progress(name, progress)
+        for each in progress.skipped:
+            if each not in before.skipped:
+                self._log.info(
+                    "scheduled_run_skipped",
+                    schedule=name,
+                    due=each.due.isoformat(),
+                    cause=each.cause.value,
+                    reason=each.reason,
+                )
 
     def _note_next(self, at: datetime | None, now: datetime) -> None:
         if at is not None and at > now and (self._next is None or at < self._next):
@@ -595,23 +620,31 @@ class DueSchedules:
         newest = due_times(schedule.spec, schedule.since, now)
         names = dict.fromkeys((*progress.open_runs, *(schedule.ids_at(due)[0] for due in newest)))
         rows = await self._journal.runs(RunFilter(run_ids=set(names))) if names else ()
-        open_ids = {row.run_id for row in rows if row.status in _NOT_ENDED}
+        states = {row.run_id: row.status for row in rows if row.status in _NOT_ENDED}
         return _Look(
             schedule=schedule,
             recipe=self._runtime.bounded(schedule.recipe(self._runtime.catalog)),
             progress=progress,
-            open_runs=[run_id for run_id in names if run_id in open_ids],
+            open_runs={run_id: states[run_id] for run_id in names if run_id in states},
         )
 
     async def _start_all(self, look: _Look, dues: Sequence[datetime], now: datetime) -> int:
         """Start the runs of these times, and of those that waited; returns how many."""
         wanted = _without_missed(look.schedule.spec.missed, dues, now)
-        left_out = [due for due in dues if due not in wanted]
-        if left_out:
-            self._skip(look, left_out[-1], "no worker started it in time")
-        return sum(
+        for due in dues:
+            if due not in wanted:
+                look.skip(due, SkipCause.MISSED, "no worker was there within a minute after it")
+        count = sum(
             [await self._start_or_not(look, due) for due in (*look.progress.waiting, *wanted)]
         )
+        for due in look.waiting[MOST_MISSED:]:
+            look.skip(due, SkipCause.LIMIT, f"{MOST_MISSED} times before it wait")
+        look.progress = evolve(
+            look.progress,
+            waiting=tuple(look.waiting[:MOST_MISSED]),
+            open_runs=tuple(look.open_runs)[-MOST_MISSED:],
+        )
+        return count
 
     async def _start_or_not(self, look: _Look, due: datetime) -> bool:
         run_id, _ = look.schedule.ids_at(due)
@@ -621,21 +654,19 @@ class DueSchedules:
                 look.waiting.append(due)
                 return False
             case Overlap.SKIP if others:
-                self._skip(look, due, f"{others[-1]} has not ended")
+                state = look.open_runs[others[-1]]
+                place = f" in '{look.schedule.place.name}'" if state == RunState.QUEUED else ""
+                look.skip(due, SkipCause.OVERLAP, f"{others[-1]} has not ended: {state}{place}")
                 return False
         try:
             is_new = await self._start(look, due)
         except BudgetSpentError as error:
-            self._skip(look, due, error.message)
+            look.skip(due, SkipCause.BUDGET, error.message)
             return False
-        look.open_runs = [*others, run_id]
+        state = look.open_runs.pop(run_id, RunState.QUEUED)
+        look.open_runs[run_id] = state  # it is the newest
         look.progress = evolve(look.progress, last_run=run_id)
         return is_new
-
-    def _skip(self, look: _Look, due: datetime, reason: str) -> None:
-        name = look.schedule.name
-        self._log.info("scheduled_run_skipped", schedule=name, due=due.isoformat(), reason=reason)
-        look.progress = evolve(look.progress, skipped=due, reason=reason)
 
     async def _start(self, look: _Look, due: datetime) -> bool:
         """Queue the run of that time; False: another worker did."""
@@ -678,6 +709,32 @@ class DueSchedules:
 
     async def _is_recorded(self, run_id: str) -> bool:
         return bool(await self._journal.runs(RunFilter(run_ids={run_id}), limit=1))
+
+
+def _with_unseen(
+    schedule: Schedule, progress: Progress, dues: Sequence[datetime], handled: datetime
+) -> Progress:
+    """With the times that no look has seen: those before the schedule was resumed or replaced,
+    while no worker was there, and those that were more than one look takes.
+
+    Args:
+        dues: The times that this look takes.
+        handled: After which times it looked.
+    """
+    before = progress.handled
+    if before is not None and before < schedule.since:
+        unseen = due_times(schedule.spec, before, schedule.since)
+        if unseen:
+            reason = "no worker was there before the schedule was resumed or replaced"
+            last = SkippedTime(due=unseen[-1], cause=SkipCause.PAUSED, reason=reason)
+            progress = progress.skip(last if len(unseen) == 1 else evolve(last, after=before))
+    if len(dues) == MOST_MISSED:
+        older = due_times(schedule.spec, handled, dues[0] - timedelta(seconds=1))
+        if older:
+            reason = f"of the times that no worker saw, the newest {MOST_MISSED} count"
+            last = SkippedTime(due=older[-1], cause=SkipCause.LIMIT, reason=reason)
+            progress = progress.skip(evolve(last, after=handled))
+    return progress
 
 
 def _without_missed(

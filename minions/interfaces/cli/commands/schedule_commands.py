@@ -14,11 +14,12 @@ import click
 from attrs import evolve, field, frozen
 
 from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.logs import make_log
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
-from minions.data.errors import UsageError
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import hanging, json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,
     CommandContext,
@@ -137,6 +138,33 @@ def list_(options: _DatabaseOption) -> int:
     return 0
 
 
+@schedules_command.command("show")
+@click.argument("name")
+@takes_options(_DatabaseOption)
+def show(options: _DatabaseOption, name: str) -> int:
+    """Show the schedule NAME, with the newest 100 times that were left out and why."""
+    context = command_context(options)
+
+    async def look(store: ScheduleStore) -> _Line:
+        journal = context.known_journal()
+        try:
+            if name not in await store.names():
+                await store.get(name)  # which says that there is none
+            return await _line(journal, store, name)
+        finally:
+            await journal.aclose()
+
+    line = asyncio.run(_with_store(context, look))
+    if context.settings.json:
+        say(json_text(line.document()))
+        return 0
+    say(hanging(line.words()))
+    for each in line.progress.skipped:
+        span = "" if each.after is None else f", and all after {each.after:%Y-%m-%d %H:%M}Z"
+        say(hanging(f"  left out {each.due:%Y-%m-%d %H:%M}Z{span}  {each.cause}: {each.reason}"))
+    return 0
+
+
 @schedules_command.command("pause")
 @click.argument("name")
 @takes_options(_DatabaseOption)
@@ -173,20 +201,54 @@ async def _add(context: CommandContext, wanted: _AddOptions, out: TextIO) -> int
         clock = runtime.services.clock
         store = _store(context)
         try:
+            missing = await _missing(context, runtime, schedules[0])
             for each in schedules:
                 is_new = await store.put(each)
                 word = "added" if is_new else "replaced"
+                document = {"name": each.name, "status": word, **_document(each, clock.now())}
                 _report(
                     context,
-                    {"name": each.name, "status": word, **_document(each, clock.now())},
+                    {**document, "missing": list(missing)},
                     f"{each.name}  {word}  {_times(each, clock.now())}",
                     out,
                 )
         finally:
             await store.aclose()
     database, code = context.flags_again
+    if missing:
+        parts = "; ".join(missing)
+        tell(f"warning: no living worker can carry it out. What is missing: {parts}.")
     tell(f"workers start its runs: minions worker{_queue(wanted.place)}{database}{code}")
     return 0
+
+
+async def _missing(
+    context: CommandContext, runtime: Runtime, schedule: Schedule
+) -> tuple[str, ...]:
+    """What no living worker has of what the schedule needs, in words; empty: nothing is known to
+    be missing.
+    """
+    from minions.app.runs.left_runs import living_workers, missing_parts
+    from minions.app.runs.run_needs import needs_of
+    from minions.app.wiring.databases import make_state, shared_dispatch
+    from minions.contracts.journal.start_note import StartNote
+    from minions.engine.services.services import is_worker_gone
+
+    recipe = schedule.recipe(runtime.catalog)
+    needs = needs_of(recipe, StartNote.of(schedule.note).cwd, runtime.extensions)
+    state = make_state(context.settings, context.folder_of("db"))
+    engine, living = shared_dispatch(context.settings, make_log(context.settings, log_line)), None
+    try:
+        if engine is not None:
+            living = await living_workers(engine)
+        return await missing_parts(state, is_worker_gone, living, schedule.place.name, needs)
+    except EnvironmentRefusedError as error:
+        tell(f"warning: whether a worker can carry it out is not known. {error.message}")
+        return ()
+    finally:
+        await state.aclose()
+        if engine is not None:
+            await engine.aclose()
 
 
 def _queue(place: QueuePlace) -> str:
@@ -286,13 +348,13 @@ class _Line:
         """One line for a person."""
         if self.schedule is None:
             return f"{self.name}  damaged: {self.problem}"
-        run, skipped = self.last_run, self.progress.skipped
+        run, skipped = self.last_run, self.progress.skipped[-1:]
+        count = sum(self.progress.skip_counts.values())
         last = "" if run is None else f"  last {run.run_id} {run.status}"
         waits = f"  {len(self.progress.waiting)} wait" if self.progress.waiting else ""
-        left = (
-            f"  left out {skipped:%Y-%m-%d %H:%M}Z: {self.progress.reason}"
-            if skipped is not None
-            else ""
+        left = "".join(
+            f"  left out {count}, last {each.due:%Y-%m-%d %H:%M}Z: {each.reason}"
+            for each in skipped
         )
         halted = "" if self.problem is None else f"  not carried out: {self.problem}"
         return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}{halted}"
@@ -307,8 +369,8 @@ class _Line:
             **_document(self.schedule, self.now),
             "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
             "waiting": [each.isoformat() for each in progress.waiting],
-            "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
-            "reason": progress.reason,
+            "skipped": [each.to_json() for each in progress.skipped],
+            "skip_counts": {each.value: n for each, n in progress.skip_counts.items()},
             "problem": self.problem,
         }
 
