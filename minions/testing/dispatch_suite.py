@@ -277,6 +277,20 @@ async def test_a_queue_limits_how_many_jobs_begin_in_a_time(engine: DispatchEngi
     assert queue.waiting == 2
 
 
+async def test_a_limit_on_starts_counts_those_before_it_was_set(engine: DispatchEngine) -> None:
+    for number in range(7):
+        await engine.submit(job(f"run_{number}", delay_s=3600 if number > 1 else 0))
+    await serve(engine, worked := opened())
+    assert len(worked.runs) == 2
+    await engine.set_queue(QueueLimits(name="work", rate=RateLimit(starts=5, period_s=3600)))
+    for number in range(2, 7):
+        await engine.wake(f"run_{number}")
+    async with serving(engine, worked):
+        await until(lambda: len(worked.runs) == 5)
+        await asyncio.sleep(0.1)
+        assert len(worked.runs) == 5
+
+
 async def test_a_delayed_job_begins_when_it_is_woken(engine: DispatchEngine) -> None:
     await engine.submit(job(delay_s=3600))
     worked = opened()

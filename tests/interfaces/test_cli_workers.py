@@ -269,6 +269,7 @@ def test_a_batch_is_queued_and_collected_by_the_same_command(cli: Cli, write: Wr
         (("worker", "--health", "here"), "expected a port"),
         (("worker", "--no-store"), "A worker needs a journal"),
         (("queues", "set", "a", "--rate", "10"), "expected NUMBER/TIME"),
+        (("queues", "set", "a", "--rate", "10/8d"), "the time is a week at most"),
         (("queues", "set", "a"), "Say which limit"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
+import inspect
 import logging
 import pickle  # one of our own is offered to DBOS, which must refuse it
 import threading
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from attrs import asdict
 
 from minions.adapters.dispatch.left_jobs import LeftJobs
-from minions.adapters.dispatch.postgres_workers import NEEDS, RUN_ID, SCHEMA, PostgresWorkers
+from minions.adapters.dispatch.postgres_claims import SCHEMA, Claim
+from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.dispatch import (
     DispatchEngine,
@@ -174,6 +175,8 @@ class DbosDispatch(DispatchEngine):
     async def set_queue(self, limits: QueueLimits) -> None:
         client = await self._open_client()
         await self._call_client(lambda: self._register(client, limits, replaces=True))
+        if limits.rate is not None:
+            await self._ask_workers(self._workers.count_starts(limits.name, limits.rate.period_s))
 
     async def remove_queue(self, name: str) -> bool:
         client = await self._open_client()
@@ -195,6 +198,7 @@ class DbosDispatch(DispatchEngine):
             execute,
             plan,
             submit=self.submit,
+            note_begin=lambda jobs: self._ask_workers(self._workers.note_begin(jobs)),
             claimed=lambda: self._claimed_by(plan.name),
             log=self._log,
         )
@@ -315,6 +319,8 @@ class DbosDispatch(DispatchEngine):
             self._log.warning("job_put_back", run_id=job.run_id, worker=each.executor_id)
         if taken:
             ended = [each.workflow_id for each in taken]
+            if is_failed_try:  # it may have begun
+                await self._ask_workers(self._workers.note_begin(ended))
             await self._call_client(lambda: client.cancel_workflows(ended))
 
     async def _claimed_by(self, worker: str) -> Sequence[WorkflowStatus]:
@@ -584,6 +590,7 @@ class DbosServer:
         plan: WorkerPlan,
         *,
         submit: Callable[[Job], Awaitable[bool]],
+        note_begin: Callable[[Sequence[str]], Awaitable[None]],
         claimed: Callable[[], Awaitable[Collection[object]]],
         log: Log,
     ) -> None:
@@ -591,6 +598,7 @@ class DbosServer:
 
         Args:
             submit: Stores the job that takes the place of one that is put back.
+            note_begin: Stores that jobs have begun, by their names.
             claimed: Rows of jobs that this worker has.
         """
         self.plan = plan
@@ -599,6 +607,9 @@ class DbosServer:
         self._url = url
         self._execute = execute
         self._submit = submit
+        self._note_begin = note_begin
+        self._counted: set[str] = set()
+        """Jobs that a limit on rate counts from when they begin."""
         self._claimed = claimed
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -637,7 +648,7 @@ class DbosServer:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
         _keep_delays()
-        _claim_without(self.left)
+        self._replace_claim()
         logger = logging.getLogger("dbos")
         if not logger.handlers:  # else it prints to standard error
             logger.addHandler(logging.NullHandler())
@@ -672,13 +683,14 @@ class DbosServer:
         task = asyncio.create_task(self._execute_job(job), name=job.key)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._counted.discard(job.key))
         return await task
 
     async def _execute_job(self, job: Job) -> str:
         try:
             async with self._slots:
                 is_taken = self.left.takes(job) and not self._is_stopping
-                end = await self._execute(job) if is_taken else _end_unused(job)
+                end = await self._begin(job) if is_taken else _end_unused(job)
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
@@ -690,16 +702,87 @@ class DbosServer:
         await self._put_back(end.again)
         return _PUT_BACK
 
+    async def _begin(self, job: Job) -> JobEnd:
+        if job.key not in self._counted:
+            return await self._execute(job)
+        # It counts as begun from a moment after it began, so that a limit holds for what is
+        # executed; until that is stored it counts as well.
+        noting = asyncio.create_task(self._until_stored(job, lambda: self._note_begin([job.key])))
+        try:
+            return await self._execute(job)
+        finally:
+            await noting
+
     async def _put_back(self, job: Job) -> None:
-        """Store the job, also where the server is away for a while."""
+        await self._until_stored(job, lambda: self._submit(job))
+
+    async def _until_stored(self, job: Job, store: Callable[[], Awaitable[object]]) -> None:
+        """Store what became of the job, also where the server is away for a while."""
         while True:
             try:
-                await self._submit(job)
+                await store()
             except EnvironmentRefusedError as error:
-                self._log.warning("job_not_put_back", run_id=job.run_id, reason=error.message)
+                self._log.warning("job_not_stored", run_id=job.run_id, reason=error.message)
                 await asyncio.sleep(_AGAIN_S)
             else:
                 return
+
+    def _replace_claim(self) -> None:
+        """Let DBOS claim jobs as `Claim` does.
+
+        Raises:
+            EnvironmentRefusedError: `unknown-dbos`; this version claims in another way.
+        """
+        try:
+            from dbos._queue import Queue
+            from dbos._sys_db import SystemDatabase
+
+            known = list(inspect.signature(getattr(SystemDatabase, _CLAIM)).parameters)[1:]
+            limits = Queue.__init__.__code__.co_names
+        except (ImportError, AttributeError) as error:
+            raise _unknown(f"it claims jobs in another way ({error})") from error
+
+        def claim(
+            database: SystemDatabase,
+            queue: DbosQueue,
+            executor_id: str,
+            app_version: str,
+            queue_partition_key: str | None,  # noqa: ARG001  # of DBOS's signature
+            local_running_count: int = 0,
+            partition_local_running_count: int = 0,  # noqa: ARG001
+            *,
+            owner_xid: str | None = None,
+            is_latest_version: bool | None = None,  # noqa: ARG001
+        ) -> tuple[list[str], None]:
+            """In a thread of DBOS; the names of the jobs, and no limit that left no room."""
+            rate, per_worker = queue._limiter, queue._worker_concurrency or 1  # noqa: SLF001
+            wanted = Claim(
+                queue=queue.name,
+                worker=executor_id,
+                owner=owner_xid or "",
+                application=APPLICATION,
+                version=app_version,
+                most=max(0, per_worker - local_running_count),
+                concurrency=queue._concurrency,  # noqa: SLF001
+                starts=rate["limit"] if rate is not None else None,
+                period_s=rate["period"] if rate is not None else 0.0,
+                needs=self.left.needs,
+                runs=self.left.runs,
+            )
+            with database.engine.begin() as db:
+
+                def rows_of(sql: str, values: Mapping[str, object]) -> Sequence[Sequence[object]]:
+                    return db.exec_driver_sql(sql, dict(values)).fetchall()
+
+                found = wanted.take(rows_of)
+                if rate is not None:
+                    self._counted.update(found)
+            return found, None
+
+        has_limits = {"_limiter", "_concurrency", "_worker_concurrency"} <= {*limits}
+        if known != list(inspect.signature(claim).parameters)[1:] or not has_limits:
+            raise _unknown(f"it claims jobs by {', '.join(known)}")
+        setattr(SystemDatabase, _CLAIM, claim)
 
     async def drain(self) -> None:
         """Take no more jobs, let those that it has end in time, and hand over the rest."""
@@ -761,41 +844,8 @@ def _keep_delays() -> None:
         SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
 
 
-_CLAIM_CONDITIONS: Final = "_claim_gate"
-"""DBOS's own method with what it claims jobs by; it has no setting for more."""
-
-
-def _claim_without(left: LeftJobs) -> None:
-    """Keep DBOS from claiming the jobs that this worker leaves to others.
-
-    Raises:
-        EnvironmentRefusedError: `unknown-dbos`; this version claims in another way.
-    """
-    import sqlalchemy as sa
-
-    try:
-        from dbos._sys_db import SystemDatabase
-
-        usual = getattr(SystemDatabase, _CLAIM_CONDITIONS)
-    except (ImportError, AttributeError) as error:
-        raise _unknown(f"it claims jobs in another way ({error})") from error
-    usual = getattr(usual, "__wrapped__", usual)  # of an earlier worker of this process
-    needs = sa.literal_column(NEEDS, sa.Text)
-    run = sa.literal_column(RUN_ID, sa.Text)
-
-    @functools.wraps(usual)
-    def conditions_of(
-        database: SystemDatabase, queue_name: str, partition_key: str | None
-    ) -> list[sa.ColumnElement[bool]]:
-        """The usual conditions, and those of this worker."""
-        conditions: list[sa.ColumnElement[bool]] = usual(database, queue_name, partition_key)
-        if left_needs := left.needs:
-            conditions = [*conditions, needs.not_in(left_needs)]
-        if left_runs := left.runs:
-            conditions = [*conditions, run.not_in(left_runs)]
-        return conditions
-
-    setattr(SystemDatabase, _CLAIM_CONDITIONS, conditions_of)
+_CLAIM: Final = "start_queued_workflows"
+"""DBOS's own method with which a worker takes jobs."""
 
 
 def _end_unused(job: Job) -> JobEnd:

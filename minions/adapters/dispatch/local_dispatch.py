@@ -27,6 +27,8 @@ from minions.contracts.dispatch import (
 )
 from minions.contracts.runtime import Clock, Sleep
 
+_MOST_STARTS: Final = 1_000
+"""Starts that are remembered of a queue without a limit on them."""
 _MOST_ENDED: Final = 10_000
 """Keys of ended jobs that are remembered."""
 
@@ -79,7 +81,7 @@ class LocalDispatch(DispatchEngine):
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._limits: dict[str, QueueLimits] = {}
         self._starts: dict[str, deque[float]] = defaultdict(deque)
-        """When jobs of a queue began, within the period of its rate limit."""
+        """When the newest jobs of a queue began: a limit that is set later counts them, too."""
         self._servers: list[_Server] = []
         self._changed = asyncio.Event()
 
@@ -204,8 +206,10 @@ class LocalDispatch(DispatchEngine):
             return None
         entry = min(found)
         self._take(self._waiting[entry.job.queue], entry)
-        if self._limits_of(entry.job.queue).rate is not None:
-            self._starts[entry.job.queue].append(self._clock.monotonic())
+        starts, rate = self._starts[entry.job.queue], self._limits_of(entry.job.queue).rate
+        starts.append(self._clock.monotonic())
+        while len(starts) > max(_MOST_STARTS, 0 if rate is None else rate.starts):
+            starts.popleft()
         return entry.job
 
     @staticmethod
@@ -240,12 +244,9 @@ class LocalDispatch(DispatchEngine):
     def _allowed_at(self, queue: str) -> float:
         """When the rate limit lets a next job begin."""
         rate, starts = self._limits_of(queue).rate, self._starts[queue]
-        if rate is None:
+        if rate is None or len(starts) < rate.starts:
             return 0.0
-        now = self._clock.monotonic()
-        while starts and starts[0] <= now - rate.period_s:
-            starts.popleft()
-        return starts[-rate.starts] + rate.period_s if len(starts) >= rate.starts else 0.0
+        return starts[-rate.starts] + rate.period_s
 
     def _limits_of(self, queue: str) -> QueueLimits:
         return self._limits.get(queue) or QueueLimits(name=queue)

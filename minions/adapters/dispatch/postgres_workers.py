@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
+from minions.adapters.dispatch.postgres_claims import (
+    COUNT_STARTS,
+    NEEDS,
+    NOTE_BEGIN,
+    RUN_ID,
+    SCHEMA,
+)
 from minions.contracts.dispatch import WorkerPlan, WorkerView
 
 if TYPE_CHECKING:
@@ -15,9 +22,6 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-
-SCHEMA: Final = "minions_dispatch"
-"""The schema of this table and of the engine's own."""
 
 _TABLE: Final = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -71,9 +75,6 @@ SELECT queue_name, status, count(*) FROM {SCHEMA}.workflow_status
 WHERE status IN ('ENQUEUED', 'DELAYED', 'PENDING') AND name = %s AND queue_name IS NOT NULL
 GROUP BY queue_name, status
 """  # noqa: S608
-RUN_ID: Final = "split_part(workflow_uuid, '@', 1)"
-NEEDS: Final = "split_part(split_part(split_part(workflow_uuid, '@', 2), '.', 1), '-', 2)"
-"""The key of what a job needs, in the name of its row."""
 _TO_DO: Final = f"""
 SELECT EXISTS (
     SELECT 1 FROM {SCHEMA}.workflow_status WHERE name = %(name)s AND (
@@ -210,6 +211,29 @@ class PostgresWorkers:
         async with self._lock:
             db = await self._connect()
             await db.execute(_BEGIN_DUE, [workflow])
+
+    async def note_begin(self, jobs: Sequence[str]) -> None:
+        """Store that jobs have begun which a limit counts from then on.
+
+        Args:
+            jobs: Their names.
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connect()
+            await db.execute(NOTE_BEGIN, {"jobs": list(jobs), "now_ms": None})
+
+    async def count_starts(self, queue: str, period_s: float) -> None:
+        """Let a limit on rate count the jobs that began before it was set.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connect()
+            asked = {"queue": queue, "period_ms": period_s * 1000, "now_ms": None}
+            await db.execute(COUNT_STARTS, asked)
 
     async def forget(self, name: str) -> None:
         """Remove a worker that has ended.

@@ -386,6 +386,7 @@ def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
 T = TypeVar("T")
 
 
+_LONGEST_PERIOD_S: Final = 7 * 86_400.0
 _MOST: Final = 1_000_000
 """Runs at a time; the engine stores no larger number."""
 
@@ -528,7 +529,9 @@ def _rate(text: str) -> RateLimit | None:
     number, slash, time = text.partition("/")
     if not (slash and number.isascii() and number.isdecimal() and int(number)):
         raise UsageError(f"--rate {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
-    return RateLimit(starts=int(number), period_s=seconds_of(time))
+    if (period_s := seconds_of(time)) > _LONGEST_PERIOD_S:
+        raise UsageError(f"--rate {text}: the time is a week at most; ended runs are kept as long.")
+    return RateLimit(starts=int(number), period_s=period_s)
 
 
 def _words(limits: QueueLimits) -> str:
