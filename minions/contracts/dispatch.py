@@ -1,13 +1,13 @@
 """Dispatch of whole runs to workers: jobs, queues, workers, and the engine that stores them.
 
-A job holds ids and numbers only. What a run needs and what became of it is in the journal.
+A job holds ids and numbers, and labels where its queue shares by one. What a run needs and what became of it is in the journal.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -40,6 +40,9 @@ class Job:
     """How often it was put back into its queue."""
     tries: int = field(default=0, validator=ge(0))
     """How often a worker took it and could not execute the run, or died."""
+    labels: Mapping[str, str] = field(factory=dict, hash=False)
+    """Values by which queues share their workers, such as `user`; an engine may keep only the one
+    that its queue shares by."""
 
     @property
     def key(self) -> str:
@@ -121,6 +124,22 @@ class RateLimit:
     period_s: float = field(validator=gt(0))
 
 
+LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
+"""The pattern of a label's name."""
+
+
+@frozen(kw_only=True)
+class FairShares:
+    """How the jobs of a queue take turns: of each priority, keys alternate."""
+
+    by: str = field(validator=matches_re(LABEL_NAME))
+    """The label whose values are the keys; jobs without it have one key together."""
+    per_key: int | None = field(default=None, validator=optional(ge(1)))
+    """The most jobs at a time of one key, over all workers; None: unlimited."""
+    rate: RateLimit | None = None
+    """The most jobs of one key that begin in a time; None: unlimited."""
+
+
 @frozen(kw_only=True)
 class QueueLimits:
     """How the jobs of a queue are limited, over all workers."""
@@ -132,6 +151,11 @@ class QueueLimits:
     """The most jobs of the queue at a time that one worker takes."""
     rate: RateLimit | None = None
     """The most jobs that begin in a time, over all workers; None: unlimited."""
+    shares: FairShares | None = None
+    """Whose jobs take turns; None: of each priority the oldest goes first."""
+    age_s: float | None = field(default=None, validator=optional(gt(0)))
+    """Seconds of waiting for which a job goes as if its priority was lower by one, so that it goes
+    first at last; None: a lower number always does."""
 
     def capped(self) -> QueueLimits:
         """The limits as engines store them: one worker takes no more than all of them may."""

@@ -26,6 +26,7 @@ from attrs import evolve, field, mutable
 
 from minions.contracts.dispatch import (
     DispatchEngine,
+    FairShares,
     Job,
     JobEnd,
     JobState,
@@ -289,6 +290,70 @@ async def test_a_limit_on_starts_counts_those_before_it_was_set(engine: Dispatch
         await until(lambda: len(worked.runs) == 5)
         await asyncio.sleep(0.1)
         assert len(worked.runs) == 5
+
+
+async def test_keys_of_a_queue_that_shares_take_turns(engine: DispatchEngine) -> None:
+    """A user who submits much keeps nobody else waiting."""
+    await engine.set_queue(QueueLimits(name="work", shares=FairShares(by="user"), per_worker=1))
+    for number, user in enumerate("aaaabbc"):
+        await engine.submit(job(f"run_{user}{number}", labels={"user": user, "project": "p"}))
+    await engine.submit(job("run_a0_first", priority=0, labels={}))
+    await engine.submit(job("run_urgent", submission="2", priority=0, labels={"user": "b"}))
+    worked = opened()
+    await serve(engine, worked, slots=1)
+    assert [run.removeprefix("run_")[:2] for run in worked.runs] == [
+        *("a0", "b4", "c6", "a0"),
+        *("a1", "b5", "a2", "ur", "a3"),
+    ]
+
+
+async def test_a_key_has_so_many_jobs_at_a_time_as_its_share_is(engine: DispatchEngine) -> None:
+    shares = FairShares(by="user", per_key=2)
+    await engine.set_queue(QueueLimits(name="work", shares=shares, per_worker=8))
+    for number, user in enumerate("aaaabb"):
+        await engine.submit(job(f"run_{number}{user}", labels={"user": user}))
+    worked = JobRecorder()
+    async with serving(engine, worked, slots=8):
+        await until(lambda: worked.at_once == 4)
+        await asyncio.sleep(0.1)
+        assert sorted(run[-1] for run in worked.runs) == ["a", "a", "b", "b"]
+        worked.opened.set()
+        await until(lambda: len(worked.runs) == 6)
+
+
+async def test_of_a_key_no_more_jobs_begin_in_a_time_than_its_share_says(
+    engine: DispatchEngine,
+) -> None:
+    shares = FairShares(by="user", rate=RateLimit(starts=2, period_s=3600))
+    await engine.set_queue(QueueLimits(name="work", shares=shares, per_worker=8))
+    for number, user in enumerate("aaaab"):
+        await engine.submit(job(f"run_{number}{user}", labels={"user": user}))
+    worked = opened()
+    async with serving(engine, worked, slots=8):
+        await until(lambda: len(worked.runs) == 3)
+        await asyncio.sleep(0.1)
+        assert sorted(run[-1] for run in worked.runs) == ["a", "a", "b"]
+
+
+async def test_a_queue_tells_how_it_shares(engine: DispatchEngine) -> None:
+    shares = FairShares(by="user", per_key=3, rate=RateLimit(starts=2, period_s=60))
+    limits = QueueLimits(name="work", shares=shares, age_s=60)
+    await engine.set_queue(limits)
+    assert [each.limits for each in await engine.queues()] == [limits]
+    await engine.set_queue(QueueLimits(name="work"))
+    assert [each.limits for each in await engine.queues()] == [QueueLimits(name="work")]
+
+
+async def test_what_waited_before_a_queue_shares_has_one_turn_together(
+    engine: DispatchEngine,
+) -> None:
+    for number in range(3):
+        await engine.submit(job(f"run_{number}"))
+    await engine.set_queue(QueueLimits(name="work", shares=FairShares(by="user"), per_worker=1))
+    await engine.submit(job("run_user", labels={"user": "a"}))
+    worked = opened()
+    await serve(engine, worked, slots=1)
+    assert worked.runs == ["run_0", "run_user", "run_1", "run_2"]
 
 
 async def test_a_delayed_job_begins_when_it_is_woken(engine: DispatchEngine) -> None:

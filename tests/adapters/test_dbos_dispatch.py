@@ -162,7 +162,8 @@ async def test_a_worker_is_dead_after_three_of_its_own_heartbeats(
 
 
 async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_url: str) -> None:
-    await engine.submit(job(priority=4))
+    """And the value of the label by which the queue shares, where it does."""
+    await engine.submit(job(priority=4, labels={"user": "ann"}))
     await serve(engine, opened())
     [(serialization, inputs)] = executed(
         postgres_url,
@@ -172,8 +173,10 @@ async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_
     assert serialization == "portable_json"
     assert sorted(Job.__annotations__) == sorted(
         ["run_id", "session_id", "submission", "queue", "priority", "delay_s", "number", "tries"]
+        + ["labels"]
     )
     assert '"run_id":"run_1"' in str(inputs)
+    assert "labels" not in str(inputs)  # workers of an earlier version could not read it
     outputs = executed(postgres_url, "SELECT output, error FROM minions_dispatch.workflow_output")
     assert outputs == [('"done"', None)]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import bisect
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import field, mutable
+from claiming import connected, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -121,7 +122,7 @@ class Fleet:
             needs=self.choices.choice([[], ["a"], ["b"]]),
         )
         with db.transaction():
-            found = wanted.take(rows_of(db), now_s * 1000)
+            found = wanted.take(rows_of(db), now_s * 1000).names
             if db is self.db and self.choices.random() < 0.3:
                 self.poll(self.other, now_s)  # before the first one has committed
         for each in found:
@@ -148,23 +149,11 @@ class Fleet:
             )
 
 
-def rows_of(db: psycopg.Connection[Any]) -> Any:
-    def query(sql: str, values: Mapping[str, object]) -> Sequence[Sequence[object]]:
-        return db.execute(sql.encode(), values).fetchall()
-
-    return query
-
-
 @pytest.fixture(scope="module")
 def connections(postgres: PostgresServer) -> Iterator[Sequence[psycopg.Connection[Any]]]:
-    psycopg = pytest.importorskip("psycopg")
-    dbos_dispatch = pytest.importorskip("minions.adapters.dispatch.dbos_dispatch")
     pytest.importorskip("dbos")
-    with postgres.database() as url:
-        dbos_dispatch.client_at(url).destroy()
-        first, second = (psycopg.connect(url, autocommit=True) for _ in range(2))
-        with first, second:
-            yield first, second
+    with connected(postgres) as found:
+        yield found
 
 
 @settings(

@@ -271,12 +271,47 @@ def test_a_batch_is_queued_and_collected_by_the_same_command(cli: Cli, write: Wr
         (("queues", "set", "a", "--rate", "10"), "expected NUMBER/TIME"),
         (("queues", "set", "a", "--rate", "10/8d"), "the time is a week at most"),
         (("queues", "set", "a"), "Say which limit"),
+        (("run", "parcel.yaml", *LIGHT, "--label", "a=b"), "go with --detach"),
+        (("run", "parcel.yaml", *LIGHT, "--detach", "--label", "a"), "expected NAME=VALUE"),
+        (("run", "parcel.yaml", *LIGHT, "--detach", "--label", "A b=c"), "expected NAME=VALUE"),
     ],
 )
 def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...], expected: str) -> None:
     refused = cli(*words)
     assert refused.code == 2
     assert expected in refused.err
+
+
+def test_a_queue_that_shares_by_a_label_knows_it_of_each_run(cli: Cli, postgres_url: str) -> None:
+    pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
+    at = ("--db", postgres_url)
+    shares = ("--share-by", "tenant", "--per-key", "2", "--key-rate", "5/60s", "--age", "10m")
+    assert cli("queues", "set", "default", *shares, *at).code == 0
+    words = "by tenant, at most 2, 5 per 60 s  ages by 600 s"
+    assert words in cli("queues", "list", *at).out
+    shown = json.loads(cli("queues", "list", "--json", *at).out)["queues"][0]["shares"]
+    assert shown == {"by": "tenant", "per_key": 2, "rate": {"starts": 5, "period_s": 60.0}}
+    queued(cli, *LIGHT, "--label", "tenant=acme", *at)
+    assert keys_of(postgres_url) == ["acme"]
+    assert cli("queues", "set", "default", "--share-by", "user", "--per-key", "0", *at).code == 0
+    queued(cli, *LIGHT, "--user", "ann", *at)
+    assert keys_of(postgres_url) == ["-", "ann"]
+    assert "by user, 5 per 60 s" in cli("queues", "list", *at).out
+    off = cli("queues", "set", "default", "--share-by", "none", "--age", "0", *at)
+    assert "by user" not in off.out
+    lone = cli("queues", "set", "default", "--per-key", "1", *at)
+    assert (lone.code, "say which with --share-by" in lone.err) == (2, True)
+    odd = cli("queues", "set", "default", "--share-by", "A b", *at)
+    assert (odd.code, "error[bad-label]" in odd.err) == (2, True)
+
+
+def keys_of(url: str) -> list[str]:
+    """By which waiting jobs take turns."""
+    import psycopg
+
+    with psycopg.connect(url) as db:
+        rows = db.execute("SELECT queue_partition_key FROM minions_dispatch.workflow_status")
+        return sorted(str(key) for (key,) in rows)
 
 
 def test_a_queue_of_a_mistyped_name_is_removed(cli: Cli, postgres_url: str) -> None:

@@ -19,10 +19,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from attrs import asdict
+from attrs import asdict, evolve
 
 from minions.adapters.dispatch.left_jobs import LeftJobs
-from minions.adapters.dispatch.postgres_claims import SCHEMA, Claim
+from minions.adapters.dispatch.postgres_claims import NO_KEY, SCHEMA, Claim
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.dispatch import (
@@ -108,7 +108,12 @@ class DbosDispatch(DispatchEngine):
     async def submit(self, job: Job) -> bool:
         client = await self._open_client()
         delay_s = await self._delay_s(job)
-        return await self._call_client(lambda: enqueue(client, job, delay_s))
+        shares = (await self._ask_workers(self._workers.shares(job.queue))).get(job.queue)
+        by = None if shares is None or shares.shares is None else shares.shares.by
+        labels = {name: value for name, value in job.labels.items() if name == by}
+        key = job.session_id if shares is None else labels.get(by or "", NO_KEY)
+        known = evolve(job, labels=labels)
+        return await self._call_client(lambda: enqueue(client, known, delay_s, key))
 
     async def _delay_s(self, job: Job) -> float | None:
         """The job's delay for DBOS, which adds it to the clock of this process; None: it has none.
@@ -162,6 +167,12 @@ class DbosDispatch(DispatchEngine):
             counts[queue][STATES[status]] = count
         limits = {name: QueueLimits(name=name) for name in counts}
         limits |= {each.name: each for each in known}
+        shares = await self._ask_workers(self._workers.shares())
+        limits |= {
+            name: evolve(limits[name], shares=each.shares, age_s=each.age_s)
+            for name, each in shares.items()
+            if name in limits
+        }
         return [
             QueueView(
                 limits=limits[name],
@@ -175,6 +186,7 @@ class DbosDispatch(DispatchEngine):
     async def set_queue(self, limits: QueueLimits) -> None:
         client = await self._open_client()
         await self._call_client(lambda: self._register(client, limits, replaces=True))
+        await self._ask_workers(self._workers.set_shares(limits))
         if limits.rate is not None:
             await self._ask_workers(self._workers.count_starts(limits.name, limits.rate.period_s))
 
@@ -184,6 +196,7 @@ class DbosDispatch(DispatchEngine):
         if name not in known or known[name].has_jobs:
             return False
         await self._call_client(lambda: client.delete_queue(name))
+        await self._ask_workers(self._workers.forget_queue(name))
         return True
 
     async def workers(self) -> Sequence[WorkerView]:
@@ -287,6 +300,7 @@ class DbosDispatch(DispatchEngine):
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""
         before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
         await self._call_client(lambda: delete_ended(client, before))
+        await self._ask_workers(self._workers.forget_turns())
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
@@ -467,10 +481,11 @@ def client_at(url: str) -> DBOSClient:
     )
 
 
-def enqueue(client: DBOSClient, job: Job, delay_s: float | None) -> bool:
+def enqueue(client: DBOSClient, job: Job, delay_s: float | None, key: str) -> bool:
     """Store a job; whether there was none of its name.
 
     Args:
+        key: By which its queue shares its workers, where it does.
         delay_s: Seconds from now by the clock of this process, also negative ones, after which it
             may begin; None: now.
     """
@@ -484,13 +499,16 @@ def enqueue(client: DBOSClient, job: Job, delay_s: float | None) -> bool:
         "app_version": VERSION,
         # What was put back was begun, or was there before; the least that DBOS takes is 1.
         "priority": 2 * job.priority + (1 if job.number else 2),
-        "queue_partition_key": job.session_id,
+        "queue_partition_key": key,
         "application_name": APPLICATION,
     }
     if delay_s is not None:
         options["delay_seconds"] = delay_s
     try:
-        client.enqueue(options, asdict(job))
+        # Workers of an earlier version know no labels: what has none is as they know it.
+        client.enqueue(
+            options, asdict(job, filter=lambda each, value: each.name != "labels" or value)
+        )
     except error.DBOSWorkflowIDInUseError:
         return False
     return True
@@ -775,9 +793,9 @@ class DbosServer:
                     return db.exec_driver_sql(sql, dict(values)).fetchall()
 
                 found = wanted.take(rows_of)
-                if rate is not None:
-                    self._counted.update(found)
-            return found, None
+                if found.is_counted:
+                    self._counted.update(found.names)
+            return list(found.names), None
 
         has_limits = {"_limiter", "_concurrency", "_worker_concurrency"} <= {*limits}
         if known != list(inspect.signature(claim).parameters)[1:] or not has_limits:

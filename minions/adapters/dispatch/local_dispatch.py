@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import itertools
+import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -22,6 +24,7 @@ from minions.contracts.dispatch import (
     JobView,
     QueueLimits,
     QueueView,
+    RateLimit,
     WorkerPlan,
     WorkerView,
 )
@@ -82,6 +85,10 @@ class LocalDispatch(DispatchEngine):
         self._limits: dict[str, QueueLimits] = {}
         self._starts: dict[str, deque[float]] = defaultdict(deque)
         """When the newest jobs of a queue began: a limit that is set later counts them, too."""
+        self._key_starts: dict[tuple[str, str], deque[float]] = defaultdict(deque)
+        """The same by queue and key, of those that share."""
+        self._turns: dict[tuple[str, str], tuple[float, int]] = {}
+        """When jobs of a queue and key began last, and as which one."""
         self._servers: list[_Server] = []
         self._changed = asyncio.Event()
 
@@ -205,6 +212,7 @@ class LocalDispatch(DispatchEngine):
         if not found:
             return None
         entry = min(found)
+        self._note_turn(entry.job)
         self._take(self._waiting[entry.job.queue], entry)
         starts, rate = self._starts[entry.job.queue], self._limits_of(entry.job.queue).rate
         starts.append(self._clock.monotonic())
@@ -237,16 +245,62 @@ class LocalDispatch(DispatchEngine):
             return is_free and server.left.takes(each.job)
 
         entries = self._waiting[queue]
-        if entries and is_ready(entries[0]):
-            return entries[0]
-        return min(filter(is_ready, entries), default=None)
+        if limits.shares is None and limits.age_s is None:
+            if entries and is_ready(entries[0]):
+                return entries[0]
+            return min(filter(is_ready, entries), default=None)
+        is_open = functools.cache(lambda key: self._key_allowed_at(limits, key) <= now)
+        ready = [each for each in entries if is_ready(each) and is_open(_key(limits, each.job))]
+        return min(ready, key=lambda each: self._turn_of(limits, each, now), default=None)
+
+    def _turn_of(
+        self, limits: QueueLimits, entry: _QueuedJob, now: float
+    ) -> tuple[float, float, int, _QueuedJob]:
+        """What is smallest for the job that goes next: its priority, and since when its key waits
+        for a turn.
+        """
+        waited = 0.0 if limits.age_s is None else (now - entry.due) // limits.age_s
+        at, number = self._turns.get((limits.name, _key(limits, entry.job)), (entry.due, 0))
+        return max(0.0, entry.job.priority - waited), max(at, entry.due), number, entry
+
+    def _note_turn(self, job: Job) -> None:
+        limits, now = self._limits_of(job.queue), self._clock.monotonic()
+        if limits.shares is not None:
+            key = (job.queue, _key(limits, job))
+            self._turns.pop(key, None)  # it is the newest one again
+            self._turns[key] = (now, next(self._numbers))
+            starts, rate = self._key_starts[key], limits.shares.rate
+            starts.append(now)
+            while len(starts) > max(_MOST_STARTS, 0 if rate is None else rate.starts):
+                starts.popleft()
+            if len(self._turns) > _MOST_ENDED:
+                oldest = next(iter(self._turns))
+                del self._turns[oldest], self._key_starts[oldest]
+
+    def _key_allowed_at(self, limits: QueueLimits, key: str) -> float:
+        """When the share of a key lets its next job begin; infinite: when one of its jobs ends."""
+        shares = limits.shares
+        if shares is None:
+            return 0.0
+        if shares.per_key is not None:
+            taken = sum(
+                job.queue == limits.name and _key(limits, job) == key
+                for server in self._servers
+                for job in server.tasks.values()
+            )
+            if taken >= shares.per_key:
+                return math.inf
+        return _allowed_at(shares.rate, self._key_starts[limits.name, key])
+
+    def _key_opens_at(self, queue: str, job: Job) -> float:
+        """The same, where only time is waited for: the end of a job is told."""
+        limits = self._limits_of(queue)
+        at = self._key_allowed_at(limits, _key(limits, job))
+        return 0.0 if at == math.inf else at
 
     def _allowed_at(self, queue: str) -> float:
         """When the rate limit lets a next job begin."""
-        rate, starts = self._limits_of(queue).rate, self._starts[queue]
-        if rate is None or len(starts) < rate.starts:
-            return 0.0
-        return starts[-rate.starts] + rate.period_s
+        return _allowed_at(self._limits_of(queue).rate, self._starts[queue])
 
     def _limits_of(self, queue: str) -> QueueLimits:
         return self._limits.get(queue) or QueueLimits(name=queue)
@@ -310,7 +364,7 @@ class LocalDispatch(DispatchEngine):
         """Seconds until a delay or a rate limit is over; None: only a change can help."""
         now = self._clock.monotonic()
         times = [
-            max(each.due, self._allowed_at(name))
+            max(each.due, self._allowed_at(name), self._key_opens_at(name, each.job))
             for name in server.plan.queues
             for each in self._waiting[name]
         ]
@@ -329,6 +383,16 @@ class LocalDispatch(DispatchEngine):
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+
+
+def _key(limits: QueueLimits, job: Job) -> str:
+    return "" if limits.shares is None else job.labels.get(limits.shares.by, "")
+
+
+def _allowed_at(rate: RateLimit | None, starts: Sequence[float]) -> float:
+    if rate is None or len(starts) < rate.starts:
+        return 0.0
+    return starts[-rate.starts] + rate.period_s
 
 
 def _state(entry: _QueuedJob, now: float) -> JobState:

@@ -7,6 +7,7 @@ began, and lets two workers that take unlike jobs spend one limit twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from attrs import frozen
@@ -19,8 +20,17 @@ NEEDS: Final = "split_part(split_part(split_part(workflow_uuid, '@', 2), '.', 1)
 Query: TypeAlias = Callable[[str, Mapping[str, object]], Sequence[Sequence[object]]]
 """The rows of a statement, with values by name; all within one transaction at READ COMMITTED."""
 
+NO_KEY: Final = "-"
+"""The key of jobs that lack the label by which their queue shares."""
 _NOW_MS: Final = "coalesce(%(now_ms)s, extract(epoch FROM clock_timestamp()) * 1000)::float8"
-_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('minions:' || %(queue)s, 0))"
+_BEGIN: Final = f"""
+SELECT own.share_by IS NOT NULL OR own.age_s IS NOT NULL, own.per_key, own.key_starts,
+    own.key_period_s, own.age_s,
+    CASE WHEN coalesce(%(concurrency)s::bigint, %(starts)s::bigint) IS NULL
+            AND own.share_by IS NULL AND own.age_s IS NULL
+        THEN TRUE ELSE pg_try_advisory_xact_lock(hashtextextended('minions:' || %(queue)s, 0)) END
+FROM (SELECT) AS one LEFT JOIN {SCHEMA}.minions_queues AS own ON own.name = %(queue)s
+"""  # noqa: S608  # the schema is a constant
 """Limits over all workers are counted by one claim of a queue at a time. It is another statement,
 for the next one is to see what the claim before has stored."""
 _BEGUN: Final = f"""
@@ -43,29 +53,135 @@ _ROOM: Final = f"""
         CASE WHEN %(starts)s::bigint IS NOT NULL THEN %(starts)s - ({_BEGUN}) END
     ))
 """  # noqa: S608
-_CLAIM: Final = f"""
-WITH picked AS MATERIALIZED (
-    SELECT workflow_uuid FROM {SCHEMA}.workflow_status
-    WHERE queue_name = %(queue)s AND status = 'ENQUEUED'
-        AND (application_name = %(application)s OR application_name IS NULL)
-        AND application_version = %(version)s
-        AND {NEEDS} <> ALL (%(needs)s::text[]) AND {RUN_ID} <> ALL (%(runs)s::text[])
-    ORDER BY priority, created_at
-    LIMIT ({_ROOM})
-    FOR UPDATE SKIP LOCKED
-)
+_IS_OPEN: Final = f"""
+    queue_name = %(queue)s AND status = 'ENQUEUED'
+    AND (application_name = %(application)s OR application_name IS NULL)
+    AND application_version = %(version)s
+    AND {NEEDS} <> ALL (%(needs)s::text[]) AND {RUN_ID} <> ALL (%(runs)s::text[])
+"""
+_TAKE: Final = f"""
 UPDATE {SCHEMA}.workflow_status AS job SET
     status = 'PENDING',
     owner_xid = %(owner)s,
     executor_id = %(worker)s,
     application_name = %(application)s,
-    started_at_epoch_ms = CASE WHEN %(starts)s::bigint IS NULL THEN ceil({_NOW_MS})::bigint END,
-    rate_limited = %(starts)s::bigint IS NOT NULL,
+    started_at_epoch_ms = CASE WHEN NOT %(is_counted)s THEN ceil({_NOW_MS})::bigint END,
+    rate_limited = %(is_counted)s,
     recovery_attempts = recovery_attempts + 1,
     updated_at = {_NOW_MS}::bigint
-FROM picked WHERE job.workflow_uuid = picked.workflow_uuid AND job.status = 'ENQUEUED'
-RETURNING job.workflow_uuid, job.priority, job.created_at
+WHERE job.workflow_uuid = ANY (ARRAY(SELECT workflow_uuid FROM picked)) AND job.status = 'ENQUEUED'
+RETURNING job.workflow_uuid,
+    (SELECT place FROM picked WHERE picked.workflow_uuid = job.workflow_uuid)
 """  # noqa: S608
+"""By the list of names and not by a join: how few there are is not known to the planner, which
+would read the table for it."""
+_CLAIM: Final = f"""
+WITH picked AS MATERIALIZED (
+    SELECT workflow_uuid, priority * 1e14 + created_at AS place FROM {SCHEMA}.workflow_status
+    WHERE {_IS_OPEN}
+    ORDER BY priority, created_at
+    LIMIT ({_ROOM})
+    FOR UPDATE SKIP LOCKED
+)
+{_TAKE}"""  # noqa: S608
+_NEXT_KEY: Final = f"""
+    SELECT queue_partition_key AS key, priority FROM {SCHEMA}.workflow_status
+    WHERE queue_name = %(queue)s AND status = 'ENQUEUED' AND queue_partition_key IS NOT NULL
+"""  # noqa: S608
+_CLAIM_BY_TURNS: Final = f"""
+WITH RECURSIVE heads AS (
+    ({_NEXT_KEY} ORDER BY queue_partition_key, priority LIMIT 1)
+    UNION ALL
+    SELECT next.key, next.priority FROM heads, LATERAL (
+        {_NEXT_KEY} AND (queue_partition_key, priority) > (heads.key, heads.priority)
+        ORDER BY queue_partition_key, priority LIMIT 1
+    ) AS next
+), taken AS (
+    SELECT queue_partition_key AS key, count(*) AS number,
+        count(*) FILTER (WHERE started_at_epoch_ms IS NULL) AS may_begin
+    FROM {SCHEMA}.workflow_status
+    WHERE queue_name = %(queue)s AND status = 'PENDING' GROUP BY queue_partition_key
+), begun AS (
+    SELECT queue_partition_key AS key, count(*) AS number FROM {SCHEMA}.workflow_status
+    WHERE queue_name = %(queue)s AND rate_limited = TRUE AND %(key_starts)s::bigint IS NOT NULL
+        AND started_at_epoch_ms > floor({_NOW_MS}) - %(key_period_ms)s
+    GROUP BY queue_partition_key
+), open_keys AS (
+    SELECT heads.key, heads.priority, turns.at_ms, greatest(0, least(
+        %(most)s,
+        %(per_key)s::bigint - coalesce(taken.number, 0),
+        %(key_starts)s::bigint - coalesce(begun.number, 0) - coalesce(taken.may_begin, 0)
+    )) AS room
+    FROM heads LEFT JOIN taken ON taken.key = heads.key LEFT JOIN begun ON begun.key = heads.key
+        LEFT JOIN {SCHEMA}.minions_turns AS turns
+            ON turns.queue = %(queue)s AND turns.key = heads.key
+), jobs AS (
+    SELECT open_keys.*, job.workflow_uuid, job.created_at, greatest(0, (open_keys.priority - 1) / 2
+        - coalesce(floor(({_NOW_MS} - job.created_at) / %(age_ms)s::float8), 0)) AS level
+    FROM open_keys, LATERAL (
+        SELECT workflow_uuid, created_at FROM {SCHEMA}.workflow_status
+        WHERE {_IS_OPEN} AND queue_partition_key = open_keys.key
+            AND priority = open_keys.priority
+        ORDER BY created_at LIMIT open_keys.room
+    ) AS job
+), ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY key ORDER BY level, priority, created_at) AS of_key,
+        row_number() OVER (PARTITION BY key, level ORDER BY priority, created_at) AS round
+    FROM jobs
+), picked AS MATERIALIZED (
+    SELECT key, workflow_uuid, row_number() OVER (
+        ORDER BY level, round, greatest(coalesce(at_ms, 0), created_at), priority, workflow_uuid
+    ) AS place
+    FROM ranked WHERE of_key <= room
+    ORDER BY place LIMIT ({_ROOM})
+), turned AS (
+    INSERT INTO {SCHEMA}.minions_turns (queue, key, at_ms)
+    SELECT %(queue)s, key, {_NOW_MS} + max(place) * 0.001 FROM picked GROUP BY key
+    ON CONFLICT (queue, key) DO UPDATE SET at_ms = excluded.at_ms
+)
+{_TAKE}"""  # noqa: S608
+"""Of each key and priority that waits its oldest jobs, of these the ones whose turn it is: what is
+read depends on the number of keys, and not on that of jobs."""
+TABLES: Final = f"""
+CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_queues (
+    name text PRIMARY KEY,
+    share_by text,
+    per_key bigint,
+    key_starts bigint,
+    key_period_s float8,
+    age_s float8
+);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_turns (
+    queue text NOT NULL,
+    key text NOT NULL,
+    at_ms float8 NOT NULL,
+    PRIMARY KEY (queue, key)
+)
+"""
+"""What queues say beyond DBOS's own limits, and when a job of each of their keys was claimed."""
+SET_SHARES: Final = f"""
+WITH known AS (SELECT share_by FROM {SCHEMA}.minions_queues WHERE name = %(queue)s), stored AS (
+    INSERT INTO {SCHEMA}.minions_queues
+        (name, share_by, per_key, key_starts, key_period_s, age_s)
+    VALUES (%(queue)s, %(by)s, %(per_key)s, %(key_starts)s, %(key_period_s)s, %(age_s)s)
+    ON CONFLICT (name) DO UPDATE SET share_by = excluded.share_by, per_key = excluded.per_key,
+        key_starts = excluded.key_starts, key_period_s = excluded.key_period_s,
+        age_s = excluded.age_s
+)
+UPDATE {SCHEMA}.workflow_status SET queue_partition_key = '{NO_KEY}'
+WHERE queue_name = %(queue)s AND status IN ('ENQUEUED', 'DELAYED')
+    AND coalesce(%(by)s, %(age_s)s::text) IS NOT NULL
+    AND %(by)s IS DISTINCT FROM (SELECT share_by FROM known)
+"""  # noqa: S608
+"""What waited before has one key together: other keys are not known of it."""
+SHARES: Final = f"""
+SELECT name, share_by, per_key, key_starts, key_period_s, age_s FROM {SCHEMA}.minions_queues
+"""  # noqa: S608
+FORGET_TURNS: Final = f"""
+DELETE FROM {SCHEMA}.minions_turns
+WHERE at_ms < (extract(epoch FROM clock_timestamp()) - 86400) * 1000
+"""  # noqa: S608
+"""A key of which nothing was claimed for a day is as one that is new."""
 NOTE_BEGIN: Final = f"""
 UPDATE {SCHEMA}.workflow_status SET started_at_epoch_ms = ceil({_NOW_MS})::bigint
 WHERE workflow_uuid = ANY (%(jobs)s) AND started_at_epoch_ms IS NULL
@@ -100,11 +216,11 @@ class Claim:
     runs: Sequence[str] = ()
     """Ids of runs that it leaves to others."""
 
-    def take(self, query: Query, now_ms: float | None = None) -> list[str]:
-        """Take the jobs that may begin now; returns their names, the first one first.
+    def take(self, query: Query, now_ms: float | None = None) -> ClaimedJobs:
+        """Take the jobs that may begin now.
 
-        One statement, and one before it where a limit holds over all workers. Nothing is taken
-        while another worker counts by the same limits: the next look is soon.
+        Two statements, whatever waits. Nothing is taken while another worker counts by the same
+        limits: the next look is soon.
 
         Args:
             now_ms: Milliseconds since 1970; None: the clock of the server.
@@ -123,10 +239,26 @@ class Claim:
             "runs": list(self.runs),
             "now_ms": now_ms,
         }
-        if (self.concurrency, self.starts) != (None, None):
-            ((is_locked,),) = query(_LOCK, values)
-            if not is_locked:
-                return []
-        found = query(_CLAIM, values)
-        # RETURNING has no order.
-        return [str(row[0]) for row in sorted(found, key=lambda row: tuple(row[1:3]))]
+        ((by_turns, per_key, key_starts, key_period_s, age_s, is_locked),) = query(_BEGIN, values)
+        if not is_locked:
+            return ClaimedJobs()
+        is_counted = self.starts is not None or key_starts is not None
+        values |= {"is_counted": is_counted, "per_key": per_key, "key_starts": key_starts}
+        values["key_period_ms"] = _milliseconds(key_period_s)
+        values["age_ms"] = _milliseconds(age_s)
+        found = query(_CLAIM_BY_TURNS if by_turns else _CLAIM, values)
+        in_order = sorted(found, key=lambda row: Decimal(str(row[1])))  # RETURNING has no order
+        return ClaimedJobs(names=[str(row[0]) for row in in_order], is_counted=is_counted)
+
+
+@frozen(kw_only=True)
+class ClaimedJobs:
+    """What a worker took, the first one first."""
+
+    names: Sequence[str] = ()
+    is_counted: bool = False
+    """Whether a limit counts them from when they begin: that is to be noted."""
+
+
+def _milliseconds(seconds: object) -> float | None:
+    return None if seconds is None else float(str(seconds)) * 1000

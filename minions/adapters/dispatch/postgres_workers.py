@@ -9,12 +9,16 @@ from attrs import frozen
 
 from minions.adapters.dispatch.postgres_claims import (
     COUNT_STARTS,
+    FORGET_TURNS,
     NEEDS,
     NOTE_BEGIN,
     RUN_ID,
     SCHEMA,
+    SET_SHARES,
+    SHARES,
+    TABLES,
 )
-from minions.contracts.dispatch import WorkerPlan, WorkerView
+from minions.contracts.dispatch import FairShares, QueueLimits, RateLimit, WorkerPlan, WorkerView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,6 +134,7 @@ class PostgresWorkers:
             async with db.transaction():
                 await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
                 await db.execute(_TABLE)
+                await db.execute(TABLES)
                 found = await (await db.execute(_HAS_COLUMNS)).fetchone()
                 if found is None or not found[0]:
                     await db.execute(_ADD_COLUMNS)
@@ -234,6 +239,74 @@ class PostgresWorkers:
             db = await self._connect()
             asked = {"queue": queue, "period_ms": period_s * 1000, "now_ms": None}
             await db.execute(COUNT_STARTS, asked)
+
+    async def set_shares(self, limits: QueueLimits) -> None:
+        """Store whose jobs of a queue take turns.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        shares = limits.shares
+        rate = None if shares is None else shares.rate
+        values = {
+            "queue": limits.name,
+            "by": None if shares is None else shares.by,
+            "per_key": None if shares is None else shares.per_key,
+            "key_starts": None if rate is None else rate.starts,
+            "key_period_s": None if rate is None else rate.period_s,
+            "age_s": limits.age_s,
+        }
+        async with self._lock:
+            await (await self._connect()).execute(SET_SHARES, values)
+
+    async def shares(self, queue: str | None = None) -> Mapping[str, QueueLimits]:
+        """The queues that take turns, by name; of their limits no others are said.
+
+        Args:
+            queue: The only one that is looked up; None: all.
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        wanted, values = (SHARES, []) if queue is None else (f"{SHARES} WHERE name = %s", [queue])
+        async with self._lock:
+            rows = await (await (await self._connect()).execute(wanted, values)).fetchall()
+        return {
+            name: QueueLimits(
+                name=name,
+                shares=None
+                if by is None
+                else FairShares(
+                    by=by,
+                    per_key=per_key,
+                    rate=None if starts is None else RateLimit(starts=starts, period_s=period_s),
+                ),
+                age_s=age_s,
+            )
+            for name, by, per_key, starts, period_s, age_s in rows
+            if (by, age_s) != (None, None)
+        }
+
+    async def forget_queue(self, name: str) -> None:
+        """Forget whose jobs of a queue take turns.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connect()
+            await db.execute(
+                f"DELETE FROM {SCHEMA}.minions_queues WHERE name = %s",  # noqa: S608
+                [name],
+            )
+
+    async def forget_turns(self) -> None:
+        """Forget the turns of keys of which nothing was claimed for a day.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            await (await self._connect()).execute(FORGET_TURNS)
 
     async def forget(self, name: str) -> None:
         """Remove a worker that has ended.

@@ -64,6 +64,10 @@ class RunQueue:
         if self._extensions is not None:
             needs = needs_of(run.context.recipe, StartNote.of(run.note).cwd, self._extensions)
             place = evolve(place, needs=needs)
+        noted = StartNote.of(run.note)
+        before = {} if noted.queue is None else noted.queue.labels
+        batch = {} if noted.batch is None else {"batch": str(noted.batch)}
+        place = evolve(place, labels={**before, **run.labels, **batch, **place.labels})
         return await self.submit(await run.record_queued({QUEUE: place.to_note()}), place)
 
     async def submit(
@@ -111,4 +115,5 @@ def job_of(entry: JournalEntry, place: QueuePlace, now: datetime) -> Job:
         queue=place.name,
         priority=place.priority,
         delay_s=0.0 if until is None else max(0.0, (until - now).total_seconds()),
+        labels=place.labels,
     )

@@ -45,6 +45,8 @@ class QueuePlace:
     needs: tuple[str, ...] = ()
     """What its worker has to have, as `KIND:NAME` or `KIND:NAME@VERSION`; empty: it was not said.
     """
+    labels: Mapping[str, str] = field(factory=dict, hash=False)
+    """Values by which its queue may share its workers, such as `user`."""
 
     def to_note(self) -> dict[str, JsonValue]:
         """The form in which it is stored."""
@@ -55,6 +57,8 @@ class QueuePlace:
             note["pauses"] = self.pauses
         if self.needs:
             note["needs"] = list(self.needs)
+        if self.labels:
+            note["labels"] = dict(self.labels)
         return note
 
     @classmethod
@@ -63,13 +67,18 @@ class QueuePlace:
         if not isinstance(note, Mapping):
             return None
         try:
-            until = note.get("not_before")
+            until, labels = note.get("not_before"), note.get("labels")
             return cls(
                 name=note.get("name", ""),
                 priority=note.get("priority", 0),
                 not_before=None if until is None else datetime.fromisoformat(until),
                 pauses=note.get("pauses", 0),
                 needs=_texts(note.get("needs")),
+                labels={
+                    name: value
+                    for name, value in (labels if isinstance(labels, Mapping) else {}).items()
+                    if isinstance(value, str)
+                },
             )
         except (TypeError, ValueError):
             return None

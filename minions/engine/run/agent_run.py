@@ -326,6 +326,20 @@ class AgentRun(Generic[T_co]):
                 services.metrics.budget_refused(error.limit)
                 raise
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By what queues may share their workers: the run's user, project, recipe and schedule, as
+        far as it has them.
+        """
+        who = self._budgeted
+        said = {
+            "user": who.user,
+            "project": who.project,
+            "recipe": self.context.recipe.id,
+            "schedule": who.schedule,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
     async def _share_budgets(self) -> BudgetShare | None:
         """Let the run spend from the budgets that it shares; None: there are none."""
         services = self.context.scope.services

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.app.wiring.databases import shared_dispatch
 from minions.app.wiring.logs import make_log
+from minions.contracts.dispatch import LABEL_NAME
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
 
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
+_LONGEST_LABEL: Final = 200
+"""Characters of a label's value."""
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
 """The values of an option for the priority in a queue."""
 
@@ -55,6 +59,14 @@ class QueueOptions:
         help="No worker begins with it before that time: 90, 10m. With --detach.",
     )
 
+    labels: tuple[str, ...] = option(
+        "--label",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="By what its queue may share workers, beside user, project, batch, recipe and "
+        "schedule. With --detach.",
+    )
+
     def place(self, context: CommandContext) -> QueuePlace | None:
         """Where the command queues its run; None: it executes it.
 
@@ -62,10 +74,11 @@ class QueueOptions:
             UsageError: As for `queue_place`, or one of the others is given without `--detach`.
         """
         if self.detach:
-            return queue_place(context, self.queue, self.priority, self.delay)
-        if (self.queue, self.priority, self.delay) != (None, None, None):
+            place = queue_place(context, self.queue, self.priority, self.delay)
+            return evolve(place, labels=dict(map(_label, self.labels)))
+        if (self.queue, self.priority, self.delay, self.labels) != (None, None, None, ()):
             raise UsageError(
-                "--queue, --priority and --delay go with --detach: else nothing is queued."
+                "--queue, --priority, --delay and --label go with --detach: else nothing is queued."
             )
         return None
 
@@ -140,6 +153,17 @@ def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> in
     tell(f"a worker executes it: minions worker --queues {queues}{database}{code}")
     tell(f"see it: minions sessions show {shell_word(queued.run_id)}{database}")
     return 0
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and value and len(value) <= _LONGEST_LABEL and re.match(LABEL_NAME, name)):
+        raise UsageError(
+            f"--label {text:.120}: expected NAME=VALUE; the name has 1 to 32 lower-case letters, "
+            f"digits, `-` or `_`, the value 1 to {_LONGEST_LABEL} characters.",
+            code="bad-label",
+        )
+    return name, value
 
 
 def _after(delay: str) -> datetime:

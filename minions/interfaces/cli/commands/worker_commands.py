@@ -25,6 +25,7 @@ from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import (
     DEFAULT_SLOTS,
     DispatchEngine,
+    FairShares,
     QueueLimits,
     QueueView,
     RateLimit,
@@ -439,6 +440,28 @@ def list_(options: _SharedDatabaseOption) -> int:
 @click.option(
     "--rate", metavar="NUMBER/TIME", help="Runs that begin in a time: 10/60s; 0: unlimited."
 )
+@click.option(
+    "--share-by",
+    metavar="LABEL",
+    help="Values of that label take turns: user, project, batch, recipe, schedule, or one that "
+    "`run --detach --label` gives; none: the oldest run goes first.",
+)
+@click.option(
+    "--per-key",
+    type=click.IntRange(0, _MOST),
+    metavar="NUMBER",
+    help="Runs at a time of one value of that label; 0: unlimited.",
+)
+@click.option(
+    "--key-rate",
+    metavar="NUMBER/TIME",
+    help="Runs of one value of that label that begin in a time; 0: unlimited.",
+)
+@click.option(
+    "--age",
+    metavar="TIME",
+    help="A run that has waited for so long goes as if its priority was one lower; 0: never.",
+)
 @takes_options(_SharedDatabaseOption)
 def set_(
     options: _SharedDatabaseOption,
@@ -447,6 +470,10 @@ def set_(
     concurrency: int | None,
     per_worker: int | None,
     rate: str | None,
+    share_by: str | None,
+    per_key: int | None,
+    key_rate: str | None,
+    age: str | None,
 ) -> int:
     """Change limits of the queue NAME; those that are not named stay as they are.
 
@@ -459,13 +486,24 @@ def set_(
     if per_worker is not None:
         given["per_worker"] = per_worker
     if rate is not None:
-        given["rate"] = _rate(rate)
-    if not given:
-        raise UsageError("Say which limit: --concurrency, --per-worker or --rate.")
+        given["rate"] = _rate(rate, "--rate")
+    if age is not None:
+        given["age_s"] = None if age == "0" else seconds_of(age)
+    shared: dict[str, object] = {}
+    if per_key is not None:
+        shared["per_key"] = per_key or None
+    if key_rate is not None:
+        shared["rate"] = _rate(key_rate, "--key-rate")
+    if not (given or shared or share_by is not None):
+        raise UsageError(
+            "Say which limit: --concurrency, --per-worker, --rate, --share-by, --per-key, "
+            "--key-rate or --age."
+        )
 
     async def change(engine: DispatchEngine) -> QueueLimits:
         known = {each.limits.name: each.limits for each in await engine.queues()}
-        limits = evolve(known.get(name) or _new(name), **given)  # type: ignore[arg-type]  # its own
+        before = known.get(name) or _new(name)
+        limits = evolve(before, **given, shares=_shares(before, share_by, shared))  # type: ignore[arg-type]  # its own
         limits = limits.capped()
         await engine.set_queue(limits)
         return limits
@@ -518,7 +556,34 @@ def _new(name: str) -> QueueLimits:
         ) from error
 
 
-def _rate(text: str) -> RateLimit | None:
+def _shares(
+    before: QueueLimits, share_by: str | None, changes: Mapping[str, object]
+) -> FairShares | None:
+    """Whose runs take turns, as options change it.
+
+    Raises:
+        UsageError: The label has no fit name, or shares are limited of a queue that has none.
+    """
+    known = before.shares
+    if share_by == "none" or (share_by is None and known is None):
+        if changes:
+            raise UsageError(
+                "--per-key and --key-rate limit the values of a label: say which with --share-by."
+            )
+        return None
+    try:
+        shares = known if share_by is None or known is None else evolve(known, by=share_by)
+        shares = shares or FairShares(by=share_by or "")
+    except ValueError as error:
+        raise UsageError(
+            f"--share-by {share_by:.63}: expected user, project, batch, recipe, schedule, none, or "
+            "the name of a label: 1 to 32 lower-case letters, digits, `-` or `_`.",
+            code="bad-label",
+        ) from error
+    return evolve(shares, **changes)  # type: ignore[arg-type]  # its own
+
+
+def _rate(text: str, option_name: str) -> RateLimit | None:
     """The rate as it was typed; None: unlimited.
 
     Raises:
@@ -528,30 +593,47 @@ def _rate(text: str) -> RateLimit | None:
         return None
     number, slash, time = text.partition("/")
     if not (slash and number.isascii() and number.isdecimal() and int(number)):
-        raise UsageError(f"--rate {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
+        raise UsageError(f"{option_name} {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
     if (period_s := seconds_of(time)) > _LONGEST_PERIOD_S:
-        raise UsageError(f"--rate {text}: the time is a week at most; ended runs are kept as long.")
+        raise UsageError(
+            f"{option_name} {text}: the time is a week at most; ended runs are kept as long."
+        )
     return RateLimit(starts=int(number), period_s=period_s)
 
 
 def _words(limits: QueueLimits) -> str:
     at_once = "unlimited" if limits.concurrency is None else f"at most {limits.concurrency}"
-    rate = "" if limits.rate is None else f", {limits.rate.starts} per {limits.rate.period_s:g} s"
-    return f"{at_once}, {limits.per_worker} at each worker{rate}"
+    words = f"{at_once}, {limits.per_worker} at each worker{_rate_words(limits.rate)}"
+    if (shares := limits.shares) is not None:
+        quota = "" if shares.per_key is None else f", at most {shares.per_key}"
+        words += f"  by {shares.by}{quota}{_rate_words(shares.rate)}"
+    return words + ("" if limits.age_s is None else f"  ages by {limits.age_s:g} s")
+
+
+def _rate_words(rate: RateLimit | None) -> str:
+    return "" if rate is None else f", {rate.starts} per {rate.period_s:g} s"
 
 
 def _document(queue: QueueView) -> JsonValue:
     limits = queue.limits
-    rate = limits.rate
+    shares = limits.shares
     return {
         "name": limits.name,
         "concurrency": limits.concurrency,
         "per_worker": limits.per_worker,
-        "rate": None if rate is None else {"starts": rate.starts, "period_s": rate.period_s},
+        "rate": _rate_document(limits.rate),
+        "shares": None
+        if shares is None
+        else {"by": shares.by, "per_key": shares.per_key, "rate": _rate_document(shares.rate)},
+        "age_s": limits.age_s,
         "waiting": queue.waiting,
         "delayed": queue.delayed,
         "taken": queue.taken,
     }
+
+
+def _rate_document(rate: RateLimit | None) -> JsonValue:
+    return None if rate is None else {"starts": rate.starts, "period_s": rate.period_s}
 
 
 async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], Awaitable[T]]) -> T:
