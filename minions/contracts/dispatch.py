@@ -1,6 +1,7 @@
 """Dispatch of whole runs to workers: jobs, queues, workers, and the engine that stores them.
 
-A job holds ids and numbers, and labels where its queue shares by one. What a run needs and what became of it is in the journal.
+A job holds ids and numbers, and labels where its queue shares by one. What a run needs and what
+became of it is in the journal.
 """
 
 from __future__ import annotations

@@ -171,10 +171,10 @@ async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_
         "JOIN minions_dispatch.workflow_input i USING (workflow_uuid)",
     )
     assert serialization == "portable_json"
-    assert sorted(Job.__annotations__) == sorted(
-        ["run_id", "session_id", "submission", "queue", "priority", "delay_s", "number", "tries"]
-        + ["labels"]
-    )
+    assert {*Job.__annotations__} == {
+        *("run_id", "session_id", "submission", "queue", "priority", "delay_s", "number", "tries"),
+        "labels",
+    }
     assert '"run_id":"run_1"' in str(inputs)
     assert "labels" not in str(inputs)  # workers of an earlier version could not read it
     outputs = executed(postgres_url, "SELECT output, error FROM minions_dispatch.workflow_output")

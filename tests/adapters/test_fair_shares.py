@@ -139,6 +139,21 @@ def test_keys_alternate_in_postgres(
     assert most_between_turns(arrived, begun) <= 1
 
 
+def test_a_stream_of_new_keys_keeps_no_old_one_waiting(
+    connections: Sequence[psycopg.Connection[Any]],
+) -> None:
+    """Two new users come each second, and one job is executed."""
+    db = connections[0]
+    set_limits(db, QueueLimits(name="work", shares=SHARES))
+    insert(db, [(f"run_old{each}@1", 0, "old", 0) for each in range(2)])
+    begun: list[str] = []
+    for now_s in range(1, 10):
+        insert(db, [(f"run_{now_s}{each}@1", 0, f"new{now_s}{each}", now_s) for each in "ab"])
+        begun += take(db, claim(), now_s + 0.5).names
+    assert begun[:3] == ["run_old0@1", "run_1a@1", "run_1b@1"]
+    assert begun[3] == "run_old1@1"
+
+
 def test_quotas_and_rates_of_keys_hold_for_jobs_that_are_taken_at_once(
     connections: Sequence[psycopg.Connection[Any]],
 ) -> None:
