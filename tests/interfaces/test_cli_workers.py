@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -10,11 +11,21 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Final
 
 import pytest
+from attrs import evolve
 
 from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.journal.start_note import QueuePlace, StartNote
+from minions.data.errors import FailureInfo
+from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.services import Services
+from minions.engine.sessions.cancellation import fail_run
+from minions.engine.views.lookup import find_run
+from minions.interfaces.worker.run_execution import GIVEN_UP
 
 PARCEL = """
 id: parcel
@@ -216,6 +227,9 @@ def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Wr
     assert forked.stdout.split("\n")[-2] == "[9, 9, 9, 9, 9, 0]", forked.stderr
     assert status(cli, run_id) == "failed"
     assert "finished nothing" in json.dumps(cli("sessions", "show", run_id, "--json").json["error"])
+    (dead,) = json.loads(cli("queues", "dead", "--json").out)["dead"]
+    assert dead["run_id"] == run_id
+    assert "finished nothing" in dead["reason"]
 
 
 def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(
@@ -312,6 +326,77 @@ def keys_of(url: str) -> list[str]:
     with psycopg.connect(url) as db:
         rows = db.execute("SELECT queue_partition_key FROM minions_dispatch.workflow_status")
         return sorted(str(key) for (key,) in rows)
+
+
+_OLD: Final = "no worker could execute it, for each lacks: the tool 'price'"
+
+
+def given_up(run_id: str, why: str) -> None:
+    """As workers record it."""
+
+    async def record() -> None:
+        services = Services(journal=SqliteJournal(Path("journal.sqlite")))
+        failure = FailureInfo(code="given-up", message=f"{GIVEN_UP}: {why}. What was done is kept.")
+        await fail_run(services, await find_run(services.journal, run_id), failure)
+        await services.journal.aclose()
+
+    asyncio.run(record())
+
+
+def test_runs_that_were_given_up_are_listed_by_reason_and_queued_again(cli: Cli) -> None:
+    assert "No run was given up" in cli("queues", "dead").err
+    options = ("--queue", "slow", "--priority", "3", "--label", "tenant=acme")
+    first, second, third = (queued(cli, *LIGHT, *options) for _ in range(3))
+    given_up(first, f"since 2026-05-04 10:00Z {_OLD}")
+    given_up(second, "5 workers that took it have died")
+    given_up(third, f"since 2026-05-05 10:00Z {_OLD}")
+    listed = cli("queues", "dead").out
+    assert "2  no worker had the tool 'price'\n" in listed
+    assert "1  5 workers that took it have died\n" in listed
+    (told,) = json.loads(cli("queues", "dead", second, "--json").out)["dead"]
+    assert (told["run_id"], told["reason"]) == (second, "5 workers that took it have died")
+    assert [status(cli, each) for each in (first, second, third)] == ["failed"] * 3
+    again = cli("queues", "dead", "--again", "--reason", "PRICE", "--json")
+    assert again.code == 0, again.err
+    found = json.loads(again.out)["dead"]
+    assert {each["run_id"]: each["again"] for each in found} == {first: "queued", third: "queued"}
+    assert [status(cli, each) for each in (first, second, third)] == ["queued", "failed", "queued"]
+    assert place_of(first) == QueuePlace(
+        name="slow", priority=3, labels={"recipe": "parcel", "tenant": "acme"}
+    )
+    work(cli, "--queues", "slow")
+    assert status(cli, first) == "completed"
+    assert second in cli("queues", "dead", "--again", second).out
+    assert "No run was given up" in cli("queues", "dead").err
+    gone = cli("queues", "dead", first)
+    assert (gone.code, "error[not-given-up]" in gone.err) == (2, True)
+
+
+def place_of(run_id: str) -> QueuePlace | None:
+    """Where the run was queued last, whatever it needs and of whatever project it is."""
+
+    async def read() -> QueuePlace | None:
+        journal = SqliteJournal(Path("journal.sqlite"))
+        recorded = await load_recorded_run(journal, run_id)
+        await journal.aclose()
+        return StartNote.of(recorded.note).queue
+
+    if (place := asyncio.run(read())) is None:
+        return None
+    labels = {name: value for name, value in place.labels.items() if name != "project"}
+    return evolve(place, needs=(), labels=labels)
+
+
+def test_a_run_that_cannot_be_queued_again_says_why(cli: Cli, write: Write) -> None:
+    write("own.py", SIGN)
+    write("signed.yaml", SIGNED)
+    done = cli("run", "signed.yaml", "--detach", "--json", "--extensions", "own.py")
+    run_id = str(done.json["run_id"])
+    given_up(run_id, "5 workers that took it have died")
+    again = cli("queues", "dead", "--again", "--json")
+    assert again.code == 1
+    assert "sign" in json.loads(again.out)["dead"][0]["again"]
+    assert status(cli, run_id) == "failed"
 
 
 def test_a_queue_of_a_mistyped_name_is_removed(cli: Cli, postgres_url: str) -> None:

@@ -64,10 +64,9 @@ class RunQueue:
         if self._extensions is not None:
             needs = needs_of(run.context.recipe, StartNote.of(run.note).cwd, self._extensions)
             place = evolve(place, needs=needs)
-        noted = StartNote.of(run.note)
-        before = {} if noted.queue is None else noted.queue.labels
-        batch = {} if noted.batch is None else {"batch": str(noted.batch)}
-        place = evolve(place, labels={**before, **run.labels, **batch, **place.labels})
+        lines = StartNote.of(run.note).batch
+        batch = {} if lines is None else {"batch": str(lines)}
+        place = evolve(place, labels={**run.labels, **batch, **place.labels})
         return await self.submit(await run.record_queued({QUEUE: place.to_note()}), place)
 
     async def submit(

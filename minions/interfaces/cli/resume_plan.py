@@ -255,7 +255,11 @@ class RecordedRunOpener:
         return self._began_with.queue
 
     def queue_at(self, place: QueuePlace | None) -> None:
-        """Queue the run there instead of executing it; None: execute it here."""
+        """Queue the run there instead of executing it, with the labels that it had; None: execute
+        it here.
+        """
+        if place is not None and self.place is not None:
+            place = evolve(place, labels={**self.place.labels, **place.labels})
         self._place = place
 
     def executor(self, recipe: AgentRecipe) -> AgentExecutor:

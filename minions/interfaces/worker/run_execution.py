@@ -62,6 +62,8 @@ _AGAIN_S: Final = 1.0
 Others may take it at once."""
 _LONGEST_S: Final = 60.0
 """The longest of these times."""
+GIVEN_UP: Final = "The run was given up"
+"""How the message of a run begins that workers gave up; the reason follows it."""
 _MOST_TRIES: Final = 5
 """Of workers that died with a run of which nothing was finished since it was queued."""
 _MOST_TRIES_AT_WORK: Final = 50
@@ -348,7 +350,7 @@ class RunExecution:
         """Record that the run failed, so that no worker tries it any more."""
         name = shell_word(job.run_id)
         message = (
-            f"The run was given up: {reason.rstrip('.')}. What was done is kept. Look at it with "
+            f"{GIVEN_UP}: {reason.rstrip('.')}. What was done is kept. Look at it with "
             f"`minions sessions show {name}`, then try it again with `minions retry {name} "
             "--detach`."
         )

@@ -31,9 +31,11 @@ from minions.contracts.dispatch import (
     RateLimit,
     WorkerPlan,
 )
+from minions.contracts.executions import RunState
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.model_endpoints import check_base_url
-from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.data.errors import MinionsError, NotFoundError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
@@ -50,6 +52,7 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.queue_options import process_log
+from minions.interfaces.worker.run_execution import GIVEN_UP
 from minions.interfaces.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -387,6 +390,9 @@ def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
 T = TypeVar("T")
 
 
+_QUEUED: Final = "queued"
+_MOST_DEAD: Final = 500
+"""Runs that were given up which one command lists, or queues again."""
 _LONGEST_PERIOD_S: Final = 7 * 86_400.0
 _MOST: Final = 1_000_000
 """Runs at a time; the engine stores no larger number."""
@@ -514,6 +520,105 @@ def set_(
     else:
         say(f"{limits.name}  {_words(limits)}")
     return 0
+
+
+@queues_command.command("dead")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option("--reason", metavar="TEXT", help="Only those whose reason contains that text.")
+@click.option("--again", is_flag=True, help="Queue them again, each where it was queued before.")
+@takes_options(CommonOptions)
+def dead_command(
+    options: CommonOptions, runs: tuple[str, ...], reason: str | None, *, again: bool
+) -> int:
+    """List the runs that workers gave up, by reason; with --again, queue them once more.
+
+    RUN selects some of them. What they did is kept, and is not done again.
+    """
+    context = command_context(options)
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_dead(context, runs, reason or "", out, again=again))
+
+
+async def _dead(
+    context: CommandContext, runs: Sequence[str], reason: str, out: TextIO, *, again: bool
+) -> int:
+    journal = context.known_journal()
+    try:
+        wanted = RunFilter(statuses={RunState.FAILED}, text=GIVEN_UP)
+        rows = await journal.runs(evolve(wanted, run_ids=set(runs) or None), limit=_MOST_DEAD)
+    finally:
+        await journal.aclose()
+    found = {
+        row.run_id: (row, why)
+        for row in rows
+        if row.error_code == "given-up" and reason.casefold() in (why := _reason_of(row)).casefold()
+    }
+    if unknown := [each for each in runs if each not in found]:
+        raise NotFoundError(
+            f"No run that was given up is '{unknown[0]:.100}'. `minions queues dead` lists them, "
+            f"the newest {_MOST_DEAD}.",
+            code="not-given-up",
+        )
+    fates = {each: await _queue_again(context, each) for each in found} if again else {}
+    if context.settings.json:
+        say(json_text({"dead": [_dead_document(*each, fates) for each in found.values()]}), out)
+    else:
+        groups: dict[str, list[RunRow]] = {}
+        for row, why in found.values():
+            groups.setdefault(why, []).append(row)
+        for why, members in groups.items():
+            say(f"{len(members)}  {why}", out)
+            for row in members:
+                ended = "" if row.ended_at is None else f"{row.ended_at:%Y-%m-%d %H:%M}Z"
+                fate = f"  {fates[row.run_id]}" if again else ""
+                say(f"  {row.run_id}  {row.recipe}  {ended}{fate}", out)
+        if not found:
+            tell("No run was given up." if not reason else "No run was given up for that reason.")
+        elif not again:
+            tell("Mend the reason, then queue them: minions queues dead --again [RUN] [--reason …]")
+    return 1 if any(fate != _QUEUED for fate in fates.values()) else 0
+
+
+def _reason_of(row: RunRow) -> str:
+    """Why the run was given up, equal for all that were given up for the same."""
+    said = (row.error_message or "").removeprefix(GIVEN_UP).lstrip(": ")
+    _, lacks, parts = said.partition("no worker could execute it, for each lacks: ")
+    return f"no worker had {parts}".partition(". What was")[0] if lacks else said.partition(".")[0]
+
+
+def _dead_document(row: RunRow, why: str, fates: Mapping[str, str]) -> JsonValue:
+    document: dict[str, JsonValue] = {
+        "run_id": row.run_id,
+        "session_id": row.session_id,
+        "recipe": row.recipe,
+        "ended_at": None if row.ended_at is None else row.ended_at.isoformat(),
+        "reason": why,
+    }
+    return {**document, "again": fates[row.run_id]} if fates else document
+
+
+async def _queue_again(context: CommandContext, run_id: str) -> str:
+    """`queued`, or why the run could not be queued again."""
+    from minions.contracts.journal.start_note import QueuePlace
+    from minions.interfaces.cli.queue_options import open_queue
+    from minions.interfaces.cli.resume_plan import RecordedRunOpener
+
+    try:
+        async with RecordedRunOpener(context, run_id, model=None) as opened:
+            place = evolve(opened.place or QueuePlace(), not_before=None, pauses=0)
+            opened.queue_at(place)
+            recipe = opened.own_recipe()
+            run = opened.executor(recipe).prepare_retry(
+                opened.recorded, recipe=recipe, note=opened.note()
+            )
+            async with open_queue(context, opened.runtime.extensions) as queue:
+                queued = await queue.put(run, place)
+        if queued.problem is not None:
+            tell(f"warning: {queued.problem} The run is recorded; a worker finds it there.")
+    except MinionsError as error:
+        return error.message
+    return _QUEUED
 
 
 @queues_command.command("remove")
