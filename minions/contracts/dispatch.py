@@ -285,6 +285,18 @@ class DispatchEngine(ABC):
             EnvironmentRefusedError: The engine cannot be reached.
         """
 
+    def pause(self, queues: Collection[str]) -> None:
+        """Let the workers of this process take no jobs of these queues from now on, and of all
+        others again; `*` means all. What they have is executed. Costs nothing.
+        """
+        self._paused = frozenset(queues)
+
+    _paused: frozenset[str] = frozenset()
+
+    def is_paused(self, queue: str) -> bool:
+        """Whether the workers of this process take no jobs of that queue."""
+        return queue in self._paused or "*" in self._paused
+
     async def problem(self, worker: str) -> str | None:
         """Why the worker of that name gets no jobs now, in words; None: it does.
 

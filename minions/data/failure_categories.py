@@ -116,7 +116,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         mcp-unknown-server mcp-bad-tools
-        bad-label not-given-up
+        bad-label not-given-up queue-not-paused
         bad-queue-name unknown-queue queue-in-use no-shared-queues bad-schedule no-schedule
         bad-watch no-watch
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output

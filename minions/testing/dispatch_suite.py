@@ -356,6 +356,21 @@ async def test_what_waited_before_a_queue_shares_has_one_turn_together(
     assert worked.runs == ["run_0", "run_user", "run_1", "run_2"]
 
 
+@pytest.mark.parametrize("paused", ["work", "*"])
+async def test_jobs_of_a_paused_queue_wait_until_it_is_resumed(
+    engine: DispatchEngine, paused: str
+) -> None:
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2", queue="other"))
+    engine.pause({paused})
+    worked = opened()
+    await serve(engine, worked, queues=("work", "other"))  # one that is idle ends
+    assert worked.runs == ([] if paused == "*" else ["run_2"])
+    async with serving(engine, worked, queues=("work", "other")):
+        engine.pause(())
+        await until(lambda: len(worked.runs) == 2)
+
+
 async def test_a_delayed_job_begins_when_it_is_woken(engine: DispatchEngine) -> None:
     await engine.submit(job(delay_s=3600))
     worked = opened()

@@ -18,14 +18,18 @@ from attrs import evolve
 
 from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
+from minions.adapters.stores.memory_stores import MemoryState
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.app.runs.paused_queues import QueuePause, put_pause, queue_pauses, remove_pause
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.errors import FailureInfo
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.cancellation import fail_run
 from minions.engine.views.lookup import find_run
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.worker.run_execution import GIVEN_UP
+from timed_world import World, look_rarely
 
 PARCEL = """
 id: parcel
@@ -326,6 +330,67 @@ def keys_of(url: str) -> list[str]:
     with psycopg.connect(url) as db:
         rows = db.execute("SELECT queue_partition_key FROM minions_dispatch.workflow_status")
         return sorted(str(key) for (key,) in rows)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("queue", [(), ("default",)])
+def test_workers_take_nothing_of_a_paused_queue_and_all_say_why(
+    cli: Cli, kind: str, queue: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    url = "journal.sqlite" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    at = ("--db", url)
+    run_id = queued(cli, *LIGHT, *at)
+    paused = cli("queues", "pause", *queue, "--reason", "the database is moved", *at)
+    what = "queue default is" if queue else "all queues are"
+    assert f"{what} paused since " in paused.out
+    work(cli, *at)
+    shown = cli("sessions", "show", run_id, *at).out
+    assert f"no worker takes it: {what} paused since " in shown
+    assert ": the database is moved" in cli("workers", "list", *at).out
+    (told,) = json.loads(cli("workers", "list", "--json", *at).out)["paused"]
+    assert told["queue"] == (queue[0] if queue else "*")
+    wrong = cli("queues", "resume", "slow", *at)
+    assert (wrong.code, "error[queue-not-paused]" in wrong.err) == (2, True)
+    assert "resumed" in cli("queues", "resume", *queue, *at).out
+    assert "no worker takes it" not in cli("sessions", "show", run_id, *at).out
+    work(cli, *at)
+    assert '"completed"' in cli("sessions", "list", "--json", *at).out
+
+
+def test_a_worker_notices_a_pause_while_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_rarely(monkeypatch, 5)
+    world = World(tmp_path)
+    quick = "id: r\nsteps: [{id: a, set: {x: 1}}]\n"
+
+    async def run() -> None:
+        working = asyncio.ensure_future(world.work(60))
+        await asyncio.sleep(2)
+        pause = QueuePause(queue="default", reason="moved", since=world.time.now())
+        await put_pause(world.state, pause)
+        await asyncio.sleep(6)
+        run_id = await world.queued(quick)
+        await asyncio.sleep(20)
+        assert await world.status(run_id) == "queued"
+        page = (await metrics_page(world.services, world.state)).decode()
+        assert 'minions_queue_paused{queue="default"} 1.0\n' in page
+        await remove_pause(world.state, "default")
+        await working
+        assert await world.status(run_id) == "completed"
+        assert (
+            "minions_queue_paused" not in (await metrics_page(world.services, world.state)).decode()
+        )
+
+    world.run(run())
+
+
+async def test_a_pause_that_cannot_be_read_pauses_its_queue_all_the_same() -> None:
+    state = MemoryState()
+    await state.put("minions:paused:slow", "no JSON")
+    assert {name: each.reason for name, each in (await queue_pauses(state)).items()} == {
+        "slow": "unknown"
+    }
 
 
 _OLD: Final = "no worker could execute it, for each lacks: the tool 'price'"

@@ -213,6 +213,7 @@ class DbosDispatch(DispatchEngine):
             submit=self.submit,
             note_begin=lambda jobs: self._ask_workers(self._workers.note_begin(jobs)),
             claimed=lambda: self._claimed_by(plan.name),
+            is_paused=self.is_paused,
             log=self._log,
         )
         watching: list[asyncio.Task[None]] = []
@@ -265,7 +266,9 @@ class DbosDispatch(DispatchEngine):
         if server.taken:
             return True
         left = server.left
-        asking = self._workers.has_work(WORKFLOW, server.plan, left.needs, left.runs)
+        queues = tuple(each for each in server.plan.queues if not self.is_paused(each))
+        plan = evolve(server.plan, queues=queues)
+        asking = self._workers.has_work(WORKFLOW, plan, left.needs, left.runs)
         try:
             return await self._ask_workers(asking)
         except EnvironmentRefusedError:  # heartbeats fail then, and say so
@@ -610,6 +613,7 @@ class DbosServer:
         submit: Callable[[Job], Awaitable[bool]],
         note_begin: Callable[[Sequence[str]], Awaitable[None]],
         claimed: Callable[[], Awaitable[Collection[object]]],
+        is_paused: Callable[[str], bool],
         log: Log,
     ) -> None:
         """Nothing is launched yet; an event loop must be running.
@@ -618,6 +622,7 @@ class DbosServer:
             submit: Stores the job that takes the place of one that is put back.
             note_begin: Stores that jobs have begun, by their names.
             claimed: Rows of jobs that this worker has.
+            is_paused: Whether it takes no jobs of a queue now.
         """
         self.plan = plan
         self.dead: frozenset[str] = frozenset()
@@ -629,6 +634,7 @@ class DbosServer:
         self._counted: set[str] = set()
         """Jobs that a limit on rate counts from when they begin."""
         self._claimed = claimed
+        self._is_paused = is_paused
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(plan.slots)
@@ -773,6 +779,8 @@ class DbosServer:
             is_latest_version: bool | None = None,  # noqa: ARG001
         ) -> tuple[list[str], None]:
             """In a thread of DBOS; the names of the jobs, and no limit that left no room."""
+            if self._is_paused(queue.name):
+                return [], None
             rate, per_worker = queue._limiter, queue._worker_concurrency or 1  # noqa: SLF001
             wanted = Claim(
                 queue=queue.name,

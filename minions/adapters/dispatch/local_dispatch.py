@@ -231,6 +231,8 @@ class LocalDispatch(DispatchEngine):
     def _first(self, queue: str, server: _Server) -> _QueuedJob | None:
         """The first job of the queue that may begin at that worker now."""
         limits = self._limits_of(queue)
+        if self.is_paused(queue):
+            return None
         if limits.concurrency is not None and self._count_taken(queue) >= limits.concurrency:
             return None
         if queue in self._limits and server.taken(queue) >= limits.per_worker:
@@ -343,8 +345,13 @@ class LocalDispatch(DispatchEngine):
         return not any(
             each.due <= now and server.left.takes(each.job)
             for name in server.plan.queues
+            if not self.is_paused(name)
             for each in self._waiting[name]
         )
+
+    def pause(self, queues: Collection[str]) -> None:
+        super().pause(queues)
+        self._changed.set()
 
     async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
         """Wait until a job may begin or the worker is stopped."""

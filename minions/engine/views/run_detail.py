@@ -174,6 +174,8 @@ class RunDetail:
     """The worker that executes it now; None: none does."""
     lacks: tuple[str, ...] = ()
     """What a queued run needs and no worker of its queue has, in words; empty: nothing is known."""
+    paused: str | None = None
+    """Why no worker takes a queued run now, in words; None: its queue is not paused."""
 
 
 async def show_run(

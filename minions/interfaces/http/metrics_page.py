@@ -17,6 +17,7 @@ from minions.adapters.telemetry.prometheus import (
 )
 from minions.app.evaluating.background_scores import stored_watches, watch_gauges
 from minions.app.runs.left_runs import left_runs
+from minions.app.runs.paused_queues import queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.metrics import JointMetrics, Metrics
@@ -53,6 +54,11 @@ async def metrics_page(services: Services, state: StateStore) -> bytes:
         left.update(run.queue for run in waiting)
         watches = await stored_watches(state, services.clock.now(), services.project)
         gauges += watch_gauges([each.report for each in watches if each.report is not None])
+        paused: dict[tuple[str, ...], float] = {
+            (queue,): 1.0 for queue in await queue_pauses(state)
+        }
+        words = "1 where no worker takes runs of the queue; `*` stands for all queues."
+        gauges += [Gauge("minions_queue_paused", words, paused, ["queue"])] if paused else []
         gauges += await _schedule_families(ScheduleStore(state))
     return counted.text(services.flow, services.blocking, day, left, gauges).encode()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,6 +20,7 @@ from minions.app.runs.left_runs import (
     living_workers,
     worker_records,
 )
+from minions.app.runs.paused_queues import QueuePause, queue_pauses
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import (
@@ -64,6 +65,8 @@ _LOOK_TIMED_S: Final = 5.0
 """Seconds between two looks for waiting runs whose time has come."""
 _LOOK_SCHEDULES_S: Final = 5.0
 """Seconds between two looks at schedules at most; at a due time there is one more."""
+_LOOK_PAUSED_S: Final = 5.0
+"""Seconds between two looks which queues are paused."""
 _LOOK_OLD_S: Final = 10.0
 """Seconds between two looks for old sessions; each removes some of them."""
 _LOOK_LEFT_S: Final = 5.0
@@ -166,6 +169,7 @@ class Worker:
         )
         self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)
         self._stop = asyncio.Event()
+        self._pauses: Mapping[str, QueuePause] = {}
 
     @property
     def is_stopping(self) -> bool:
@@ -217,6 +221,7 @@ class Worker:
             EnvironmentRefusedError, JournalError: It could not be reached for so long, or refuses.
         """
         for look in (
+            self._look_at_pauses,
             self._unable.begin,
             self._schedules.look,
             self._timed_waits.look,
@@ -233,6 +238,7 @@ class Worker:
                 (self._notices.remind, lambda: REMINDERS_S),
                 (self._retention.look, lambda: _LOOK_OLD_S),
                 (self._unable.look, lambda: _LOOK_LEFT_S),
+                (self._look_at_pauses, lambda: _LOOK_PAUSED_S),
                 (self._scores.look, lambda: LOOK_AT_RUNS_S),
             )
         ]
@@ -282,6 +288,17 @@ class Worker:
         await self._schedules.aclose()
         await self._engine.aclose()
         await self._runtime.aclose()
+
+    async def _look_at_pauses(self) -> int:
+        """Take no runs of paused queues; returns how many pauses there are."""
+        pauses = await queue_pauses(self._state)
+        self._engine.pause(pauses)
+        for queue in pauses.keys() - self._pauses.keys():
+            self._log.info("queue_paused", queue=queue, reason=pauses[queue].reason)
+        for queue in self._pauses.keys() - pauses.keys():
+            self._log.info("queue_resumed", queue=queue)
+        self._pauses = pauses
+        return len(pauses)
 
     async def _forget_runs(self, run_ids: Collection[str]) -> None:
         """Remove what removed runs left in the cache."""

@@ -15,6 +15,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.runs.left_runs import parts_lacking
+from minions.app.runs.paused_queues import pause_of
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
 from minions.app.wiring.databases import state_beside
 from minions.app.wiring.logs import make_log
@@ -254,9 +255,10 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
         state = state_beside(journal)
         try:
             lacks = await parts_lacking(journal, state, run.run_id, is_worker_gone)
+            pause = await pause_of(journal, state, run.run_id, run.session_id)
         finally:
             await state.aclose()
-        return evolve(detail, lacks=lacks)
+        return evolve(detail, lacks=lacks, paused=None if pause is None else pause.words)
     finally:
         await journal.aclose()
 
@@ -308,6 +310,8 @@ def _lines(
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.worker is not None:
         yield f"executed by {detail.worker}"
+    if detail.paused is not None:
+        yield f"no worker takes it: {detail.paused}"
     if detail.lacks:
         yield f"no worker can execute it: none has {'; '.join(detail.lacks)}"
     if detail.resumes_at is not None:

@@ -19,8 +19,16 @@ import click
 from attrs import evolve, fields, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.stores.memory_stores import StateStore
 from minions.app.runs.left_runs import WaitingRun, left_runs, worker_records
-from minions.app.wiring.databases import shared_dispatch, state_beside
+from minions.app.runs.paused_queues import (
+    ALL_QUEUES,
+    QueuePause,
+    put_pause,
+    queue_pauses,
+    remove_pause,
+)
+from minions.app.wiring.databases import make_state, shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import (
     DEFAULT_SLOTS,
@@ -35,6 +43,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.model_endpoints import check_base_url
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import MinionsError, NotFoundError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
@@ -405,6 +414,15 @@ class _SharedDatabaseOption(OutputOptions):
     db: str | None = option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
 
 
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class _DatabaseOption(OutputOptions):
+    """Any database that workers use."""
+
+    db: str | None = option(
+        "--db", metavar="PLACE", help="PATH of an SQLite file, or postgresql://USER@HOST/DATABASE."
+    )
+
+
 @click.group("queues")
 def queues_command() -> None:
     """List queues with their limits, and limit them."""
@@ -520,6 +538,61 @@ def set_(
     else:
         say(f"{limits.name}  {_words(limits)}")
     return 0
+
+
+@queues_command.command("pause")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("--reason", metavar="TEXT", required=True, help="Why: workers and pages show it.")
+@takes_options(_DatabaseOption)
+def pause_command(options: _DatabaseOption, name: str | None, reason: str) -> int:
+    """Let no worker take runs of the queue NAME, or of any queue, until it is resumed.
+
+    What workers have taken is executed. They notice it within five seconds.
+    """
+    context = command_context(options)
+    queue = ALL_QUEUES if name is None else _new(name).name
+    pause = QueuePause(queue=queue, reason=reason[:200], since=SystemClock().now())
+    asyncio.run(_with_state(context, lambda state: put_pause(state, pause)))
+    say(json_text(pause.to_json()) if context.settings.json else pause.words)
+    return 0
+
+
+@queues_command.command("resume")
+@click.argument("name", metavar="[NAME]", required=False)
+@takes_options(_DatabaseOption)
+def resume_queue_command(options: _DatabaseOption, name: str | None) -> int:
+    """Let workers take runs of the queue NAME again; without NAME, end the pause of all queues."""
+    context = command_context(options)
+    queue = ALL_QUEUES if name is None else _new(name).name
+
+    async def resume(state: StateStore) -> tuple[bool, Mapping[str, QueuePause]]:
+        return await remove_pause(state, queue), await queue_pauses(state)
+
+    was_paused, left = asyncio.run(_with_state(context, resume))
+    if not was_paused:
+        paused = "; ".join(each.words for each in left.values()) or "no queue is paused"
+        what = "All queues are" if name is None else f"The queue '{queue}' is"
+        raise UsageError(f"{what} not paused: {paused}.", code="queue-not-paused")
+    say(
+        json_text({"resumed": queue, "paused": [each.to_json() for each in left.values()]})
+        if context.settings.json
+        else "all queues are resumed"
+        if name is None
+        else f"{queue} is resumed"
+    )
+    for each in left.values():
+        tell(f"still: {each.words}")
+    return 0
+
+
+async def _with_state(context: CommandContext, use: Callable[[StateStore], Awaitable[T]]) -> T:
+    if context.settings.no_store:
+        raise UsageError("Pauses are stored in a database: leave out --no-store.", code="no-store")
+    state = make_state(context.known_stores(), context.folder_of("db"))
+    try:
+        return await use(state)
+    finally:
+        await state.aclose()
 
 
 @queues_command.command("dead")
@@ -769,7 +842,9 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     found = asyncio.run(_workers(context))
     if context.settings.json:
         workers = [_worker_document(each) for each in found.workers]
-        say(json_text({"workers": workers, "left": [each.to_json() for each in found.left]}))
+        document: dict[str, JsonValue] = {"left": [each.to_json() for each in found.left]}
+        paused = [each.to_json() for each in found.pauses]
+        say(json_text({"workers": workers, **document, "paused": paused}))
         return 0
     for each in found.workers:
         state = "alive" if each.is_alive else "dead"
@@ -780,6 +855,8 @@ def list_workers(options: _SharedDatabaseOption) -> int:
             + f"queues {', '.join(each.queues)}"
             + (f"  seen {seen:%Y-%m-%d %H:%M:%S}Z" if seen is not None else "")
         )
+    for pause in found.pauses:
+        say(pause.words)
     groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}
     for run in found.left:
         groups.setdefault((run.queue, run.parts), []).append(run)
@@ -795,6 +872,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 class _WorkerList:
     workers: Sequence[_ListedWorker]
     left: Sequence[WaitingRun]
+    pauses: Sequence[QueuePause]
 
 
 @frozen(kw_only=True)
@@ -847,7 +925,8 @@ async def _workers(context: CommandContext) -> _WorkerList:
             workers = [
                 _ListedWorker(**{name: getattr(view, name) for name in names}) for view in views
             ]
-        return _WorkerList(workers=workers, left=left)
+        pauses = list((await queue_pauses(state)).values())
+        return _WorkerList(workers=workers, left=left, pauses=pauses)
     finally:
         if engine is not None:
             await engine.aclose()

@@ -473,6 +473,8 @@ class RunView:
     """The worker that executes it now."""
     lacks: tuple[str, ...] = ()
     """What a queued run needs and no worker of its queue has, in words."""
+    paused: str | None = None
+    """Why no worker takes a queued run now, in words; None: its queue is not paused."""
     cut: tuple[CutPart, ...] = ()
     """What `?cut=` left out."""
     version: str | None = None

@@ -7,6 +7,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.app.runs.left_runs import parts_lacking
+from minions.app.runs.paused_queues import pause_of
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import NotFoundError, UsageError
@@ -115,7 +116,8 @@ async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     if run.status == RunState.QUEUED:
         marks = request.app_state.marks
         lacks = await parts_lacking(journal, marks, run.run_id, is_worker_gone)
-        detail = evolve(detail, lacks=lacks)
+        pause = await pause_of(journal, marks, run.run_id, run.session_id)
+        detail = evolve(detail, lacks=lacks, paused=None if pause is None else pause.words)
     waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)
     size = len(detail.steps) + len(detail.messages) + len(detail.notes)
     return await beside(threads, size, lambda: _view(request, detail, waiting))
@@ -145,6 +147,7 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         has_file_changes=bool(detail.changed_files),
         worker=detail.worker,
         lacks=detail.lacks,
+        paused=detail.paused,
         version=run.version,
         digest=run.digest,
         links=links_of(request, run.run_id, run.session_id),

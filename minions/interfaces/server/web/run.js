@@ -349,11 +349,12 @@ class RunPage {
 		const named = this.fold.steps.get(error?.where)?.status === "failed" ? error.where : null;
 		const failed = isBad && (named ?? [...this.fold.steps.values()].findLast((step) => step.status === "failed")?.id);
 		const others = this.decidedByOthers(waiting);
-		if (!changed(this, "waits", [waiting, others, failed, isBad && error, this.fold.limit, view.faults, view.lacks, status])) return;
+		if (!changed(this, "waits", [waiting, others, failed, isBad && error, this.fold.limit, view.faults, view.lacks, view.paused, status])) return;
 		this.cards = new Map(waiting.map((each) => [each.id, { waiting: each, card: this.card(each) }]));
 		fill(this.waits,
 			others.map(decidedByOther),
 			[...this.cards.values()].map(({ card }) => card),
+			status === "queued" && view.paused && callout("stop", "No worker takes it", view.paused),
 			status === "queued" && view.lacks.length && callout("stop", "No worker can execute it", `None has ${view.lacks.join("; ")}.`),
 			this.fold.limit && callout("stop", null, this.fold.limit),
 			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`, failed && h("p", h("a", { href: `#${this.addressOf(failed)}` }, "Open step ", h("code", failed)))),
