@@ -196,6 +196,8 @@ class WorkerView:
     """Whether that was not too long ago."""
     stream_url: str | None = None
     """Where it offers the pieces of answers of its runs; None: it offers none."""
+    clock_ahead_s: float | None = None
+    """By how many seconds its clock was ahead of the database's; None: it is not known."""
 
 
 @frozen(kw_only=True)
@@ -284,6 +286,14 @@ class DispatchEngine(ABC):
         Raises:
             EnvironmentRefusedError: The engine cannot be reached.
         """
+
+    async def server_s(self) -> float | None:
+        """The clock by which workers are alive, in seconds since 1970; None: that of the process.
+
+        Raises:
+            EnvironmentRefusedError: The engine cannot be reached.
+        """
+        return None
 
     def pause(self, queues: Collection[str]) -> None:
         """Let the workers of this process take no jobs of these queues from now on, and of all

@@ -203,6 +203,9 @@ class DbosDispatch(DispatchEngine):
         await self._open_client()
         return await self._ask_workers(self._workers.views())
 
+    async def server_s(self) -> float | None:
+        return await self._ask_workers(self._workers.server_s())
+
     async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
         client = await self._open_client()
         await self._call_client(lambda: self._register_all(client, plan))
@@ -308,7 +311,7 @@ class DbosDispatch(DispatchEngine):
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
         dead_after_s = self._dead_after_s or _HEARTBEATS * server.plan.heartbeat_s
-        beating = self._workers.beat(server.plan, server.taken, dead_after_s)
+        beating = self._workers.beat(server.plan, server.taken, dead_after_s, time.time())
         heard = await self._ask_workers(beating)
         gone = frozenset(name for name in heard.living if self._is_gone(name))
         if not is_steady:

@@ -39,13 +39,13 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_workers (
 )
 """
 _HAS_COLUMNS: Final = f"""
-SELECT count(*) = 2 FROM pg_attribute
+SELECT count(*) = 3 FROM pg_attribute
 WHERE attrelid = '{SCHEMA}.minions_workers'::regclass
-    AND attname IN ('stream_url', 'dead_after_s')
+    AND attname IN ('stream_url', 'dead_after_s', 'clock_ahead_s')
 """  # noqa: S608  # the schema is a constant
 _ADD_COLUMNS: Final = f"""
 ALTER TABLE {SCHEMA}.minions_workers ADD COLUMN IF NOT EXISTS stream_url text,
-    ADD COLUMN IF NOT EXISTS dead_after_s float8
+    ADD COLUMN IF NOT EXISTS dead_after_s float8, ADD COLUMN IF NOT EXISTS clock_ahead_s float8
 """
 """Of a table that an earlier version made. Its workers, which may still be alive, leave them NULL.
 """
@@ -58,9 +58,11 @@ _MAKING: Final = 7_316_082_145
 """Of the advisory lock under which the table is made."""
 _BEAT: Final = f"""
 INSERT INTO {SCHEMA}.minions_workers AS known
-    (name, queues, slots, taken, started_at, seen_at, stream_url, dead_after_s)
-VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s, %s)
-ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at
+    (name, queues, slots, taken, started_at, seen_at, stream_url, dead_after_s, clock_ahead_s)
+VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s, %s,
+    %s::float8 - extract(epoch FROM clock_timestamp())::float8)
+ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at,
+    clock_ahead_s = excluded.clock_ahead_s
 """  # noqa: S608  # the schema is a constant
 _LIVING: Final = f"""
 SELECT name, {_IS_ALIVE}
@@ -71,7 +73,7 @@ DELETE FROM {SCHEMA}.minions_workers WHERE seen_at < clock_timestamp() - interva
 """  # noqa: S608
 _VIEWS: Final = f"""
 SELECT name, queues, slots, taken, started_at, seen_at,
-    {_IS_ALIVE}, stream_url
+    {_IS_ALIVE}, stream_url, clock_ahead_s
 FROM {SCHEMA}.minions_workers ORDER BY name
 """  # noqa: S608
 _COUNTS: Final = f"""
@@ -140,19 +142,24 @@ class PostgresWorkers:
                     await db.execute(_ADD_COLUMNS)
 
     async def beat(
-        self, plan: WorkerPlan, taken: int, dead_after_s: float | None = None
+        self,
+        plan: WorkerPlan,
+        taken: int,
+        dead_after_s: float | None = None,
+        clock_s: float | None = None,
     ) -> Heartbeat:
         """Say that a worker is alive, and learn who else is.
 
         Args:
             dead_after_s: Seconds without a further heartbeat after which others take it for dead;
                 None: as they do where nothing is said.
+            clock_s: The worker's clock, in seconds since 1970; None: it is not said.
         Raises:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
             db = await self._connect()
-            await db.execute(_BEAT, _row_of(plan, taken, dead_after_s))
+            await db.execute(_BEAT, _row_of(plan, taken, dead_after_s, clock_s))
             rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
             await db.execute(_FORGET_OLD)
         living = frozenset(name for name, is_alive in rows if is_alive)
@@ -339,9 +346,10 @@ class PostgresWorkers:
                 started_at=started_at,
                 seen_at=seen_at,
                 is_alive=is_alive,
-                stream_url=stream_url,
+                stream_url=url,
+                clock_ahead_s=ahead_s,
             )
-            for name, queues, slots, taken, started_at, seen_at, is_alive, stream_url in rows
+            for name, queues, slots, taken, started_at, seen_at, is_alive, url, ahead_s in rows
         ]
 
     async def stream_url(self, name: str) -> str | None:
@@ -383,5 +391,8 @@ class PostgresWorkers:
         return self._connection
 
 
-def _row_of(plan: WorkerPlan, taken: int, dead_after_s: float | None) -> list[object]:
-    return [plan.name, list(plan.queues), plan.slots, taken, plan.stream_url, dead_after_s]
+def _row_of(
+    plan: WorkerPlan, taken: int, dead_after_s: float | None, clock_s: float | None
+) -> list[object]:
+    own = [plan.name, list(plan.queues), plan.slots, taken]
+    return [*own, plan.stream_url, dead_after_s, clock_s]

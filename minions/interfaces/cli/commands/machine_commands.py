@@ -10,8 +10,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 from attrs import evolve, frozen
@@ -53,6 +54,9 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.recipe.recipe_files import project_file
+
+if TYPE_CHECKING:
+    from minions.app.runs.fleet_health import FleetHealth
 
 
 @click.command("trust")
@@ -225,11 +229,17 @@ class Finding:
 
 
 @click.command("doctor")
+@click.option(
+    "--fleet",
+    is_flag=True,
+    help="Check the workers of the database instead: versions, clocks, heartbeats, and what "
+    "queued runs wait for.",
+)
 @takes_options(CommonOptions)
-def doctor_command(options: CommonOptions) -> int:
+def doctor_command(options: CommonOptions, *, fleet: bool) -> int:
     """Check Python, the database, sandboxes, keys (never their values), disk and clock."""
     context = command_context(options)
-    findings = list(_findings(context))
+    findings = list(asyncio.run(_fleet(context)) if fleet else _findings(context))
     if context.settings.json:
         say(json_text([encode(finding) for finding in findings]))
     else:
@@ -243,6 +253,71 @@ def _mark(finding: Finding, paint: painter) -> str:
     if finding.ok:
         return paint("ok ", "green")
     return paint("bad", "red") if finding.is_needed else paint("no ", "yellow")
+
+
+async def _fleet(context: CommandContext) -> list[Finding]:
+    """How workers are, and what waits; a finding that is not ok wants a hand.
+
+    Raises:
+        UsageError: Nothing is stored.
+        EnvironmentRefusedError, JournalError: The database cannot be used.
+    """
+    from minions.app.runs.fleet_health import MOST_AHEAD_S, fleet_health
+    from minions.app.wiring.databases import shared_dispatch, state_beside
+    from minions.app.wiring.logs import make_log
+    from minions.engine.services.services import is_worker_gone
+    from minions.interfaces.cli.console.console import log_line
+
+    if context.settings.no_store:
+        raise UsageError("Workers share a database: leave out --no-store.", code="no-store")
+    journal = context.known_journal()
+    state = state_beside(journal)
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+    found: list[Finding] = []
+    now = SystemClock().now()
+    try:
+        views = None
+        if engine is not None:
+            views, before = await engine.workers(), time.time()
+            server_s = await engine.server_s() or before
+            ahead_s = (before + time.time()) / 2 - server_s
+            now = datetime.fromtimestamp(server_s, UTC)
+            is_right = abs(ahead_s) <= MOST_AHEAD_S
+            words = f"{ahead_s:+.1f} s of the database's"
+            found.append(Finding(name="clock of this machine", ok=is_right, detail=words))
+        health = await fleet_health(journal, state, views, is_worker_gone, now)
+    finally:
+        if engine is not None:
+            await engine.aclose()
+        await state.aclose()
+        await journal.aclose()
+    return [*found, *_fleet_findings(health)]
+
+
+def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
+    for worker in health.workers:
+        parts = [f"version {worker.version or 'unknown'}", f"queues {', '.join(worker.queues)}"]
+        if worker.silent_s is not None:
+            parts += [f"{worker.load} runs", f"seen {worker.silent_s:.0f} s ago"]
+        if worker.clock_ahead_s is not None:
+            parts.append(f"clock {worker.clock_ahead_s:+.1f} s")
+        yield Finding(name=f"worker {worker.name}", ok=True, detail=" · ".join(parts))
+    if not health.workers:
+        words = "none is alive: minions worker"
+        yield Finding(name="workers", ok=not health.waiting, detail=words)
+    for pause in health.pauses.values():
+        yield Finding(name="pause", ok=False, detail=pause.words, is_needed=False)
+    for group in health.waiting:
+        waited = f"{health.now - group.oldest_since}".partition(".")[0]
+        words = f"{group.count} wait, the oldest for {waited} ({group.oldest_run}): {group.reason}"
+        yield Finding(name=f"queue {group.queue}", ok=not group.is_stuck, detail=words)
+    queues = {f"queue {group.queue}" for group in health.waiting}
+    for name, why in health.problems():
+        if name not in queues:
+            yield Finding(name=name, ok=False, detail=why)
+    if health.has_more:
+        words = "more runs are queued than were looked at; these are the newest"
+        yield Finding(name="queues", ok=True, detail=words)
 
 
 def _findings(context: CommandContext) -> Iterator[Finding]:

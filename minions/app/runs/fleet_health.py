@@ -1,0 +1,192 @@
+"""How the workers of a database are, and what its queued runs wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.adapters.stores.memory_stores import StateStore
+from minions.app.runs.left_runs import WorkerRecord, left_runs, worker_records
+from minions.app.runs.paused_queues import ALL_QUEUES, QueuePause, queue_pauses
+from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.contracts.dispatch import WorkerView
+from minions.contracts.executions import RunState
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import IsWorkerGone
+
+MOST_AHEAD_S: Final = 2.0
+"""Seconds that the clock of a worker may differ from that of the database: schedules and delays
+are by the clock of one of them."""
+_MOST_RUNS: Final = 500
+"""Queued runs that are looked at."""
+
+
+@frozen(kw_only=True)
+class FleetWorker:
+    """A worker that is alive."""
+
+    name: str
+    queues: tuple[str, ...]
+    version: str
+    """That of the package; empty: it is not known."""
+    clock_ahead_s: float | None = None
+    """By how many seconds its clock is ahead of that of the database; None: it is not known, or
+    there is one clock only.
+    """
+    silent_s: float | None = None
+    """Seconds since its last heartbeat, by the clock of the database; None: it has none."""
+    load: str = ""
+    """How many runs it has of how many."""
+
+
+@frozen(kw_only=True)
+class WaitingGroup:
+    """Queued runs of a queue that wait for the same."""
+
+    queue: str
+    reason: str
+    is_stuck: bool
+    """Whether somebody has to do something."""
+    count: int
+    oldest_run: str
+    oldest_since: datetime
+
+
+@frozen(kw_only=True)
+class FleetHealth:
+    """The workers, and what waits."""
+
+    now: datetime
+    workers: Sequence[FleetWorker] = ()
+    waiting: Sequence[WaitingGroup] = ()
+    pauses: Mapping[str, QueuePause] = field(factory=dict)
+    schedules: Mapping[str, str] = field(factory=dict)
+    """Why schedules could not be carried out, by their names."""
+    has_more: bool = False
+    """Whether more runs are queued than were looked at."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is to be mended: of what, and why."""
+        versions = sorted({each.version for each in self.workers if each.version})
+        if len(versions) > 1:
+            yield "versions", f"living workers have the versions {', '.join(versions)}"
+        for worker in self.workers:
+            if abs(worker.clock_ahead_s or 0.0) > MOST_AHEAD_S:
+                yield f"clock of {worker.name}", f"{worker.clock_ahead_s:+.1f} s of the database's"
+        for group in self.waiting:
+            if group.is_stuck:
+                yield f"queue {group.queue}", f"{group.count} wait: {group.reason}"
+        yield from ((f"schedule {name}", why) for name, why in self.schedules.items())
+
+
+async def fleet_health(
+    journal: Journal,
+    state: StateStore,
+    views: Sequence[WorkerView] | None,
+    is_gone: IsWorkerGone,
+    now: datetime,
+) -> FleetHealth:
+    """How the fleet of a database is.
+
+    Args:
+        views: The workers of a shared engine; None: those that stored something are known.
+        now: By the clock of the database.
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    records = {each.name: each for each in await worker_records(state)}
+    workers = _living(records, views, is_gone, now)
+    pauses = await queue_pauses(state)
+    store = ScheduleStore(state)
+    problems = {name: await store.problem(name) for name in await store.names()}
+    rows = await journal.runs(RunFilter(statuses={RunState.QUEUED}), limit=_MOST_RUNS)
+    living = None if views is None else {each.name: each.queues for each in workers}
+    left = {run.run_id: run for run in await left_runs(journal, state, is_gone, living)}
+    served = {queue for each in workers for queue in each.queues}
+    groups: dict[tuple[str, str, bool], list[tuple[datetime, str]]] = {}
+    for row in rows:
+        if row.mark != QUEUE:
+            continue
+        newest = await journal.entries(
+            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        place = (
+            RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
+        )
+        if place is None:
+            continue
+        lacks = left[row.run_id].parts if row.run_id in left else ()
+        reason, is_stuck = _reason(place.name, place.not_before, lacks, pauses, served, now)
+        groups.setdefault((place.name, reason, is_stuck), []).append((newest[0].at, row.run_id))
+    return FleetHealth(
+        now=now,
+        workers=workers,
+        waiting=[
+            WaitingGroup(
+                queue=queue,
+                reason=reason,
+                is_stuck=is_stuck,
+                count=len(runs),
+                oldest_run=min(runs)[1],
+                oldest_since=min(runs)[0],
+            )
+            for (queue, reason, is_stuck), runs in sorted(groups.items())
+        ],
+        pauses=pauses,
+        schedules={name: why for name, why in problems.items() if why is not None},
+        has_more=len(rows) == _MOST_RUNS,
+    )
+
+
+def _living(
+    records: Mapping[str, WorkerRecord],
+    views: Sequence[WorkerView] | None,
+    is_gone: IsWorkerGone,
+    now: datetime,
+) -> list[FleetWorker]:
+    if views is None:
+        return [
+            FleetWorker(name=each.name, queues=each.queues, version=each.version)
+            for each in records.values()
+            if not is_gone(each.name)
+        ]
+    return [
+        FleetWorker(
+            name=each.name,
+            queues=each.queues,
+            version=records[each.name].version if each.name in records else "",
+            clock_ahead_s=each.clock_ahead_s,
+            silent_s=max(0.0, (now - each.seen_at).total_seconds()),
+            load=f"{each.taken} of {each.slots}",
+        )
+        for each in views
+        if each.is_alive and not is_gone(each.name)
+    ]
+
+
+def _reason(
+    queue: str,
+    not_before: datetime | None,
+    lacks: Sequence[str],
+    pauses: Mapping[str, QueuePause],
+    served: Collection[str],
+    now: datetime,
+) -> tuple[str, bool]:
+    """What a queued run waits for, and whether somebody has to do something for it."""
+    pause = pauses.get(ALL_QUEUES) or pauses.get(queue)
+    if pause is not None:
+        return f"paused: {pause.reason}", False
+    if not_before is not None and not_before > now:
+        return "its time has not come", False
+    if queue not in served:
+        return "no living worker serves the queue", True
+    if lacks:
+        return f"no worker has {'; '.join(lacks)}", True
+    return "workers have no room, or a limit of the queue holds", False
