@@ -41,7 +41,7 @@ async def _make_tables(url: str) -> None:
 
 def set_limits(db: psycopg.Connection[Any], limits: QueueLimits) -> None:
     """Store how the queue shares, and forget all jobs and turns."""
-    for table in ("workflow_status", "minions_turns", "minions_queues"):
+    for table in ("workflow_status", "minions_last_claims", "minions_queues"):
         db.execute(f"DELETE FROM {SCHEMA}.{table}".encode())
 
     async def store() -> None:

@@ -292,7 +292,7 @@ async def test_a_limit_on_starts_counts_those_before_it_was_set(engine: Dispatch
         assert len(worked.runs) == 5
 
 
-async def test_keys_of_a_queue_that_shares_take_turns(engine: DispatchEngine) -> None:
+async def test_keys_of_a_queue_that_shares_alternate(engine: DispatchEngine) -> None:
     """A user who submits much keeps nobody else waiting."""
     await engine.set_queue(QueueLimits(name="work", shares=FairShares(by="user"), per_worker=1))
     for number, user in enumerate("aaaabbc"):

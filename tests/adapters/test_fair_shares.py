@@ -34,7 +34,7 @@ ARRIVALS = st.lists(
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def most_between_turns(
+def most_between_begins(
     arrived: Mapping[str, Sequence[float]], begun: Sequence[tuple[float, str]]
 ) -> int:
     """How often at most another key began while a job of a key waited for its turn: from the begin
@@ -101,7 +101,7 @@ def test_keys_alternate_in_one_process(arrivals: list[tuple[int, str, int]], slo
 
     time.run(work())
     assert len(begun) == total
-    assert most_between_turns(arrived, begun) <= 1
+    assert most_between_begins(arrived, begun) <= 1
     for user, times in arrived.items():
         own = [at for at, other in begun if other == user]
         for number, (arrived_at, began_at) in enumerate(zip(times, own, strict=True), start=1):
@@ -136,7 +136,7 @@ def test_keys_alternate_in_postgres(
         end(db, taken)
         now_s += 0.25
         assert now_s < 1_000
-    assert most_between_turns(arrived, begun) <= 1
+    assert most_between_begins(arrived, begun) <= 1
 
 
 def test_a_stream_of_new_keys_keeps_no_old_one_waiting(

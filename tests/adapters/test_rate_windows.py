@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import field, mutable
-from claiming import connected, rows_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from claiming import connected, rows_of
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.dispatch.postgres_claims import NOTE_BEGIN, SCHEMA, Claim
 from minions.contracts.dispatch import Job, JobEnd, QueueLimits, RateLimit

@@ -306,7 +306,7 @@ class DbosDispatch(DispatchEngine):
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""
         before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
         await self._call_client(lambda: delete_ended(client, before))
-        await self._ask_workers(self._workers.forget_turns())
+        await self._ask_workers(self._workers.forget_last_claims())
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""

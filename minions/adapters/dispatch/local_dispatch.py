@@ -87,7 +87,7 @@ class LocalDispatch(DispatchEngine):
         """When the newest jobs of a queue began: a limit that is set later counts them, too."""
         self._key_starts: dict[tuple[str, str], deque[float]] = defaultdict(deque)
         """The same by queue and key, of those that share."""
-        self._turns: dict[tuple[str, str], tuple[float, int]] = {}
+        self._begins: dict[tuple[str, str], tuple[float, int]] = {}
         """When jobs of a queue and key began last, and as which one."""
         self._servers: list[_Server] = []
         self._changed = asyncio.Event()
@@ -212,7 +212,7 @@ class LocalDispatch(DispatchEngine):
         if not found:
             return None
         entry = min(found)
-        self._note_turn(entry.job)
+        self._note_begin(entry.job)
         self._take(self._waiting[entry.job.queue], entry)
         starts, rate = self._starts[entry.job.queue], self._limits_of(entry.job.queue).rate
         starts.append(self._clock.monotonic())
@@ -253,31 +253,31 @@ class LocalDispatch(DispatchEngine):
             return min(filter(is_ready, entries), default=None)
         is_open = functools.cache(lambda key: self._key_allowed_at(limits, key) <= now)
         ready = [each for each in entries if is_ready(each) and is_open(_key(limits, each.job))]
-        return min(ready, key=lambda each: self._turn_of(limits, each, now), default=None)
+        return min(ready, key=lambda each: self._rank_of(limits, each, now), default=None)
 
-    def _turn_of(
+    def _rank_of(
         self, limits: QueueLimits, entry: _QueuedJob, now: float
     ) -> tuple[float, float, int, _QueuedJob]:
         """What is smallest for the job that goes next: its priority, and since when its key waits
         for a turn.
         """
         waited = 0.0 if limits.age_s is None else (now - entry.due) // limits.age_s
-        at, number = self._turns.get((limits.name, _key(limits, entry.job)), (entry.due, 0))
+        at, number = self._begins.get((limits.name, _key(limits, entry.job)), (entry.due, 0))
         return max(0.0, entry.job.priority - waited), max(at, entry.due), number, entry
 
-    def _note_turn(self, job: Job) -> None:
+    def _note_begin(self, job: Job) -> None:
         limits, now = self._limits_of(job.queue), self._clock.monotonic()
         if limits.shares is not None:
             key = (job.queue, _key(limits, job))
-            self._turns.pop(key, None)  # it is the newest one again
-            self._turns[key] = (now, next(self._numbers))
+            self._begins.pop(key, None)  # it is the newest one again
+            self._begins[key] = (now, next(self._numbers))
             starts, rate = self._key_starts[key], limits.shares.rate
             starts.append(now)
             while len(starts) > max(_MOST_STARTS, 0 if rate is None else rate.starts):
                 starts.popleft()
-            if len(self._turns) > _MOST_ENDED:
-                oldest = next(iter(self._turns))
-                del self._turns[oldest], self._key_starts[oldest]
+            if len(self._begins) > _MOST_ENDED:
+                oldest = next(iter(self._begins))
+                del self._begins[oldest], self._key_starts[oldest]
 
     def _key_allowed_at(self, limits: QueueLimits, key: str) -> float:
         """When the share of a key lets its next job begin; infinite: when one of its jobs ends."""

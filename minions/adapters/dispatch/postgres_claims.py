@@ -88,7 +88,7 @@ _NEXT_KEY: Final = f"""
     SELECT queue_partition_key AS key, priority FROM {SCHEMA}.workflow_status
     WHERE queue_name = %(queue)s AND status = 'ENQUEUED' AND queue_partition_key IS NOT NULL
 """  # noqa: S608
-_CLAIM_BY_TURNS: Final = f"""
+_CLAIM_SHARED: Final = f"""
 WITH RECURSIVE heads AS (
     ({_NEXT_KEY} ORDER BY queue_partition_key, priority LIMIT 1)
     UNION ALL
@@ -107,14 +107,14 @@ WITH RECURSIVE heads AS (
         AND started_at_epoch_ms > floor({_NOW_MS}) - %(key_period_ms)s
     GROUP BY queue_partition_key
 ), open_keys AS (
-    SELECT heads.key, heads.priority, turns.at_ms, greatest(0, least(
+    SELECT heads.key, heads.priority, last.at_ms, greatest(0, least(
         %(most)s,
         %(per_key)s::bigint - coalesce(taken.number, 0),
         %(key_starts)s::bigint - coalesce(begun.number, 0) - coalesce(taken.may_begin, 0)
     )) AS room
     FROM heads LEFT JOIN taken ON taken.key = heads.key LEFT JOIN begun ON begun.key = heads.key
-        LEFT JOIN {SCHEMA}.minions_turns AS turns
-            ON turns.queue = %(queue)s AND turns.key = heads.key
+        LEFT JOIN {SCHEMA}.minions_last_claims AS last
+            ON last.queue = %(queue)s AND last.key = heads.key
 ), jobs AS (
     SELECT open_keys.*, job.workflow_uuid, job.created_at, greatest(0, (open_keys.priority - 1) / 2
         - coalesce(floor(({_NOW_MS} - job.created_at) / %(age_ms)s::float8), 0)) AS level
@@ -134,8 +134,8 @@ WITH RECURSIVE heads AS (
     ) AS place
     FROM ranked WHERE of_key <= room
     ORDER BY place LIMIT ({_ROOM})
-), turned AS (
-    INSERT INTO {SCHEMA}.minions_turns (queue, key, at_ms)
+), noted AS (
+    INSERT INTO {SCHEMA}.minions_last_claims (queue, key, at_ms)
     SELECT %(queue)s, key, {_NOW_MS} + max(place) * 0.001 FROM picked GROUP BY key
     ON CONFLICT (queue, key) DO UPDATE SET at_ms = excluded.at_ms
 )
@@ -151,7 +151,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_queues (
     key_period_s float8,
     age_s float8
 );
-CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_turns (
+CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_last_claims (
     queue text NOT NULL,
     key text NOT NULL,
     at_ms float8 NOT NULL,
@@ -177,8 +177,8 @@ WHERE queue_name = %(queue)s AND status IN ('ENQUEUED', 'DELAYED')
 SHARES: Final = f"""
 SELECT name, share_by, per_key, key_starts, key_period_s, age_s FROM {SCHEMA}.minions_queues
 """  # noqa: S608
-FORGET_TURNS: Final = f"""
-DELETE FROM {SCHEMA}.minions_turns
+FORGET_LAST_CLAIMS: Final = f"""
+DELETE FROM {SCHEMA}.minions_last_claims
 WHERE at_ms < (extract(epoch FROM clock_timestamp()) - 86400) * 1000
 """  # noqa: S608
 """A key of which nothing was claimed for a day is as one that is new."""
@@ -239,14 +239,14 @@ class Claim:
             "runs": list(self.runs),
             "now_ms": now_ms,
         }
-        ((by_turns, per_key, key_starts, key_period_s, age_s, is_locked),) = query(_BEGIN, values)
+        ((is_shared, per_key, key_starts, key_period_s, age_s, is_locked),) = query(_BEGIN, values)
         if not is_locked:
             return ClaimedJobs()
         is_counted = self.starts is not None or key_starts is not None
         values |= {"is_counted": is_counted, "per_key": per_key, "key_starts": key_starts}
         values["key_period_ms"] = _milliseconds(key_period_s)
         values["age_ms"] = _milliseconds(age_s)
-        found = query(_CLAIM_BY_TURNS if by_turns else _CLAIM, values)
+        found = query(_CLAIM_SHARED if is_shared else _CLAIM, values)
         in_order = sorted(found, key=lambda row: Decimal(str(row[1])))  # RETURNING has no order
         return ClaimedJobs(names=[str(row[0]) for row in in_order], is_counted=is_counted)
 

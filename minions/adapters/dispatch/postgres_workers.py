@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.adapters.dispatch.postgres_claims import (
     COUNT_STARTS,
-    FORGET_TURNS,
+    FORGET_LAST_CLAIMS,
     NEEDS,
     NOTE_BEGIN,
     RUN_ID,
@@ -306,14 +306,14 @@ class PostgresWorkers:
                 [name],
             )
 
-    async def forget_turns(self) -> None:
-        """Forget the turns of keys of which nothing was claimed for a day.
+    async def forget_last_claims(self) -> None:
+        """Forget the last claims of keys of which nothing was claimed for a day.
 
         Raises:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            await (await self._connect()).execute(FORGET_TURNS)
+            await (await self._connect()).execute(FORGET_LAST_CLAIMS)
 
     async def forget(self, name: str) -> None:
         """Remove a worker that has ended.
