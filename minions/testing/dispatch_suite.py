@@ -335,6 +335,22 @@ async def test_of_a_key_no_more_jobs_begin_in_a_time_than_its_share_says(
         assert sorted(run[-1] for run in worked.runs) == ["a", "a", "b"]
 
 
+async def test_a_rate_of_keys_counts_what_began_before_it_was_set(engine: DispatchEngine) -> None:
+    shares = FairShares(by="user")
+    await engine.set_queue(QueueLimits(name="work", shares=shares))
+    for number in range(2):
+        await engine.submit(job(f"run_{number}a", labels={"user": "a"}))
+    await serve(engine, worked := opened())
+    shares = evolve(shares, rate=RateLimit(starts=2, period_s=3600))
+    await engine.set_queue(QueueLimits(name="work", shares=shares))
+    await engine.submit(job("run_2a", labels={"user": "a"}))
+    await engine.submit(job("run_3b", labels={"user": "b"}))
+    async with serving(engine, worked):
+        await until(lambda: len(worked.runs) == 3)
+        await asyncio.sleep(0.1)
+        assert worked.runs[2:] == ["run_3b"]
+
+
 async def test_a_queue_tells_how_it_shares(engine: DispatchEngine) -> None:
     shares = FairShares(by="user", per_key=3, rate=RateLimit(starts=2, period_s=60))
     limits = QueueLimits(name="work", shares=shares, age_s=60)

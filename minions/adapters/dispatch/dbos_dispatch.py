@@ -187,8 +187,9 @@ class DbosDispatch(DispatchEngine):
         client = await self._open_client()
         await self._call_client(lambda: self._register(client, limits, replaces=True))
         await self._ask_workers(self._workers.set_shares(limits))
-        if limits.rate is not None:
-            await self._ask_workers(self._workers.count_starts(limits.name, limits.rate.period_s))
+        rates = (limits.rate, None if limits.shares is None else limits.shares.rate)
+        if (period_s := max((each.period_s for each in rates if each), default=None)) is not None:
+            await self._ask_workers(self._workers.count_starts(limits.name, period_s))
 
     async def remove_queue(self, name: str) -> bool:
         client = await self._open_client()
