@@ -160,7 +160,13 @@ SAYS = {
         "404 409 429",
     ),
     "resumeSession": ("POST /sessions/{session_id}/resume", "", "", "200 events", "404 409 429"),
-    "listApprovals": ("GET /approvals", "limit offset project", "", "200 Approvals", ""),
+    "listApprovals": (
+        "GET /approvals",
+        "limit offset project recipe kind",
+        "",
+        "200 Approvals",
+        "",
+    ),
     "decide": (
         "POST /approvals/{approval_id}",
         "",

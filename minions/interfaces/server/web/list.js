@@ -2,7 +2,7 @@
 
 import { enc, get, onChange } from "./api.js";
 import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 
 const PAGE = 100;
 const TYPING_MS = 250; // after the last key the server is asked

@@ -12,7 +12,7 @@ import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
 import { Zoom } from "./zoom.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 import { totalsText } from "./items.js";
 import { Drawer } from "./drawer.js";
 
