@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,11 +103,11 @@ def test_ctrl_c_leaves_what_is_not_decided_as_it_was(
     cli("run", "question.yaml", "--approve", "wait", *STORE)
     before = cli("inbox", "--json", *STORE).out
 
-    class Interrupting(io.StringIO):
-        def readline(self, _size: int | None = -1, /) -> str:
-            raise KeyboardInterrupt
+    def interrupt() -> str:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr("sys.stdin", Interrupting())
+    typing = SimpleNamespace(readline=interrupt, isatty=lambda: True)
+    monkeypatch.setattr("sys.stdin", typing)
     assert cli("inbox", "--decide", *STORE).code == 130
     assert cli("inbox", "--json", *STORE).out == before
 

@@ -173,6 +173,9 @@ LISTS: Final = (
 )
 
 
+OF_ALL: Final = ("/workers", "/queues", "/queues/runs")
+
+
 @pytest.mark.parametrize("path", LISTS)
 async def test_lists_and_their_totals_are_of_the_callers_own(house: House, path: str) -> None:
     """A-150."""
@@ -196,7 +199,16 @@ async def test_every_list_is_looked_at() -> None:
     }
     listed = {f"/api/v1{path.partition('?')[0]}" for path in LISTS}
     nobodys = {f"/api/v1/{each}" for each in ("agents", "recipes", "system", "health", "ready")}
-    assert found - nobodys == listed
+    assert found - nobodys - {f"/api/v1{each}" for each in OF_ALL} == listed
+
+
+@pytest.mark.parametrize("path", OF_ALL)
+async def test_what_counts_the_runs_of_all_users_needs_the_scope_all(
+    house: House, path: str
+) -> None:
+    refused = await house.told("ann", "GET", f"/api/v1{path}")
+    assert (refused.status, refused.json["code"]) == (403, "missing-scope")
+    assert (await house.told("eve", "GET", f"/api/v1{path}")).status == 200
 
 
 @pytest.mark.parametrize("path", ["/runs", "/agents/adds/run"])

@@ -181,6 +181,9 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
+    "listWorkers": ("GET /workers", "limit offset", "", "200 Workers", ""),
+    "listQueues": ("GET /queues", "limit offset", "", "200 Queues", ""),
+    "listQueuedRuns": ("GET /queues/runs", "limit offset", "", "200 QueuedRuns", ""),
     "getSystem": ("GET /system", "", "", "200 SystemView", ""),
 }
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+
+from forked_commands import PROGRAM, ForkedCommand
+from minions.adapters.stores.memory_stores import RESERVED
+from minions.adapters.stores.sqlite_side_tables import SqliteState
+from minions.app.runs.left_runs import WorkerRecord
+from minions.engine.services.services import worker_name
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -42,3 +52,52 @@ def test_the_inbox_is_filtered_and_keeps_its_filters_in_the_address(
     expect(page.get_by_role("heading", name="Nothing waits with these filters")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
     expect(cards).to_have_count(2)
+
+
+def _run(served: Served, *arguments: str) -> None:
+    """A command of the project's folder, to its end."""
+    command = ForkedCommand([*PROGRAM, *arguments], cwd=served.folder, env=dict(os.environ))
+    assert command.wait() == 0
+
+
+def _store(served: Served, key: str, text: str) -> None:
+    """A text beside the journal."""
+
+    async def put() -> None:
+        state = SqliteState(served.folder / "j.db")
+        await state.put(f"{RESERVED}{key}", text)
+        await state.aclose()
+
+    with ThreadPoolExecutor(1) as threads:  # a browser's test has an event loop in this one
+        threads.submit(asyncio.run, put()).result()
+
+
+def test_workers_and_queues_say_what_waits_and_why(
+    window: BrowserContext, own_served: Served
+) -> None:
+    page = _open(window, own_served, "/work")
+    expect(page.get_by_role("heading", name="No workers")).to_be_visible()
+    inputs = ("-p", "about=bees", "-p", "length=2")
+    detached = ("--detach", "--queue", "nightly", "--db", "j.db")
+    _run(own_served, "run", "recipes/story.yaml", *inputs, *detached)
+    waiting = page.get_by_role("region", name="What waits").get_by_role("row", name="story")
+    expect(waiting).to_contain_text("no living worker takes the queue 'nightly'")
+    queue = page.get_by_role("region", name="Queues").get_by_role("row", name="nightly")
+    expect(queue).to_contain_text("no worker")
+    name = worker_name("w")
+    record = WorkerRecord(
+        name=name,
+        queues=("nightly",),
+        version="1.2",
+        slots=4,
+        started_at=datetime(2026, 1, 2, tzinfo=UTC),
+        lacks={"any": ("the tool 'price'",)},
+    )
+    _store(own_served, f"worker:{name}", record.to_text())
+    worker = page.get_by_role("region", name="Workers").get_by_role("row", name=name)
+    expect(worker).to_contain_text("0 of 4")
+    expect(worker).to_contain_text("1.2")
+    expect(worker).to_contain_text("the tool 'price'")
+    expect(waiting).to_contain_text("waits for a free worker")
+    waiting.get_by_role("link", name="story").click()
+    expect(page.locator("h1 .chip")).to_have_text("queued")

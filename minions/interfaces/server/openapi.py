@@ -234,6 +234,8 @@ TAGS: Final[Mapping[str, str]] = {
     "recipes": "Stored recipes: inputs, steps, pictures.",
     "agents": "The same recipes by what they take: a message or inputs.",
     "sessions": "Conversations, their messages and turns.",
+    "workers": "Who executes queued runs.",
+    "queues": "What waits for workers, and how many may begin.",
     "system": "The server itself.",
 }
 """The groups of operations, each with its description."""

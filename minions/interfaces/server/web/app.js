@@ -9,20 +9,23 @@ import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
 import { showRecipes, showSystem } from "./system.js";
+import { showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
-const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/recipes", "Recipes"], ["/system", "System"]];
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/system", "System"]];
+const OF_ALL = new Set(["/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
 	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
 	new: showNew,
 	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
 	inbox: showInbox,
+	work: showWork,
 	recipes: showRecipes,
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", recipes: "Recipes", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", work: "Workers and queues", recipes: "Recipes", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
 
@@ -51,8 +54,10 @@ async function route() {
 	const title = TITLES[path[0]] ?? "Not found";
 	document.title = `${title} · Minions`;
 	for (const link of side.querySelectorAll("a")) {
-		if (link.getAttribute("href") === `#/${path[0]}`) link.setAttribute("aria-current", "page");
-		else link.removeAttribute("aria-current");
+		if (link.getAttribute("href") === `#/${path[0]}`) {
+			link.setAttribute("aria-current", "page");
+			link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a small screen they stand in a line that is scrolled
+		} else link.removeAttribute("aria-current");
 	}
 	const root = h("div.view", h("h1", title), loading(title.toLowerCase()));
 	fill(main, root);
@@ -113,7 +118,8 @@ async function begin() {
 	if (known.status === 401) return; // the token is asked for already
 	setCaller(known.caller ?? null);
 	const badge = h("span.count", { hidden: true });
-	const links = NAV.map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/inbox" ? badge : null));
+	const isForAll = !known.caller?.user || known.caller.scopes.includes("all");
+	const links = NAV.filter(([href]) => isForAll || !OF_ALL.has(href)).map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/inbox" ? badge : null));
 	const line = h("span.line", { role: "status" });
 	const showLine = () => {
 		const state = connectionState();

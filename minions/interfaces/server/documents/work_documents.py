@@ -1,0 +1,158 @@
+"""Bodies about what works in a project, as classes: workers, queues, what waits in them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from attrs import frozen
+
+from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
+
+
+@frozen(kw_only=True)
+class WorkerRow:
+    """A worker, as it last said of itself."""
+
+    name: str
+    is_alive: bool
+    queues: tuple[str, ...]
+    version: str | None
+    """That of the package; null: not known."""
+    slots: int | None
+    """The most runs at a time; null: not known."""
+    taken: int | None
+    """Runs that it has."""
+    started_at: datetime | None
+    seen_at: datetime | None
+    """When it last gave a sign of life; null: its process is on the server's machine, which is
+    looked at, or it gives none."""
+    lacks: tuple[str, ...]
+    """What it lacks for queued runs that it met."""
+
+    @classmethod
+    def of(cls, worker: ListedWorker) -> WorkerRow:
+        """The worker for a response."""
+        return cls(
+            name=worker.name,
+            is_alive=worker.is_alive,
+            queues=worker.queues,
+            version=worker.version or None,
+            slots=worker.slots,
+            taken=worker.taken,
+            started_at=worker.started_at,
+            seen_at=worker.seen_at,
+            lacks=worker.lacks,
+        )
+
+
+@frozen(kw_only=True)
+class Workers:
+    """A part of the list of workers that are or were alive lately, by name."""
+
+    workers: tuple[WorkerRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class RateView:
+    """How many runs of a queue may begin in a time."""
+
+    starts: int
+    period_s: float
+
+
+@frozen(kw_only=True)
+class QueueRow:
+    """A queue, with its limits over all workers and the number of its runs."""
+
+    name: str
+    has_limits: bool
+    """False: its limits are not obeyed, as the journal is an SQLite file."""
+    concurrency: int | None
+    """The most runs at a time; null: unlimited."""
+    per_worker: int | None
+    """The most runs at a time of one worker; null: as many as it has slots."""
+    rate: RateView | None
+    """The most runs that begin in a time; null: unlimited."""
+    waiting: int
+    delayed: int
+    """Runs that may not begin yet."""
+    taken: int | None
+    """Runs that workers have; null: not known, as the journal is an SQLite file."""
+    is_partial: bool
+    """Whether more runs are queued than were counted."""
+    oldest_at: datetime | None
+    """Since when the run waits that waits longest; null: none waits."""
+    workers: int
+    """Living workers that take its runs."""
+
+    @classmethod
+    def of(cls, queue: ListedQueue) -> QueueRow:
+        """The queue for a response."""
+        view, has_limits = queue.view, queue.has_limits
+        limits, rate = view.limits, view.limits.rate
+        return cls(
+            name=limits.name,
+            has_limits=has_limits,
+            concurrency=limits.concurrency if has_limits else None,
+            per_worker=limits.per_worker if has_limits else None,
+            rate=None if rate is None else RateView(starts=rate.starts, period_s=rate.period_s),
+            waiting=view.waiting,
+            delayed=view.delayed,
+            taken=view.taken if has_limits else None,
+            is_partial=queue.is_partial,
+            oldest_at=queue.oldest_at,
+            workers=queue.workers,
+        )
+
+
+@frozen(kw_only=True)
+class Queues:
+    """A part of the list of queues, by name."""
+
+    queues: tuple[QueueRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class QueuedRow:
+    """A run that waits in a queue, and why no worker has begun with it."""
+
+    run_id: str
+    recipe: str
+    queue: str
+    since: datetime
+    not_before: datetime | None
+    """Before this time no worker begins with it; null: it may begin at once."""
+    reason: str
+    """A clause for a person."""
+    lacks: tuple[str, ...]
+    """What workers of its queue lack for it, each part once."""
+
+    @classmethod
+    def of(cls, queued: QueuedRun) -> QueuedRow:
+        """The run for a response."""
+        run = queued.run
+        return cls(
+            run_id=run.run_id,
+            recipe=run.recipe,
+            queue=run.queue,
+            since=run.since,
+            not_before=run.not_before,
+            reason=queued.reason,
+            lacks=run.parts,
+        )
+
+
+@frozen(kw_only=True)
+class QueuedRuns:
+    """A part of the runs that wait in queues, those that wait longest first."""
+
+    runs: tuple[QueuedRow, ...]
+    total: int
+    limit: int
+    offset: int

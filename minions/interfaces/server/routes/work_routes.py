@@ -1,0 +1,69 @@
+"""`/workers`, `/queues`: who executes queued runs, and what waits.
+
+All of it counts the runs of all users: a token that sees one user's runs alone needs the scope
+`all`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import Router, get
+
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.documents.shared_documents import Page
+from minions.interfaces.server.documents.work_documents import (
+    QueuedRow,
+    QueuedRuns,
+    QueueRow,
+    Queues,
+    WorkerRow,
+    Workers,
+)
+from minions.interfaces.server.endpoint_parts import ApiRequest, Asked
+
+
+@get("/workers", needs=TokenScope.READ)
+async def list_workers(request: ApiRequest, asked: Asked[Page]) -> Workers:
+    """List the workers that are or were alive lately, with their load and version."""
+    _check_owner(request, "workers")
+    found = await request.app_state.work.workers()
+    limit, offset = asked.limit, asked.offset
+    part = tuple(map(WorkerRow.of, found[offset : offset + limit]))
+    return Workers(workers=part, total=len(found), limit=limit, offset=offset)
+
+
+@get("/queues", needs=TokenScope.READ)
+async def list_queues(request: ApiRequest, asked: Asked[Page]) -> Queues:
+    """List the queues, with their limits and the number of their runs."""
+    _check_owner(request, "queues")
+    state = request.app_state
+    found = await state.work.queues(state.runtime.services.clock.now())
+    limit, offset = asked.limit, asked.offset
+    part = tuple(map(QueueRow.of, found[offset : offset + limit]))
+    return Queues(queues=part, total=len(found), limit=limit, offset=offset)
+
+
+@get("/queues/runs", needs=TokenScope.READ)
+async def list_queued_runs(request: ApiRequest, asked: Asked[Page]) -> QueuedRuns:
+    """List the runs that wait in queues, those that wait longest first, and why."""
+    _check_owner(request, "queues")
+    state = request.app_state
+    limit, offset = asked.limit, asked.offset
+    now = state.runtime.services.clock.now()
+    found, total = await state.work.queued(now, limit=limit, offset=offset)
+    part = tuple(map(QueuedRow.of, found))
+    return QueuedRuns(runs=part, total=total, limit=limit, offset=offset)
+
+
+def _check_owner(request: ApiRequest, what: str) -> None:
+    """Refuse a caller who sees one user's runs alone.
+
+    Raises:
+        RefusedError: `missing-scope`.
+    """
+    if request.owner is not None:
+        request.caller.require(TokenScope.ALL, what)
+
+
+WORK: Final = Router("/", route_handlers=[list_workers, list_queues, list_queued_runs])

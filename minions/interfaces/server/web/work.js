@@ -1,0 +1,102 @@
+// Who works in this project: workers, queues, and what waits in them.
+
+import { enc, get, poll } from "./api.js";
+import { Rows, between, count, duration, empty, fill, h, loading, shortId, tag, time } from "./dom.js";
+import { cell, main, num, state } from "./list.js";
+
+const EVERY_MS = 5_000;
+
+/**
+ * A table of what the server gives under `path`, in pages: `name` is the member of its answer, `heads` are
+ * [[word, look?]], `row(item)` makes a row, `none` is shown where there is nothing.
+ */
+export class Part {
+	constructor({ title, path, name, heads, key, row, none, size = 50, look = name }) {
+		Object.assign(this, { path, name, key, row, none, size, page: 0 });
+		this.body = h("tbody");
+		this.rows = new Rows(this.body);
+		this.table = h(`table.list.cards.${look}`, h("caption.away", title), h("thead", h("tr", heads.map(([word, side]) => h("th", { scope: "col", class: side ?? null, text: word })))), this.body);
+		this.place = h("div", loading(title.toLowerCase()));
+		this.words = h("span.muted", { role: "status" });
+		this.previous = h("button", { hidden: true, onclick: () => this.turn(-1) }, "Previous");
+		this.next = h("button", { hidden: true, onclick: () => this.turn(1) }, "Next");
+		this.el = h("section.stack", { "aria-label": title }, h("h2", title), this.place, h("div.row", this.previous, this.next, this.words));
+	}
+
+	async turn(by) {
+		this.page += by;
+		await this.load(this.signal);
+		this.el.querySelector("a, button:not([hidden])")?.focus();
+	}
+
+	async load(signal) {
+		this.signal = signal;
+		const mark = this.path.includes("?") ? "&" : "?";
+		const reply = await get(`${this.path}${mark}limit=${this.size}&offset=${this.page * this.size}`, { signal });
+		const { [this.name]: items, total } = reply;
+		if (!items.length && this.page > 0) {
+			this.page = Math.max(0, Math.ceil(total / this.size) - 1);
+			await this.load(signal);
+			return;
+		}
+		if (!total) fill(this.place, this.none);
+		else if (this.table.parentNode !== this.place) fill(this.place, this.table);
+		this.rows.show(items, this.key, JSON.stringify, this.row);
+		this.previous.hidden = this.page === 0;
+		this.next.hidden = (this.page + 1) * this.size >= total;
+		this.words.textContent = total > this.size ? `${count(this.page * this.size + 1)}–${count(this.page * this.size + items.length)} of ${count(total)}` : "";
+	}
+}
+
+export async function showWork({ root, signal }) {
+	const queues = new Part({
+		title: "Queues", path: "/queues", name: "queues", key: (each) => each.name, row: queueRow,
+		heads: [["Queue"], ["State"], ["Waiting", "num"], ["Delayed", "num"], ["Executed", "num"], ["Workers", "num"], ["Longest wait"], ["Limits"]],
+		none: empty("No queues", h("p", "The first queued run makes one: ", h("code", "minions run RECIPE --detach"), ".")),
+	});
+	const workers = new Part({
+		title: "Workers", path: "/workers", name: "workers", key: (each) => each.name, row: workerRow,
+		heads: [["Worker"], ["State"], ["Runs", "num"], ["Queues"], ["Version"], ["Started"], ["Last seen"], ["Lacks"]],
+		none: empty("No workers", h("p", "Queued runs wait for one: ", h("code", "minions worker --db …"), ". Runs that are started here are executed by the server.")),
+	});
+	const waiting = new Part({
+		title: "What waits", path: "/queues/runs", name: "runs", look: "queued", key: (each) => each.run_id, row: waitingRow,
+		heads: [["Recipe"], ["Queue"], ["Why"], ["Since"], ["Run"]],
+		none: empty("Nothing waits in a queue"),
+	});
+	const parts = [queues, workers, waiting];
+	fill(root, h("h1", "Workers and queues"), parts.map(({ el }) => el));
+	const load = () => Promise.all(parts.map((each) => each.load(signal)));
+	await load();
+	poll(EVERY_MS, signal, load);
+}
+
+const or = (value, otherwise = "–") => (value === null || value === "" ? otherwise : value);
+
+function queueRow(each) {
+	const waits = each.waiting + each.delayed, more = each.is_partial ? "+" : "";
+	const look = waits && !each.workers ? tag("bad", "no worker") : waits ? tag("wait", "waits") : tag("good", "empty");
+	const limits = [
+		each.concurrency !== null && `at most ${count(each.concurrency)}`,
+		each.per_worker !== null && `${count(each.per_worker)} at each worker`,
+		each.rate && `${count(each.rate.starts)} per ${each.rate.period_s} s`,
+	].filter(Boolean);
+	return h("tr", main("Queue", h("span.strong", each.name)), state("State", look),
+		num("Waiting", count(each.waiting) + more), num("Delayed", count(each.delayed) + more), num("Executed", count(each.taken)), num("Workers", count(each.workers)),
+		cell("Longest wait", each.oldest_at ? duration(between(each.oldest_at)) : "–"),
+		cell("Limits", limits.join(", ") || (each.has_limits ? "none" : "none in an SQLite file")));
+}
+
+function workerRow(each) {
+	const load = each.taken === null ? "–" : each.slots === null ? count(each.taken) : `${count(each.taken)} of ${count(each.slots)}`;
+	return h("tr", main("Worker", h("code", each.name)), state("State", each.is_alive ? tag("good", "alive") : tag("gone", "gone")),
+		num("Runs", load), cell("Queues", each.queues.join(", ")), cell("Version", or(each.version, "not known")),
+		cell("Started", each.started_at ? [time(each.started_at), h("div.hint", duration(between(each.started_at)))] : "–"), cell("Last seen", each.seen_at ? time(each.seen_at) : "–"),
+		cell("Lacks", each.lacks.length ? h("ul.plain", each.lacks.map((part) => h("li", part))) : "–"));
+}
+
+function waitingRow(each) {
+	return h("tr", main("Recipe", h("a.strong", { href: `#/runs/${enc(each.run_id)}` }, each.recipe)), cell("Queue", each.queue),
+		cell("Why", each.lacks.length ? tag("bad", each.reason) : each.reason), cell("Since", time(each.since), h("div.hint", duration(between(each.since)))),
+		cell("Run", h("code", { title: each.run_id }, shortId(each.run_id))));
+}
