@@ -214,6 +214,7 @@ async def _begun(client: Client) -> Mapping[str, str]:
         "recipe_id": "takes",
         "name": "takes",
         "sequence": "1",
+        "schedule": "none",
     }
 
 

@@ -173,7 +173,7 @@ LISTS: Final = (
 )
 
 
-OF_ALL: Final = ("/workers", "/queues", "/queues/runs")
+OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules")
 
 
 @pytest.mark.parametrize("path", LISTS)

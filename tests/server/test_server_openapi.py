@@ -184,6 +184,9 @@ SAYS = {
     "listWorkers": ("GET /workers", "limit offset", "", "200 Workers", ""),
     "listQueues": ("GET /queues", "limit offset", "", "200 Queues", ""),
     "listQueuedRuns": ("GET /queues/runs", "limit offset", "", "200 QueuedRuns", ""),
+    "listSchedules": ("GET /schedules", "limit offset", "", "200 Schedules", ""),
+    "pauseSchedule": ("POST /schedules/{schedule}/pause", "", "", "200 ScheduleRow", "404 409"),
+    "resumeSchedule": ("POST /schedules/{schedule}/resume", "", "", "200 ScheduleRow", "404 409"),
     "getSystem": ("GET /system", "", "", "200 SystemView", ""),
 }
 
@@ -405,6 +408,7 @@ def _known_ids(server: Serving) -> dict[str, str]:
     approval = server.ask("GET", "/approvals")["approvals"][0]["id"]
     return {
         "session_id": session,
+        "schedule": "none",
         "run_id": run,
         "recipe_id": "adds",
         "name": "adds",

@@ -1,4 +1,4 @@
-"""Workers, queues and what waits, as the server lists them."""
+"""Workers, queues, what waits and what is due, as the server lists them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from asgi_client import Client
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import RESERVED, MemoryState
 from minions.app.runs.left_runs import WorkerRecord
+from minions.app.runs.schedule_store import Progress, Schedule
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import QueueLimits, RateLimit
 from minions.contracts.journal.start_note import QueuePlace
@@ -20,6 +21,7 @@ from minions.contracts.runtime import SystemClock
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import worker_name
 from minions.interfaces.server.app import App
+from minions.recipe.model import ScheduleSpec
 from served import MakeApp
 
 PLACE = QueuePlace(name="web")
@@ -149,3 +151,48 @@ async def test_of_very_many_queued_runs_it_is_said_that_only_some_were_counted(
         await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})
     found = {each["name"]: each for each in (await Client(app).get("/queues")).json["queues"]}
     assert (found["web"]["waiting"], found["web"]["is_partial"]) == (2, True)
+
+
+def daily(name: str) -> Schedule:
+    spec = ScheduleSpec(cron="0 8 * * *", timezone="UTC")
+    return Schedule(name=name, spec=spec, since=AT, document={"id": "signs"}, bundle={})
+
+
+async def test_a_schedule_says_when_it_is_due_and_what_became_of_its_last_run(app: App) -> None:
+    run = (await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})).json["run_id"]
+    store = app.app_state.schedules
+    await store.put(daily("morning"))
+    await store.put_progress("morning", Progress(last_run=run, skipped=AT, reason="no worker"))
+    await store.put_problem("morning", "The tool 'price' is not registered here.")
+    await app.app_state.marks.put(f"{RESERVED}schedule:broken", "{}")
+    found = (await Client(app).get("/schedules")).json
+    broken, morning = found["schedules"]
+    assert found["total"] == 2
+    assert (morning["recipe"], morning["cron"], morning["is_paused"]) == (
+        "signs",
+        "0 8 * * *",
+        False,
+    )
+    times = [datetime.fromisoformat(each) for each in morning["next"]]
+    assert [each.hour for each in times] == [8, 8, 8]
+    assert (times[2] - times[0]).days == 2
+    assert (morning["last_run"], morning["last_status"]) == (run, "queued")
+    assert (morning["skipped"], morning["reason"]) == (AT.isoformat(), "no worker")
+    assert morning["problem"] == "The tool 'price' is not registered here."
+    assert "cannot be read" in broken["problem"]
+    assert (broken["cron"], broken["next"]) == (None, [])
+    part = (await Client(app).get("/schedules?limit=1&offset=1")).json
+    assert [each["name"] for each in part["schedules"]] == ["morning"]
+
+
+async def test_a_schedule_is_paused_and_resumed(app: App) -> None:
+    store, client = app.app_state.schedules, Client(app)
+    await store.put(daily("morning"))
+    paused = await client.post("/schedules/morning/pause")
+    assert (paused.status, paused.json["is_paused"], paused.json["next"]) == (200, True, [])
+    assert (await store.get("morning")).is_paused
+    resumed = await client.post("/schedules/morning/resume")
+    assert (resumed.json["is_paused"], len(resumed.json["next"])) == (False, 3)
+    assert (await store.get("morning")).since > AT
+    unknown = await client.post("/schedules/mornin/pause")
+    assert (unknown.status, unknown.json["code"]) == (404, "no-schedule")

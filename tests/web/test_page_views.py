@@ -101,3 +101,24 @@ def test_workers_and_queues_say_what_waits_and_why(
     expect(waiting).to_contain_text("waits for a free worker")
     waiting.get_by_role("link", name="story").click()
     expect(page.locator("h1 .chip")).to_have_text("queued")
+
+
+def test_a_schedule_is_paused_and_resumed_by_keys(
+    window: BrowserContext, own_served: Served
+) -> None:
+    recipe = "id: often\nschedule: '0 8 * * *'\nsteps: [{id: a, set: {x: 1}}]\n"
+    (own_served.folder / "recipes" / "often.yaml").write_text(recipe, "utf-8")
+    page = _open(window, own_served, "/schedules")
+    expect(page.get_by_role("heading", name="No schedules")).to_be_visible()
+    _run(own_served, "schedules", "add", "recipes/often.yaml", "--db", "j.db")
+    row = page.get_by_role("row", name="often")
+    expect(row).to_contain_text("active")
+    expect(row.locator("time")).to_have_count(3)
+    button = page.get_by_role("button", name="Pause often")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(row).to_contain_text("paused")
+    expect(row.locator("time")).to_have_count(0)
+    expect(page.get_by_role("button", name="Resume often")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(row).to_contain_text("active")

@@ -17,6 +17,7 @@ from minions.app.evaluating.background_scores import LiveScores
 from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.runs.work_lists import WorkLists
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
@@ -338,6 +339,7 @@ def _app_state(
         waiting_notices=notices,
         scores=scores,
         work=WorkLists(services.journal, marks, engine, services.is_worker_gone),
+        schedules=ScheduleStore(marks),
         deciding=RunLocks(),
         log=log,
         place=place,

@@ -236,6 +236,7 @@ TAGS: Final[Mapping[str, str]] = {
     "sessions": "Conversations, their messages and turns.",
     "workers": "Who executes queued runs.",
     "queues": "What waits for workers, and how many may begin.",
+    "schedules": "Recipes that workers run at due times.",
     "system": "The server itself.",
 }
 """The groups of operations, each with its description."""

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 
 from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
@@ -38,10 +39,8 @@ from minions.interfaces.cli.run_follower import note_of
 from minions.recipe.recipe_files import is_file
 
 if TYPE_CHECKING:
-    from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+    from minions.app.runs.schedule_store import ListedSchedule, Schedule, ScheduleStore
     from minions.app.wiring.configured_runtime import Runtime
-    from minions.contracts.journal.journal import Journal
-    from minions.contracts.journal.run_rows import RunRow
     from minions.recipe.model import AgentRecipe
 
 
@@ -119,20 +118,20 @@ def list_(options: _DatabaseOption) -> int:
     """List the schedules: when each is due next, and what became of its last run."""
     context = command_context(options)
 
-    async def look(store: ScheduleStore) -> list[_Line]:
+    async def look(store: ScheduleStore) -> list[ListedSchedule]:
         journal = context.known_journal()
         try:
-            return [await _line(journal, store, name) for name in await store.names()]
+            return [await store.listed(journal, name) for name in await store.names()]
         finally:
             await journal.aclose()
 
-    lines = asyncio.run(_with_store(context, look))
+    found, now = asyncio.run(_with_store(context, look)), SystemClock().now()
     if context.settings.json:
-        say(json_text({"schedules": [each.document() for each in lines]}))
+        say(json_text({"schedules": [_listed_document(each, now) for each in found]}))
         return 0
-    for each in lines:
-        say(hanging(each.words()))
-    if not lines:
+    for each in found:
+        say(hanging(_line(each, now)))
+    if not found:
         tell("There is no schedule. Add one: minions schedules add RECIPE")
     return 0
 
@@ -269,66 +268,33 @@ def _check_name(name: str) -> None:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class _Line:
-    """One schedule of the list."""
-
-    name: str
-    schedule: Schedule | None
-    """None: it is damaged."""
-    progress: Progress
-    last_run: RunRow | None
-    now: datetime
-    problem: str | None = None
-    """Why it is damaged, or why a worker could not carry it out."""
-
-    def words(self) -> str:
-        """One line for a person."""
-        if self.schedule is None:
-            return f"{self.name}  damaged: {self.problem}"
-        run, skipped = self.last_run, self.progress.skipped
-        last = "" if run is None else f"  last {run.run_id} {run.status}"
-        waits = f"  {len(self.progress.waiting)} wait" if self.progress.waiting else ""
-        left = (
-            f"  left out {skipped:%Y-%m-%d %H:%M}Z: {self.progress.reason}"
-            if skipped is not None
-            else ""
-        )
-        halted = "" if self.problem is None else f"  not carried out: {self.problem}"
-        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}{halted}"
-
-    def document(self) -> JsonValue:
-        """What `--json` prints."""
-        if self.schedule is None:
-            return {"name": self.name, "problem": self.problem}
-        run, progress = self.last_run, self.progress
-        return {
-            "name": self.name,
-            **_document(self.schedule, self.now),
-            "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
-            "waiting": [each.isoformat() for each in progress.waiting],
-            "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
-            "reason": progress.reason,
-            "problem": self.problem,
-        }
+def _line(each: ListedSchedule, now: datetime) -> str:
+    """One line for a person."""
+    if each.schedule is None:
+        return f"{each.name}  damaged: {each.problem}"
+    run, progress = each.last_run, each.progress
+    last = "" if run is None else f"  last {run.run_id} {run.status}"
+    waits = f"  {len(progress.waiting)} wait" if progress.waiting else ""
+    skipped = progress.skipped
+    left = "" if skipped is None else f"  left out {skipped:%Y-%m-%d %H:%M}Z: {progress.reason}"
+    halted = "" if each.problem is None else f"  not carried out: {each.problem}"
+    return f"{each.name}  {_times(each.schedule, now)}{last}{waits}{left}{halted}"
 
 
-async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
-    from minions.contracts.journal.run_rows import RunFilter
-    from minions.contracts.runtime import SystemClock
-    from minions.data.errors import JournalError
-
-    progress = await store.progress(name)
-    rows = await journal.runs(RunFilter(run_ids={progress.last_run or ""}), limit=1)
-    now = SystemClock().now()
-    last_run = rows[0] if rows else None
-    try:
-        schedule, problem = await store.get(name), await store.problem(name)
-    except JournalError as error:
-        schedule, problem = None, error.message
-    return _Line(
-        name=name, schedule=schedule, progress=progress, last_run=last_run, now=now, problem=problem
-    )
+def _listed_document(each: ListedSchedule, now: datetime) -> JsonValue:
+    """What `--json` prints of one."""
+    if each.schedule is None:
+        return {"name": each.name, "problem": each.problem}
+    run, progress = each.last_run, each.progress
+    return {
+        "name": each.name,
+        **_document(each.schedule, now),
+        "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
+        "waiting": [at.isoformat() for at in progress.waiting],
+        "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
+        "reason": progress.reason,
+        "problem": each.problem,
+    }
 
 
 def _times(schedule: Schedule, now: datetime) -> str:
@@ -358,8 +324,6 @@ def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:
 
 
 def _set_paused(name: str, context: CommandContext, *, is_paused: bool) -> int:
-    from minions.contracts.runtime import SystemClock
-
     now = SystemClock().now()
     schedule = asyncio.run(
         _with_store(context, lambda store: store.set_paused(name, is_paused=is_paused, now=now))

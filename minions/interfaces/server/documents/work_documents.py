@@ -1,11 +1,13 @@
-"""Bodies about what works in a project, as classes: workers, queues, what waits in them."""
+"""Bodies about what works in a project, as classes: workers, queues and their runs, schedules."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from attrs import frozen
 
+from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
 
 
@@ -153,6 +155,74 @@ class QueuedRuns:
     """A part of the runs that wait in queues, those that wait longest first."""
 
     runs: tuple[QueuedRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+_MOST_TIMES: Final = 3
+
+
+@frozen(kw_only=True)
+class ScheduleRow:
+    """A schedule with what came of it; of a damaged one no more is known than `problem`."""
+
+    name: str
+    recipe: str | None
+    cron: str | None
+    timezone: str | None
+    queue: str | None
+    is_paused: bool
+    missed: str | None
+    """What becomes of times at which no worker was there: `skip`, `once` or `all`."""
+    overlap: str | None
+    """What becomes of a time at which the run before is still executed."""
+    next: tuple[datetime, ...]
+    """When it is due next, three times at most; empty: it is paused or never due."""
+    last_run: str | None
+    """The id of its last run; null: it has none."""
+    last_status: str | None
+    """The state of that run."""
+    waiting: tuple[datetime, ...]
+    """Due times whose runs start when earlier ones have ended."""
+    skipped: datetime | None
+    """The last due time that was left out; null: none was."""
+    reason: str | None
+    """Why it was left out."""
+    problem: str | None
+    """Why it is damaged, or why a worker could not carry it out; null: neither."""
+
+    @classmethod
+    def of(cls, listed: ListedSchedule, now: datetime) -> ScheduleRow:
+        """The schedule for a response."""
+        schedule, progress, run = listed.schedule, listed.progress, listed.last_run
+        spec = None if schedule is None else schedule.spec
+        return cls(
+            name=listed.name,
+            recipe=None if schedule is None else schedule.recipe_id,
+            cron=None if spec is None else spec.cron,
+            timezone=None if spec is None else spec.timezone,
+            queue=None if schedule is None else schedule.place.name,
+            is_paused=schedule is not None and schedule.is_paused,
+            missed=None if spec is None else spec.missed.value,
+            overlap=None if spec is None else spec.overlap.value,
+            next=tuple(listed.next_times(now, _MOST_TIMES)),
+            last_run=None if run is None else run.run_id,
+            last_status=None if run is None else run.status,
+            waiting=progress.waiting,
+            skipped=progress.skipped,
+            reason=progress.reason,
+            problem=listed.problem,
+        )
+
+
+@frozen(kw_only=True)
+class Schedules:
+    """A part of the list of schedules, by name."""
+
+    schedules: tuple[ScheduleRow, ...]
     total: int
     limit: int
     offset: int

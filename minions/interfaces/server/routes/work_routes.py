@@ -1,4 +1,4 @@
-"""`/workers`, `/queues`: who executes queued runs, and what waits.
+"""`/workers`, `/queues`, `/schedules`: who executes queued runs, what waits, what is due when.
 
 All of it counts the runs of all users: a token that sees one user's runs alone needs the scope
 `all`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar import Router, get
+from litestar import Router, get, post
 
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.shared_documents import Page
@@ -17,10 +17,12 @@ from minions.interfaces.server.documents.work_documents import (
     QueuedRuns,
     QueueRow,
     Queues,
+    ScheduleRow,
+    Schedules,
     WorkerRow,
     Workers,
 )
-from minions.interfaces.server.endpoint_parts import ApiRequest, Asked
+from minions.interfaces.server.endpoint_parts import ApiRequest, Asked, InPath, refuses
 
 
 @get("/workers", needs=TokenScope.READ)
@@ -56,6 +58,50 @@ async def list_queued_runs(request: ApiRequest, asked: Asked[Page]) -> QueuedRun
     return QueuedRuns(runs=part, total=total, limit=limit, offset=offset)
 
 
+@get("/schedules", needs=TokenScope.READ)
+async def list_schedules(request: ApiRequest, asked: Asked[Page]) -> Schedules:
+    """List the schedules: when each is due next, what became of its last run, what was left out."""
+    _check_owner(request, "schedules")
+    state, limit, offset = request.app_state, asked.limit, asked.offset
+    now = state.runtime.services.clock.now()
+    names = await state.schedules.names()
+    part = [
+        ScheduleRow.of(await state.schedules.listed(state.journal, name), now)
+        for name in names[offset : offset + limit]
+    ]
+    return Schedules(schedules=tuple(part), total=len(names), limit=limit, offset=offset)
+
+
+@post(
+    "/schedules/{schedule:str}/pause",
+    status_code=200,
+    responses=refuses(404, 409),
+    needs=TokenScope.ADMIN,
+)
+async def pause_schedule(request: ApiRequest, schedule: InPath) -> ScheduleRow:
+    """Start no more runs of the schedule until it is resumed; times meanwhile are left out."""
+    return await _set_paused(request, schedule, is_paused=True)
+
+
+@post(
+    "/schedules/{schedule:str}/resume",
+    status_code=200,
+    responses=refuses(404, 409),
+    needs=TokenScope.ADMIN,
+)
+async def resume_schedule(request: ApiRequest, schedule: InPath) -> ScheduleRow:
+    """Start runs of the schedule again, from its next due time on."""
+    return await _set_paused(request, schedule, is_paused=False)
+
+
+async def _set_paused(request: ApiRequest, name: str, *, is_paused: bool) -> ScheduleRow:
+    _check_owner(request, "schedules")
+    state = request.app_state
+    now = state.runtime.services.clock.now()
+    await state.schedules.set_paused(name, is_paused=is_paused, now=now)
+    return ScheduleRow.of(await state.schedules.listed(state.journal, name), now)
+
+
 def _check_owner(request: ApiRequest, what: str) -> None:
     """Refuse a caller who sees one user's runs alone.
 
@@ -66,4 +112,14 @@ def _check_owner(request: ApiRequest, what: str) -> None:
         request.caller.require(TokenScope.ALL, what)
 
 
-WORK: Final = Router("/", route_handlers=[list_workers, list_queues, list_queued_runs])
+WORK: Final = Router(
+    "/",
+    route_handlers=[
+        list_workers,
+        list_queues,
+        list_queued_runs,
+        list_schedules,
+        pause_schedule,
+        resume_schedule,
+    ],
+)

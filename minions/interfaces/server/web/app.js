@@ -9,23 +9,24 @@ import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
 import { showRecipes, showSystem } from "./system.js";
-import { showWork } from "./work.js";
+import { showSchedules, showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
-const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/system", "System"]];
-const OF_ALL = new Set(["/work"]); // views that count the runs of all users
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/system", "System"]];
+const OF_ALL = new Set(["/schedules", "/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
 	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
 	new: showNew,
 	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
 	inbox: showInbox,
+	schedules: showSchedules,
 	work: showWork,
 	recipes: showRecipes,
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", work: "Workers and queues", recipes: "Recipes", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
 

@@ -1,7 +1,7 @@
-// Who works in this project: workers, queues, and what waits in them.
+// Who works in this project: workers, queues and what waits in them, schedules.
 
-import { enc, get, poll } from "./api.js";
-import { Rows, between, count, duration, empty, fill, h, loading, shortId, tag, time } from "./dom.js";
+import { enc, get, onChange, poll, post } from "./api.js";
+import { Rows, action, between, chip, count, duration, empty, fill, h, loading, note, plural, shortId, tag, time } from "./dom.js";
 import { cell, main, num, state } from "./list.js";
 
 const EVERY_MS = 5_000;
@@ -69,6 +69,38 @@ export async function showWork({ root, signal }) {
 	const load = () => Promise.all(parts.map((each) => each.load(signal)));
 	await load();
 	poll(EVERY_MS, signal, load);
+}
+
+export async function showSchedules({ root, signal }) {
+	const list = new Part({
+		title: "Schedules", path: "/schedules", name: "schedules", key: (each) => each.name, row: (each) => scheduleRow(each, () => list.load(signal)),
+		heads: [["Schedule"], ["State"], ["When"], ["Next"], ["Last run"], ["Left out"], ["Act"]],
+		none: empty("No schedules", h("p", "A recipe with ", h("code", "schedule:"), " gets one: ", h("code", "minions schedules add RECIPE"), ". Workers run it when it is due.")),
+	});
+	list.el.querySelector("h2").classList.add("away");
+	fill(root, h("h1", "Schedules"), list.el);
+	await list.load(signal);
+	poll(EVERY_MS, signal, () => list.load(signal));
+	onChange("runs", signal, () => list.load(signal));
+}
+
+function scheduleRow(each, onSet) {
+	const isDamaged = each.cron === null, word = each.is_paused ? "resume" : "pause";
+	const look = isDamaged ? tag("bad", "damaged") : each.problem ? tag("bad", "not carried out") : each.is_paused ? tag("stop", "paused") : each.next.length ? tag("good", "active") : tag("gone", "never due");
+	const set = async () => {
+		await post(`/schedules/${enc(each.name)}/${word}`);
+		note(each.is_paused ? `${each.name} is active again.` : `${each.name} is paused.`, "good");
+		await onSet();
+		document.querySelector(`[data-schedule="${CSS.escape(each.name)}"]`)?.focus(); // the row is another one now
+	};
+	const [first, ...later] = each.next;
+	return h("tr", main("Schedule", h("span.strong", each.name), each.recipe && each.recipe !== each.name ? h("div.hint", each.recipe) : null),
+		state("State", look, each.problem ? h("div.hint", each.problem) : null),
+		cell("When", isDamaged ? "–" : [h("code", each.cron), h("div.hint", each.timezone)]),
+		cell("Next", first ? [time(first), later.map((at) => h("div.hint", time(at)))] : "–", each.waiting.length ? h("div.hint", plural(each.waiting.length, "due time waits", "due times wait")) : null),
+		cell("Last run", each.last_run ? h("a.chip-link", { href: `#/runs/${enc(each.last_run)}` }, chip(each.last_status)) : "–"),
+		cell("Left out", each.skipped ? [time(each.skipped), h("div.hint", each.reason)] : "–"),
+		cell("Act", isDamaged ? null : action(each.is_paused ? "Resume" : "Pause", set, { needs: "admin", data: { schedule: each.name }, "aria-label": `${each.is_paused ? "Resume" : "Pause"} ${each.name}` })));
 }
 
 const or = (value, otherwise = "–") => (value === null || value === "" ? otherwise : value);
