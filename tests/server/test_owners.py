@@ -199,6 +199,7 @@ async def test_every_list_is_looked_at() -> None:
     }
     listed = {f"/api/v1{path.partition('?')[0]}" for path in LISTS}
     nobodys = {f"/api/v1/{each}" for each in ("agents", "recipes", "system", "health", "ready")}
+    nobodys.add("/api/v1/costs")  # see `test_numbers_of_others_are_not_told`
     assert found - nobodys - {f"/api/v1{each}" for each in OF_ALL} == listed
 
 
@@ -252,6 +253,10 @@ async def test_numbers_of_others_are_not_told(house: House) -> None:
     mine = await house.told("ann", "GET", "/api/v1/system")
     assert mine.json["active_runs"] == 0
     assert "followers" not in mine.json or mine.json["followers"] is None
+    costs = [await house.told(user, "GET", "/api/v1/costs") for user in ("ann", "eve")]
+    listed = [await house.told(user, "GET", "/api/v1/runs") for user in ("ann", "eve")]
+    assert [each.json["counted"] for each in costs] == [each.json["total"] for each in listed]
+    assert costs[0].json["counted"] < costs[1].json["counted"]
     metrics = await house.told("ann", "GET", "/metrics")
     assert (metrics.status, metrics.json["code"]) == (403, "missing-scope")
     assert (await house.told("eve", "GET", "/metrics")).status == 200

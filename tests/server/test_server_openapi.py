@@ -184,6 +184,7 @@ SAYS = {
     "listWorkers": ("GET /workers", "limit offset", "", "200 Workers", ""),
     "listQueues": ("GET /queues", "limit offset", "", "200 Queues", ""),
     "listQueuedRuns": ("GET /queues/runs", "limit offset", "", "200 QueuedRuns", ""),
+    "getCosts": ("GET /costs", "period by recipe project", "", "200 RunFigures", ""),
     "listSchedules": ("GET /schedules", "limit offset", "", "200 Schedules", ""),
     "pauseSchedule": ("POST /schedules/{schedule}/pause", "", "", "200 ScheduleRow", "404 409"),
     "resumeSchedule": ("POST /schedules/{schedule}/resume", "", "", "200 ScheduleRow", "404 409"),

@@ -122,3 +122,31 @@ def test_a_schedule_is_paused_and_resumed_by_keys(
     expect(page.get_by_role("button", name="Resume often")).to_be_focused()
     page.keyboard.press("Enter")
     expect(row).to_contain_text("active")
+
+
+def test_costs_are_drawn_over_time_and_told_apart(
+    window: BrowserContext, own_served: Served
+) -> None:
+    page = _open(window, own_served, "/costs")
+    expect(page.get_by_role("heading", name="No runs in this time")).to_be_visible()
+    own_served.record("common", "completed", 3)
+    own_served.record("rare", "failed", 1)
+    failures = page.get_by_role("region", name="Failures")
+    expect(failures).to_contain_text("25 %")
+    expect(failures).to_contain_text("1 of 4 runs")
+    plot = failures.get_by_role("img", name="Failures by hour; highest at")
+    expect(plot.locator("rect.whole")).to_have_count(1)
+    expect(plot.locator("title").last).to_contain_text("1 of 4 runs")
+    table = page.get_by_role("table", name="Figures by recipe")
+    expect(table.get_by_role("row", name="rare")).to_contain_text("1 (100 %)")
+    page.get_by_label("Recipe", exact=True).select_option("story")
+    expect(page.get_by_role("heading", name="No runs in this time")).to_be_visible()
+    page.go_back()
+    page.get_by_label("Period").select_option("month")
+    page.get_by_label("Told apart").select_option("model")
+    page.wait_for_url(f"{own_served.url}/#/costs?period=month&by=model")
+    page.reload()
+    expect(page.get_by_label("Period")).to_have_value("month")
+    expect(page.get_by_role("row", name="no model")).to_contain_text("4")
+    page.get_by_text("Each part as a table").click()
+    expect(page.get_by_role("table", name="Figures of each part").locator("tr")).to_have_count(31)

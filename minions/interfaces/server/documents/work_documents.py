@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
+from minions.interfaces.server.documents.shared_documents import MAYBE_TEXT
 
 
 @frozen(kw_only=True)
@@ -158,6 +159,21 @@ class QueuedRuns:
     total: int
     limit: int
     offset: int
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class CostsQuery:
+    """Of which runs figures are asked for, and by what they are told apart."""
+
+    period: Literal["day", "week", "month"] = "day"
+    """Up to now: 24 hours, 28 quarters of days, or 30 days in UTC."""
+    by: Literal["recipe", "model"] = "recipe"
+    recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
+    project: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The folder of the project in which the runs were started."""
 
 
 # --- schedules ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`/workers`, `/queues`, `/schedules`: who executes queued runs, what waits, what is due when.
+`/costs`: what runs used over time.
 
-All of it counts the runs of all users: a token that sees one user's runs alone needs the scope
+All but costs counts the runs of all users: a token that sees one user's runs alone needs the scope
 `all`.
 """
 
@@ -10,9 +11,12 @@ from typing import Final
 
 from litestar import Router, get, post
 
+from minions.contracts.journal.run_rows import RunFilter
+from minions.engine.views.run_figures import Grouping, Period, RunFigures, read_figures
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.shared_documents import Page
 from minions.interfaces.server.documents.work_documents import (
+    CostsQuery,
     QueuedRow,
     QueuedRuns,
     QueueRow,
@@ -56,6 +60,20 @@ async def list_queued_runs(request: ApiRequest, asked: Asked[Page]) -> QueuedRun
     found, total = await state.work.queued(now, limit=limit, offset=offset)
     part = tuple(map(QueuedRow.of, found))
     return QueuedRuns(runs=part, total=total, limit=limit, offset=offset)
+
+
+@get("/costs", needs=TokenScope.READ)
+async def get_costs(request: ApiRequest, asked: Asked[CostsQuery]) -> RunFigures:
+    """Costs, tokens, failures and times of runs over time, by recipe or model."""
+    state = request.app_state
+    return await read_figures(
+        state.journal,
+        Period(asked.period),
+        Grouping(asked.by),
+        state.runtime.services.clock.now(),
+        RunFilter(recipe=asked.recipe, project=asked.project, user=request.owner),
+        state.threads,
+    )
 
 
 @get("/schedules", needs=TokenScope.READ)
@@ -118,6 +136,7 @@ WORK: Final = Router(
         list_workers,
         list_queues,
         list_queued_runs,
+        get_costs,
         list_schedules,
         pause_schedule,
         resume_schedule,

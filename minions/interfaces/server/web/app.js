@@ -5,6 +5,7 @@ import { go, here } from "./address.js";
 import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
 import { showInbox } from "./approvals.js";
 import { showCompare } from "./compare.js";
+import { showCosts } from "./costs.js";
 import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
@@ -12,7 +13,7 @@ import { showRecipes, showSystem } from "./system.js";
 import { showSchedules, showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
-const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/system", "System"]];
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
 const OF_ALL = new Set(["/schedules", "/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
@@ -23,10 +24,11 @@ const VIEWS = {
 	schedules: showSchedules,
 	work: showWork,
 	recipes: showRecipes,
+	costs: showCosts,
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
 
