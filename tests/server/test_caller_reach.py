@@ -215,6 +215,7 @@ async def _begun(client: Client) -> Mapping[str, str]:
         "name": "takes",
         "sequence": "1",
         "schedule": "none",
+        "batch_id": "none",
     }
 
 

@@ -173,7 +173,7 @@ LISTS: Final = (
 )
 
 
-OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules")
+OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches")
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -184,6 +184,8 @@ SAYS = {
     "listWorkers": ("GET /workers", "limit offset", "", "200 Workers", ""),
     "listQueues": ("GET /queues", "limit offset", "", "200 Queues", ""),
     "listQueuedRuns": ("GET /queues/runs", "limit offset", "", "200 QueuedRuns", ""),
+    "listBatches": ("GET /batches", "limit offset", "", "200 Batches", ""),
+    "getBatch": ("GET /batches/{batch_id}", "limit offset status", "", "200 BatchItems", "404"),
     "getCosts": ("GET /costs", "period by recipe project", "", "200 RunFigures", ""),
     "listSchedules": ("GET /schedules", "limit offset", "", "200 Schedules", ""),
     "pauseSchedule": ("POST /schedules/{schedule}/pause", "", "", "200 ScheduleRow", "404 409"),
@@ -410,6 +412,7 @@ def _known_ids(server: Serving) -> dict[str, str]:
     return {
         "session_id": session,
         "schedule": "none",
+        "batch_id": "none",
         "run_id": run,
         "recipe_id": "adds",
         "name": "adds",

@@ -10,14 +10,17 @@ import pytest
 from attrs import evolve
 
 from asgi_client import Client
+from builders import draft_of
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import RESERVED, MemoryState
+from minions.app.runs.batch_records import BatchRecord
 from minions.app.runs.left_runs import WorkerRecord
 from minions.app.runs.schedule_store import Progress, Schedule
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import QueueLimits, RateLimit
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
+from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import worker_name
 from minions.interfaces.server.app import App
@@ -196,3 +199,67 @@ async def test_a_schedule_is_paused_and_resumed(app: App) -> None:
     assert (await store.get("morning")).since > AT
     unknown = await client.post("/schedules/mornin/pause")
     assert (unknown.status, unknown.json["code"]) == (404, "no-schedule")
+
+
+async def line(app: App, name: str, index: int, status: str | None = None) -> str:
+    """A run of the batch of that name; None: it has no end."""
+    names, own = RunNames(name), BatchLine(index=index, inputs={"n": index}, place="")
+    run_id = names.run_id(own)
+    journal = app.app_state.journal
+    lease = await journal.acquire(names.session_id(own), run_id, "w", ttl_s=60)
+    await journal.append(lease, draft_of("run", "started", {"recipe": "signs"}, key="run"))
+    if status is not None:
+        usage = {"total_tokens": 10, "cost_usd": 0.5}
+        await journal.append(
+            lease, draft_of("run", "finished", {"status": status, "usage": usage}, key="run")
+        )
+        await journal.release(lease)
+    return run_id
+
+
+async def test_a_batch_says_how_far_it_is_what_failed_and_what_it_cost(app: App) -> None:
+    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    await app.app_state.batches.begin(record)
+    later = AT.replace(hour=9)
+    await app.app_state.batches.begin(
+        BatchRecord.of("c", title="night", recipe="signs", lines=1, began_at=later)
+    )
+    for index, status in enumerate(("completed", "failed", "needs_decision", None)):
+        await line(app, "b", index, status)
+    await line(app, "other", 0, "completed")
+    found = (await Client(app).get("/batches")).json
+    assert [each["title"] for each in found["batches"]] == ["night", "items.jsonl"]
+    of = found["batches"][1]
+    assert (of["lines"], of["begun"], of["ended"], of["failed"]) == (5, 4, 2, 1)
+    states = {"completed": 1, "failed": 1, "needs_decision": 1, "running": 1}
+    assert (of["states"], of["tokens"], of["cost_usd"]) == (states, 30, 1.5)
+    assert found["batches"][0]["states"] == {}
+    part = (await Client(app).get("/batches?limit=1&offset=1")).json
+    assert ([each["id"] for each in part["batches"]], part["total"]) == ([record.id], 2)
+
+
+async def test_a_batch_that_is_begun_again_stays_one_with_its_first_time(app: App) -> None:
+    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    await app.app_state.batches.begin(record)
+    again = evolve(record, lines=7, began_at=AT.replace(hour=9))
+    await app.app_state.batches.begin(again)
+    records, total = await app.app_state.batches.page(10, 0)
+    assert (records, total) == ([evolve(record, lines=7)], 1)
+
+
+async def test_the_runs_of_a_batch_come_in_pages_with_their_lines(app: App) -> None:
+    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    await app.app_state.batches.begin(record)
+    runs = [await line(app, "b", index, "failed" if index else "completed") for index in range(3)]
+    path = f"/batches/{record.id}"
+    found = (await Client(app).get(path)).json
+    assert found["batch"]["lines"] == 5
+    assert [(each["line"], each["run_id"]) for each in found["items"]] == [
+        (2, runs[2]),
+        (1, runs[1]),
+        (0, runs[0]),
+    ]
+    failed = (await Client(app).get(f"{path}?status=failed&limit=1&offset=1")).json
+    assert ([each["line"] for each in failed["items"]], failed["total"]) == ([1], 2)
+    unknown = await Client(app).get("/batches/none")
+    assert (unknown.status, unknown.json["code"]) == (404, "unknown-batch")

@@ -54,10 +54,10 @@ def test_the_inbox_is_filtered_and_keeps_its_filters_in_the_address(
     expect(cards).to_have_count(2)
 
 
-def _run(served: Served, *arguments: str) -> None:
-    """A command of the project's folder, to its end."""
+def _run(served: Served, *arguments: str, code: int = 0) -> None:
+    """A command of the project's folder, to its end with that exit code."""
     command = ForkedCommand([*PROGRAM, *arguments], cwd=served.folder, env=dict(os.environ))
-    assert command.wait() == 0
+    assert command.wait() == code
 
 
 def _store(served: Served, key: str, text: str) -> None:
@@ -150,3 +150,25 @@ def test_costs_are_drawn_over_time_and_told_apart(
     expect(page.get_by_role("row", name="no model")).to_contain_text("4")
     page.get_by_text("Each part as a table").click()
     expect(page.get_by_role("table", name="Figures of each part").locator("tr")).to_have_count(31)
+
+
+def test_a_batch_is_one_row_and_leads_to_its_runs(
+    window: BrowserContext, own_served: Served
+) -> None:
+    page = _open(window, own_served, "/batches")
+    expect(page.get_by_role("heading", name="No batches")).to_be_visible()
+    lines = [f'{{"names": ["{name}"]}}' for name in ("Ada", "nobody", "Bo")]
+    (own_served.folder / "people.jsonl").write_text("\n".join(lines), "utf-8")
+    _run(own_served, "batch", "recipes/crowd.yaml", "people.jsonl", "--db", "j.db", code=1)
+    row = page.get_by_role("row", name="people.jsonl")
+    expect(row).to_contain_text("3 of 3 ended")
+    row.get_by_role("link", name="people.jsonl").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("people.jsonl")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_label("Status").select_option("failed")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("nobody")
+    page.reload()
+    expect(page.get_by_label("Status")).to_have_value("failed")
+    page.locator("tbody a").click()
+    expect(page.locator("h1 .chip")).to_have_text("failed")

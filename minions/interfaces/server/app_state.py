@@ -12,6 +12,7 @@ from attrs import frozen
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
 from minions.app.runs.deployments import DeploymentStore
+from minions.app.runs.batch_records import BatchRecords
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.executions import RunStatus
@@ -61,6 +62,7 @@ class AppState:
     work: WorkLists
     """Workers, queues and what waits in them."""
     schedules: ScheduleStore
+    batches: BatchRecords
     deciding: RunLocks
     """Held while a decision about a run is made, until the run is resumed."""
     log: Log

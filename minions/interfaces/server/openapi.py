@@ -236,6 +236,7 @@ TAGS: Final[Mapping[str, str]] = {
     "sessions": "Conversations, their messages and turns.",
     "workers": "Who executes queued runs.",
     "queues": "What waits for workers, and how many may begin.",
+    "batches": "Runs of one recipe for each line of a file.",
     "costs": "What runs cost and used over time.",
     "schedules": "Recipes that workers run at due times.",
     "system": "The server itself.",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal
 
 from attrs import field, frozen
 
+from minions.app.runs.batch_records import BatchProgress
 from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
-from minions.interfaces.server.documents.shared_documents import MAYBE_TEXT
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.interfaces.server.documents.shared_documents import (
+    MAYBE_TEXT,
+    STATE,
+    JsonObject,
+    Page,
+)
 
 
 @frozen(kw_only=True)
@@ -156,6 +164,100 @@ class QueuedRuns:
     """A part of the runs that wait in queues, those that wait longest first."""
 
     runs: tuple[QueuedRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class BatchRow:
+    """A batch with what came of its lines."""
+
+    id: str
+    title: str
+    """Where its lines are from: the name of a file, or the name that was given."""
+    recipe: str
+    lines: int
+    begun: int
+    """Lines that have a run."""
+    ended: int
+    """Those whose run has ended."""
+    failed: int
+    """Those whose run failed or reached a limit."""
+    states: Mapping[str, int]
+    """How many of its runs are in each state."""
+    tokens: int
+    cost_usd: float
+    """US dollars, as far as they are known."""
+    began_at: datetime
+    project: str | None
+
+    @classmethod
+    def of(cls, progress: BatchProgress) -> BatchRow:
+        """The batch for a response."""
+        record, states = progress.record, progress.states
+        return cls(
+            id=record.id,
+            title=record.title,
+            recipe=record.recipe,
+            lines=record.lines,
+            begun=progress.begun,
+            ended=progress.begun - sum(states.get(each, 0) for each in _NOT_ENDED),
+            failed=sum(states.get(each, 0) for each in _FAILED),
+            states=dict(states),
+            tokens=progress.spent.tokens,
+            cost_usd=progress.spent.cost_usd,
+            began_at=record.began_at,
+            project=record.project,
+        )
+
+
+_NOT_ENDED: Final = (*OPEN_STATES, RunState.NEEDS_DECISION)
+_FAILED: Final = (RunState.FAILED, RunState.LIMIT_REACHED, RunState.REJECTED)
+
+
+@frozen(kw_only=True)
+class Batches:
+    """A part of the list of batches, the newest first."""
+
+    batches: tuple[BatchRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class BatchItemsPage(Page):
+    """Which part of the runs of a batch to return, and a filter."""
+
+    status: str | None = field(default=None, metadata=STATE)
+
+
+@frozen(kw_only=True)
+class BatchItem:
+    """A run of a batch."""
+
+    line: int | None
+    """The number of its line, from 0; null: not known."""
+    run_id: str
+    status: str = field(metadata=STATE)
+    about: str | None
+    """The first words of its inputs."""
+    started_at: datetime
+    finished_at: datetime | None
+    usage: JsonObject
+    problem: str | None
+
+
+@frozen(kw_only=True)
+class BatchItems:
+    """A batch with a part of its runs, those that started last first."""
+
+    batch: BatchRow
+    items: tuple[BatchItem, ...]
     total: int
     limit: int
     offset: int

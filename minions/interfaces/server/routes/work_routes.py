@@ -1,5 +1,5 @@
 """`/workers`, `/queues`, `/schedules`: who executes queued runs, what waits, what is due when.
-`/costs`: what runs used over time.
+`/batches`: what came of many lines. `/costs`: what runs used over time.
 
 All but costs counts the runs of all users: a token that sees one user's runs alone needs the scope
 `all`.
@@ -11,11 +11,19 @@ from typing import Final
 
 from litestar import Router, get, post
 
+from minions.app.runs.batch_records import batch_progress
 from minions.contracts.journal.run_rows import RunFilter
+from minions.engine.batches.lines import line_of
+from minions.engine.views.lookup import count_runs, list_runs
 from minions.engine.views.run_figures import Grouping, Period, RunFigures, read_figures
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.shared_documents import Page
 from minions.interfaces.server.documents.work_documents import (
+    Batches,
+    BatchItem,
+    BatchItems,
+    BatchItemsPage,
+    BatchRow,
     CostsQuery,
     QueuedRow,
     QueuedRuns,
@@ -60,6 +68,50 @@ async def list_queued_runs(request: ApiRequest, asked: Asked[Page]) -> QueuedRun
     found, total = await state.work.queued(now, limit=limit, offset=offset)
     part = tuple(map(QueuedRow.of, found))
     return QueuedRuns(runs=part, total=total, limit=limit, offset=offset)
+
+
+@get("/batches", needs=TokenScope.READ)
+async def list_batches(request: ApiRequest, asked: Asked[Page]) -> Batches:
+    """List the batches, the newest first, with what came of their lines."""
+    _check_owner(request, "batches")
+    state, limit, offset = request.app_state, asked.limit, asked.offset
+    records, total = await state.batches.page(limit, offset)
+    part = [BatchRow.of(await batch_progress(state.journal, each)) for each in records]
+    return Batches(batches=tuple(part), total=total, limit=limit, offset=offset)
+
+
+@get("/batches/{batch_id:str}", responses=refuses(404), needs=TokenScope.READ)
+async def get_batch(
+    request: ApiRequest, batch_id: InPath, asked: Asked[BatchItemsPage]
+) -> BatchItems:
+    """One batch with a part of its runs, those that started last first."""
+    _check_owner(request, "batches")
+    state, limit, offset = request.app_state, asked.limit, asked.offset
+    record = await state.batches.find(batch_id)
+    names = f"run_{record.id}"
+    statuses = None if asked.status is None else {asked.status}
+    wanted = RunFilter(id_start=names, statuses=statuses)
+    runs = await list_runs(state.journal, wanted=wanted, limit=limit, offset=offset)
+    items = [
+        BatchItem(
+            line=line_of(run.run_id),
+            run_id=run.run_id,
+            status=run.status,
+            about=run.input_words,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            usage=run.usage,
+            problem=run.problem,
+        )
+        for run in runs
+    ]
+    return BatchItems(
+        batch=BatchRow.of(await batch_progress(state.journal, record)),
+        items=tuple(items),
+        total=await count_runs(state.journal, wanted),
+        limit=limit,
+        offset=offset,
+    )
 
 
 @get("/costs", needs=TokenScope.READ)
@@ -136,6 +188,8 @@ WORK: Final = Router(
         list_workers,
         list_queues,
         list_queued_runs,
+        list_batches,
+        get_batch,
         get_costs,
         list_schedules,
         pause_schedule,

@@ -4,6 +4,7 @@ import { connection, connectionState, followChanges, get, hasToken, keepToken, t
 import { go, here } from "./address.js";
 import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
 import { showInbox } from "./approvals.js";
+import { showBatches } from "./batches.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
 import { showRun } from "./run.js";
@@ -13,14 +14,15 @@ import { showRecipes, showSystem } from "./system.js";
 import { showSchedules, showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
-const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
-const OF_ALL = new Set(["/schedules", "/work"]); // views that count the runs of all users
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
+const OF_ALL = new Set(["/batches", "/schedules", "/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
 	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
 	new: showNew,
 	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
 	inbox: showInbox,
+	batches: showBatches,
 	schedules: showSchedules,
 	work: showWork,
 	recipes: showRecipes,
@@ -28,7 +30,7 @@ const VIEWS = {
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
 

@@ -1,52 +1,10 @@
 // Who works in this project: workers, queues and what waits in them, schedules.
 
-import { enc, get, onChange, poll, post } from "./api.js";
-import { Rows, action, between, chip, count, duration, empty, fill, h, loading, note, plural, shortId, tag, time } from "./dom.js";
-import { cell, main, num, state } from "./list.js";
+import { enc, onChange, poll, post } from "./api.js";
+import { action, between, chip, count, duration, empty, fill, h, note, plural, shortId, tag, time } from "./dom.js";
+import { Part, cell, main, num, state } from "./list.js";
 
 const EVERY_MS = 5_000;
-
-/**
- * A table of what the server gives under `path`, in pages: `name` is the member of its answer, `heads` are
- * [[word, look?]], `row(item)` makes a row, `none` is shown where there is nothing.
- */
-export class Part {
-	constructor({ title, path, name, heads, key, row, none, size = 50, look = name }) {
-		Object.assign(this, { path, name, key, row, none, size, page: 0 });
-		this.body = h("tbody");
-		this.rows = new Rows(this.body);
-		this.table = h(`table.list.cards.${look}`, h("caption.away", title), h("thead", h("tr", heads.map(([word, side]) => h("th", { scope: "col", class: side ?? null, text: word })))), this.body);
-		this.place = h("div", loading(title.toLowerCase()));
-		this.words = h("span.muted", { role: "status" });
-		this.previous = h("button", { hidden: true, onclick: () => this.turn(-1) }, "Previous");
-		this.next = h("button", { hidden: true, onclick: () => this.turn(1) }, "Next");
-		this.el = h("section.stack", { "aria-label": title }, h("h2", title), this.place, h("div.row", this.previous, this.next, this.words));
-	}
-
-	async turn(by) {
-		this.page += by;
-		await this.load(this.signal);
-		this.el.querySelector("a, button:not([hidden])")?.focus();
-	}
-
-	async load(signal) {
-		this.signal = signal;
-		const mark = this.path.includes("?") ? "&" : "?";
-		const reply = await get(`${this.path}${mark}limit=${this.size}&offset=${this.page * this.size}`, { signal });
-		const { [this.name]: items, total } = reply;
-		if (!items.length && this.page > 0) {
-			this.page = Math.max(0, Math.ceil(total / this.size) - 1);
-			await this.load(signal);
-			return;
-		}
-		if (!total) fill(this.place, this.none);
-		else if (this.table.parentNode !== this.place) fill(this.place, this.table);
-		this.rows.show(items, this.key, JSON.stringify, this.row);
-		this.previous.hidden = this.page === 0;
-		this.next.hidden = (this.page + 1) * this.size >= total;
-		this.words.textContent = total > this.size ? `${count(this.page * this.size + 1)}–${count(this.page * this.size + items.length)} of ${count(total)}` : "";
-	}
-}
 
 export async function showWork({ root, signal }) {
 	const queues = new Part({
