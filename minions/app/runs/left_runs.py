@@ -44,9 +44,9 @@ class WorkerRecord:
     version: str = ""
     """That of the package."""
     slots: int | None = None
-    """Runs at a time; None: it was written by a version that stored none."""
+    """Runs at a time; None: it was written by a version that did not store them."""
     started_at: datetime | None = None
-    """None: likewise."""
+    """When it began; None: it was written by a version that did not store it."""
     lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """In words, by the key of needs or by the id of a run."""
 
