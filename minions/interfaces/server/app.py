@@ -14,8 +14,8 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
-from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.batch_records import BatchRecords
+from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore

@@ -11,8 +11,8 @@ from attrs import frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
-from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.batch_records import BatchRecords
+from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.executions import RunStatus
