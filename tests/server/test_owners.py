@@ -207,9 +207,19 @@ async def test_every_list_is_looked_at() -> None:
 async def test_what_counts_the_runs_of_all_users_needs_the_scope_all(
     house: House, path: str
 ) -> None:
+    """A-150."""
     refused = await house.told("ann", "GET", f"/api/v1{path}")
     assert (refused.status, refused.json["code"]) == (403, "missing-scope")
     assert (await house.told("eve", "GET", f"/api/v1{path}")).status == 200
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_schedule_is_set_by_nobody_who_sees_one_users_runs_alone(
+    house: House, word: str
+) -> None:
+    refused = await house.told("ann", "POST", f"/api/v1/schedules/none/{word}")
+    assert (refused.status, refused.json["code"]) == (403, "missing-scope")
+    assert (await house.told("eve", "POST", f"/api/v1/schedules/none/{word}")).status == 404
 
 
 @pytest.mark.parametrize("path", ["/runs", "/agents/adds/run"])
