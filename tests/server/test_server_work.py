@@ -13,7 +13,7 @@ from asgi_client import Client
 from builders import draft_of
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import RESERVED, MemoryState
-from minions.app.runs.batch_records import BatchRecord
+from minions.app.runs.batch_records import BatchRecord, batch_id
 from minions.app.runs.left_runs import WorkerRecord
 from minions.app.runs.schedule_store import Progress, Schedule
 from minions.app.runs.work_lists import WorkLists
@@ -218,11 +218,13 @@ async def line(app: App, name: str, index: int, status: str | None = None) -> st
 
 
 async def test_a_batch_says_how_far_it_is_what_failed_and_what_it_cost(app: App) -> None:
-    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    record = BatchRecord(
+        id=batch_id("b"), title="items.jsonl", recipe="signs", lines=5, began_at=AT
+    )
     await app.app_state.batches.begin(record)
     later = AT.replace(hour=9)
     await app.app_state.batches.begin(
-        BatchRecord.of("c", title="night", recipe="signs", lines=1, began_at=later)
+        BatchRecord(id=batch_id("c"), title="night", recipe="signs", lines=1, began_at=later)
     )
     for index, status in enumerate(("completed", "failed", "needs_decision", None)):
         await line(app, "b", index, status)
@@ -239,7 +241,9 @@ async def test_a_batch_says_how_far_it_is_what_failed_and_what_it_cost(app: App)
 
 
 async def test_a_batch_that_is_begun_again_stays_one_with_its_first_time(app: App) -> None:
-    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    record = BatchRecord(
+        id=batch_id("b"), title="items.jsonl", recipe="signs", lines=5, began_at=AT
+    )
     await app.app_state.batches.begin(record)
     again = evolve(record, lines=7, began_at=AT.replace(hour=9))
     await app.app_state.batches.begin(again)
@@ -248,7 +252,9 @@ async def test_a_batch_that_is_begun_again_stays_one_with_its_first_time(app: Ap
 
 
 async def test_the_runs_of_a_batch_come_in_pages_with_their_lines(app: App) -> None:
-    record = BatchRecord.of("b", title="items.jsonl", recipe="signs", lines=5, began_at=AT)
+    record = BatchRecord(
+        id=batch_id("b"), title="items.jsonl", recipe="signs", lines=5, began_at=AT
+    )
     await app.app_state.batches.begin(record)
     runs = [await line(app, "b", index, "failed" if index else "completed") for index in range(3)]
     path = f"/batches/{record.id}"

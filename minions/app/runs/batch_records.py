@@ -1,4 +1,4 @@
-"""Which batches there are: a text beside the journal for each, which has what came of them."""
+"""Batches: texts beside the journal say which there are, the journal what came of them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ _LAST: Final = 10**15
 """Seconds since 1970 that no batch begins at: keys are sorted by what is left until then."""
 
 
+def batch_id(name: str) -> str:
+    """The id of the batch of that name."""
+    return RunNames(name).start.removeprefix("run_")
+
+
 @frozen(kw_only=True)
 class BatchRecord:
     """A batch as it was begun."""
@@ -40,11 +45,6 @@ class BatchRecord:
     """When it was begun first."""
     project: str | None = None
     """The folder of the project in which it was begun."""
-
-    @classmethod
-    def of(cls, name: str, **values: object) -> Self:
-        """That of the batch of that name; `values` are the other fields."""
-        return cls(id=RunNames(name).start.removeprefix("run_"), **values)  # type: ignore[arg-type]  # of the caller
 
     def to_text(self) -> str:
         """The form in which it is stored."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
 from minions.app.runs.batch_items import ItemsFile, ListedItems, count_lines, lines_of
-from minions.app.runs.batch_records import BatchRecord, record_batch
+from minions.app.runs.batch_records import BatchRecord, batch_id, record_batch
 from minions.app.settings.settings import Settings, bounded
 from minions.contracts.budgets import checked_user
 from minions.contracts.calls import ChatModel
@@ -75,8 +75,8 @@ class BatchRuns(ApplicationRuns):
         rows = ItemsFile(Path(items)) if isinstance(items, str | PathLike) else ListedItems(items)
         lines = count_lines(found, rows, {}, Path.cwd())
         identity = f"{found.id} {name or self.services.ids('batch')}"
-        record = BatchRecord.of(
-            identity,
+        record = BatchRecord(
+            id=batch_id(identity),
             title=name
             or (str(rows.path.name) if isinstance(rows, ItemsFile) else "a list of items"),
             recipe=found.id,
