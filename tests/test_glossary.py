@@ -101,6 +101,7 @@ _NOT_YET: Final = ("adapters/stores", "adapters/daemon_thread.py")
 _ALLOWED: Final = frozenset(
     {
         "thread",  # a key of rows that are stored
+        "threadId",  # of AG-UI
         "Thread",
         "to_thread",
         "daemon_thread",

@@ -46,7 +46,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         dispatch-unreachable waits-for-runs
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
         database-lost database-busy database-slow server-overloaded too-many-connections slow-head
-        too-many-followers stopping mcp-server-ended
+        too-many-followers stopping stream-cut mcp-server-ended
     """,
     FailureCategory.RATE_LIMIT: "budget-spent queue-full rate-limited too-many-runs",
     FailureCategory.TIMEOUT: """
@@ -160,7 +160,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         has-forks run-exists bad-archive newer-archive bad-entries empty-extension bad-tool
         bad-tool-name bad-tools bad-limit already-there bad-items no-text empty no-tests
         crash-test-fails crash-own-code bad-story
-        only-planned unknown-value no-such-path method-not-allowed bad-body not-json bad-query
+        only-planned unknown-value no-such-path method-not-allowed bad-body unsupported-parameter
+        not-json bad-query
         bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token closed run-has-begun
         run-not-over no-body bad-step bad-services executor-needed other-journal agent-not-found
         bad-agent bad-user bad-deadline bad-join bad-request-value no-recipe-host no-request-input

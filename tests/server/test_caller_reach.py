@@ -92,10 +92,10 @@ CELLS: Final = sorted(_cells())
 def _documented() -> Iterator[Cell]:
     section = DOCUMENT.read_text("utf-8").partition("## What a caller may reach")[2]
     for line in section.partition("\n## ")[0].splitlines():
-        row = re.fullmatch(r"\| (\w+) \| `([\w-]+)` \| ([^|]*) \| (.+) \|", line)
-        for operation in re.findall(r"`(\w+)`", row[3]) if row is not None else ():
-            assert row is not None
-            yield Cell(operation, row[1], row[2])
+        if (row := re.fullmatch(r"\| (\w+) \| (`[^|]+`) \| ([^|]*) \| (.+) \|", line)) is not None:
+            for operation in re.findall(r"`(\w+)`", row[3]):
+                for name in re.findall(r"`([\w-]+)`", row[2]):
+                    yield Cell(operation, row[1], name)
 
 
 def test_every_input_of_every_operation_is_documented_once() -> None:
@@ -213,6 +213,7 @@ async def _begun(client: Client) -> Mapping[str, str]:
         "digest": mine["digest"],
         "recipe_id": "takes",
         "name": "takes",
+        "model_id": "chat",
         "sequence": "1",
         "schedule": "none",
         "batch_id": "none",
@@ -235,7 +236,14 @@ def _bodies(known: Mapping[str, str]) -> Mapping[str, dict[str, object]]:
         "retryRun": {},
         "rollBackFiles": {},
         "captureRun": {},
+        "runAgUi": {"threadId": "t", "runId": "r", "messages": [_said("Hello.")]},
+        "createChatCompletion": {"model": "takes", "messages": [_said("Hello.")]},
+        "createResponse": {"model": "takes", "input": "Hello."},
     }
+
+
+def _said(text: str) -> dict[str, object]:
+    return {"role": "user", "content": text}
 
 
 _QUERIES: Final = {"searchRun": "text=a", "getRunStep": "address=look", "getRunValue": "at=/output",
@@ -248,6 +256,18 @@ def _values(cell: Cell, text: str) -> list[object]:
         return [{name: text} for name in ("text", "folder", "token", text)]
     if cell.name == "arguments":
         return [{"text": text}, {text: text}]
+    if cell.name == "messages":
+        image = {"type": "image_url", "image_url": {"url": text}}
+        return [[_said(text)], [{"role": "user", "content": [image]}]]
+    if cell.name == "forwardedProps":
+        return [{"inputs": {name: text}} for name in ("folder", "token", text)]
+    if cell.name == "resume":
+        return [[{"interruptId": text, "status": "resolved"}]]
+    if cell.name == "metadata":
+        return [{name: text} for name in ("folder", "token", text)]
+    if cell.name in ("response_format", "text"):
+        form = {"type": "json_schema", "schema": {"$ref": text}}
+        return [form, {"format": form}]
     if cell.name == "recipe_text":
         return [text, TAKES.replace("inner", text).replace("\0", "")]
     if cell.name == "value":
@@ -332,6 +352,25 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
         (Cell("startRun", "body", "by"), "06:00", (403, "patience-refused")),
         (Cell("startRun", "body", "session"), "ses_none", (404, "unknown-session")),
         (Cell("getRun", "path", "run_id"), "run_none", (404, "unknown-run")),
+        (Cell("getModel", "path", "model_id"), "canary", (404, "model_not_found")),
+        (Cell("createResponse", "body", "model"), "canary", (404, "model_not_found")),
+        (
+            Cell("createResponse", "body", "metadata"),
+            {"token": "env:PATH"},
+            (403, "secret-refused"),
+        ),
+        (
+            Cell("runAgUi", "body", "forwardedProps"),
+            {"inputs": {"folder": "/etc"}},
+            (403, "input-refused"),
+        ),
+        (Cell("createResponse", "body", "metadata"), {"folder": "/etc"}, (403, "input-refused")),
+        (Cell("createResponse", "body", "previous_response_id"), "run_1", (404, "unknown-run")),
+        (
+            Cell("createChatCompletion", "header", "x-minions-session"),
+            "ses_none",
+            (404, "unknown-session"),
+        ),
     ],
 )
 async def test_what_is_not_offered_is_refused(
@@ -339,7 +378,7 @@ async def test_what_is_not_offered_is_refused(
 ) -> None:
     """A-122."""
     reply = await ask(served.client, cell, await _begun(served.client), value)
-    assert (reply.status, reply.json["code"]) == refusal
+    assert (reply.status, reply.json.get("error", reply.json)["code"]) == refusal
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from minions.interfaces.server.app import App
 from minions.recipe.reading.load import load_recipe_text
 from served import MakeApp
 
-TEXT = "id: adds\nversion: '{}'\nsteps: [{{id: a, set: {{n: {}}}}}]\noutput: '{{{{ a.n }}}}'\n"
+TEXT = """
+id: adds
+version: '{}'
+inputs: {{message: {{type: string, default: x}}}}
+steps: [{{id: a, set: {{n: {}}}}}]
+output: '{{{{ a.n }}}}'
+"""
 
 
 async def _deploy(app: App, share: float | None) -> None:
@@ -86,3 +92,40 @@ async def test_names_of_deployments_are_not_looked_up_at_each_request(
     for _ in range(5):
         await _output(client, "plain")
     assert len(looks) == 1
+
+
+async def test_clients_of_other_protocols_get_the_version_that_is_deployed(
+    make_app: MakeApp,
+) -> None:
+    app = make_app()
+    client = Client(app)
+    await _deploy(app, None)
+    for name, result in (("adds", 1), ("adds@2", 2)):
+        body = {"threadId": "t", "runId": name, "messages": []}
+        reply = await client.post(f"/agents/{name}/ag-ui", body)
+        assert f'"result":{result}}}'.encode() in reply.body
+    reply = await client.ask("GET", "/v1/models/adds@9")
+    assert (reply.status, reply.json["error"]["code"]) == (404, "unknown-version")
+
+
+async def test_a_request_is_checked_by_the_version_that_its_run_gets(make_app: MakeApp) -> None:
+    """Each draws a version of its own: of 20, some get either."""
+    app = make_app()
+    await _deploy(app, 0.5)
+    state, drawn = app.app_state, []
+    stored = state.starter.stored_recipe
+
+    async def noted(*args: object, **named: object) -> object:
+        found = await stored(*args, **named)  # type: ignore[arg-type]  # handed on
+        drawn.append(str(found[1]))
+        return found
+
+    state.starter.stored_recipe = noted  # type: ignore[method-assign, assignment]  # of a test
+    client = Client(app)
+    for number in range(20):
+        drawn.clear()
+        body = {"model": "adds", "messages": [{"role": "user", "content": str(number)}]}
+        reply = await client.ask("POST", "/v1/chat/completions", body)
+        assert reply.status == 200, reply.json
+        assert len(set(drawn)) == 1
+        assert len(drawn) == 2

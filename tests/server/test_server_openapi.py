@@ -57,6 +57,13 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
+    "runAgUi": (
+        "POST /agents/{name}/ag-ui",
+        "",
+        "RunAgentInput",
+        "200 events",
+        "404 409 429",
+    ),
     "startPlan": (
         "POST /plans",
         "idempotency-key",
@@ -191,6 +198,22 @@ SAYS = {
     "pauseSchedule": ("POST /schedules/{schedule}/pause", "", "", "200 ScheduleRow", "404 409"),
     "resumeSchedule": ("POST /schedules/{schedule}/resume", "", "", "200 ScheduleRow", "404 409"),
     "getSystem": ("GET /system", "", "", "200 SystemView", ""),
+    "listModels": ("GET /v1/models", "", "", "200 ModelList", ""),
+    "getModel": ("GET /v1/models/{model_id}", "", "", "200 ModelView", "404"),
+    "createChatCompletion": (
+        "POST /v1/chat/completions",
+        "idempotency-key x-minions-session",
+        "ChatRequest",
+        "200 events",
+        "404 409 429",
+    ),
+    "createResponse": (
+        "POST /v1/responses",
+        "idempotency-key x-minions-session",
+        "ResponseRequest",
+        "200 events",
+        "404 409 429",
+    ),
 }
 
 
@@ -207,10 +230,9 @@ def _said(where: str, operation: Any) -> tuple[str, ...]:  # Any: JSON of any fo
     given = [status for status in operation["responses"] if status < "300"]
     content = operation["responses"][given[0]].get("content", {})
     refused = [status for status in ("404", "409", "429") if status in operation["responses"]]
+    refusal = "application/json" if " /v1/" in where else "application/problem+json"
     for status, response in operation["responses"].items():
-        assert status in (*given, "204") or list(response["content"]) == [
-            "application/problem+json"
-        ]
+        assert status in (*given, "204") or list(response["content"]) == [refusal]
     kind = "events" if "text/event-stream" in content else _name(content.get("application/json"))
     answer = f"{given[0]} {kind}".strip()
     path = where.replace("/api/v1", "")
@@ -307,7 +329,8 @@ async def test_every_event_of_a_stream_is_one_of_the_document(client: Client) ->
 async def test_every_operation_of_the_document_is_answered(client: Client) -> None:
     for said, *_ in SAYS.values():
         method, path = said.split(" ")
-        reply = await client.ask(method, "/api/v1" + re.sub(r"\{\w+\}", "none", path))
+        root = "" if path.startswith("/v1/") else "/api/v1"
+        reply = await client.ask(method, root + re.sub(r"\{\w+\}", "none", path))
         assert reply.status not in (405, 500, 501), said
 
 
@@ -418,4 +441,5 @@ def _known_ids(server: Serving) -> dict[str, str]:
         "name": "adds",
         "approval_id": approval,
         "sequence": "1",
+        "model_id": "chat",
     }

@@ -115,3 +115,23 @@ async def test_a_second_turn_waits_until_the_queued_one_has_ended(
     await executed(app, second.json["run_id"])
     steps = (await client.get(f"/sessions/{session}/steps")).json["steps"]
     assert [step["content"] for step in steps] == ["hi", "hello", "ho", "again"]
+
+
+async def test_a_chat_client_gets_the_answer_of_a_run_that_a_worker_executes(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(journal=tmp_path / "j.db", queue=PLACE)
+    elsewhere = make_app(journal=tmp_path / "j.db", model=ScriptedModel(["Good day!"] * 2))
+    for streams in (False, True):
+        body = {
+            "model": "chat",
+            "messages": [{"role": "user", "content": "Hi"}],
+            "stream": streams,
+        }
+        asking = asyncio.ensure_future(Client(app).ask("POST", "/v1/chat/completions", body))
+        while not (queued := (await Client(app).get("/runs?status=queued")).json["runs"]):
+            continue
+        await executed(elsewhere, queued[0]["run_id"])
+        reply = await asking
+        assert reply.status == 200
+        assert b'"content":"Good day!"' in reply.body

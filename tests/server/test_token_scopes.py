@@ -58,8 +58,9 @@ async def test_an_operation_takes_its_scope_and_admin_and_no_other(
             assert reply.status != 401
             assert b"missing-scope" not in reply.body
         else:
-            assert (reply.status, reply.json["code"]) == (403, "missing-scope")
-            detail = reply.json["detail"]
+            problem = reply.json.get("error", reply.json)
+            assert (reply.status, problem["code"]) == (403, "missing-scope")
+            detail = problem.get("detail") or problem["message"]
             assert f"The token '{scope}er' lacks the scope '{needed}'" in detail
 
 

@@ -22,9 +22,10 @@ _MOST_MISSED: Final[dict[Kind, int]] = {}
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Outcome]:
     """What the checks say of the sample."""
-    typos = list(typos_of(recipe_texts(tmp_path_factory.mktemp("pages"))))
-    chosen = random.Random(163).sample(typos, _SAMPLE)  # the same at every run
-    return [outcome_of(typo) for typo in chosen]
+    typos = typos_of(recipe_texts(tmp_path_factory.mktemp("pages")))
+    # The same at every run; a page that is added changes a few of them alone.
+    chosen = sorted(typos, key=lambda typo: random.Random(f"{typo.place} {typo.misspelt}").random())
+    return [outcome_of(typo) for typo in chosen[:_SAMPLE]]
 
 
 def test_99_of_100_misspelt_names_are_refused_before_anything_is_asked(

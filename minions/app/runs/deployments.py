@@ -250,6 +250,12 @@ def deployment_noted(note: Mapping[str, object]) -> tuple[str, int] | None:
     return name, number
 
 
+def version_noted(note: Mapping[str, object]) -> int | None:
+    """The number of the version that the note names; None: it names no deployment."""
+    noted = deployment_noted(note)
+    return None if noted is None else noted[1]
+
+
 class DeploymentStore:
     """The deployments of a database."""
 

@@ -335,9 +335,57 @@ class NoContent:
 
 
 def refusal(error: MinionsError, instance: str) -> Answer:
-    """The response for an error: problem details."""
+    """The response for an error: problem details, or under `/v1` OpenAI's form.
+
+    Args:
+        instance: The requested path.
+    """
+    if instance.startswith(OPENAI_ROOT):
+        return _openai_refusal(error)
     problem, headers = problem_of(error, instance)
     body = encode(problem)
     if isinstance(body, dict) and not problem.faults:
         del body["faults"]
     return Answer(problem.status, body, PROBLEM_TYPE, headers)
+
+
+# --- errors in OpenAI's form ----------------------------------------------------------------------
+
+
+OPENAI_ROOT: Final = "/v1/"
+"""The paths whose callers speak OpenAI's API."""
+_OPENAI_CODES: Final = {
+    "recipe-not-found": "model_not_found",
+    "too-many-runs": "rate_limit_exceeded",
+    "unauthorized": "invalid_api_key",
+}
+"""The codes for which OpenAI has one of its own that clients know."""
+_OF_PARAMETERS: Final = frozenset({"bad-body", "unsupported-parameter"})
+"""Codes of errors whose place is a parameter of the request."""
+BAD_REQUESTS: Final = frozenset(
+    {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
+)
+"""Statuses for which OpenAI has 400."""
+
+
+def openai_error(
+    status: HTTPStatus, code: str, message: str, param: str | None = None
+) -> dict[str, JsonValue]:
+    """An error in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`."""
+    kind = "invalid_request_error"
+    if status is HTTPStatus.TOO_MANY_REQUESTS:
+        kind = "rate_limit_error"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = "server_error"
+    named = _OPENAI_CODES.get(code, code)
+    return {"error": {"message": message, "type": kind, "param": param, "code": named}}
+
+
+def _openai_refusal(error: MinionsError) -> Answer:
+    status = _status(error)
+    headers = _headers(error, status)
+    if status in BAD_REQUESTS:
+        status = HTTPStatus.BAD_REQUEST
+    param = error.where if error.error_code in _OF_PARAMETERS else None
+    body = openai_error(status, error.error_code, error.message, param)
+    return Answer(status, body, headers=headers)

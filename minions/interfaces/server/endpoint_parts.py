@@ -79,6 +79,12 @@ LastEventId: TypeAlias = Annotated[
 ]
 
 
+InSession: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(name="x-minions-session", description="The session in which the run begins."),
+    SkipValidationMarker(),
+]
+
 HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "idempotency-key": {
         "type": "string",
@@ -87,6 +93,7 @@ HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
         "pattern": "^[!-~]([ -~]*[!-~])?$",
     },
     "last-event-id": {"type": "string", "pattern": f"^[0-9]{{0,{MOST_DIGITS}}}$"},
+    "x-minions-session": {"type": "string", "minLength": 1, "maxLength": 200},
 }
 """What the values of headers may be."""
 
@@ -356,11 +363,21 @@ def _fit(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
         if unknown:
             problems.append(f"Keys are: {', '.join(names) or 'none'}.")
         near = [each for name in unknown for each in near_names(name, names, limit=1)]
-        raise UsageError("\n".join(problems), code=code, suggestions=near)
+        where = _short(unknown[0]) if unknown else _place_in(problems[0])
+        raise UsageError("\n".join(problems), code=code, suggestions=near, where=where)
     try:
         return decode(known, kind)
     except ValueError as error:
         raise UsageError(f"{what} does not fit: {error}", code=code) from error
+
+
+_PLACE: Final = re.compile(r"does not fit: \$\.([^\s:]+)")
+
+
+def _place_in(problem: str) -> str | None:
+    """The key that a problem is about; None: the whole value."""
+    found = _PLACE.search(problem)
+    return found[1] if found is not None else None
 
 
 def _as_whole(value: JsonValue) -> JsonValue:

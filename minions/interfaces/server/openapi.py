@@ -27,11 +27,19 @@ from minions.app.runs.event_schema import events_schema
 from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
-from minions.interfaces.http.http_answers import EVENT_STREAM, PROBLEM_TYPE, Problem
+from minions.interfaces.http.http_answers import (
+    BAD_REQUESTS,
+    EVENT_STREAM,
+    OPENAI_ROOT,
+    PROBLEM_TYPE,
+    Problem,
+)
 from minions.interfaces.http.tokens import SCOPES
+from minions.interfaces.server.documents.openai_documents import ErrorAnswer
 from minions.interfaces.server.documents.shared_documents import number_schema
 from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream
 from minions.interfaces.server.routes.api import API
+from minions.interfaces.server.routes.openai_routes import OPENAI
 from minions.interfaces.server.routes.run_routes import follow_run
 
 _Json = dict[str, JsonValue]
@@ -61,12 +69,14 @@ def openapi_of(server: str) -> Mapping[str, JsonValue]:
 @functools.cache  # all of it is in the code
 def _document() -> _Json:
     schemas = _ContractSchemas()
-    app = Litestar([API], plugins=[schemas], openapi_config=_config(), logging_config=None)
+    app = Litestar([API, OPENAI], plugins=[schemas], openapi_config=_config(), logging_config=None)
     document = app.openapi_schema.to_schema()
-    problem = schemas.of(Problem)
+    problems: _Json = {PROBLEM_TYPE: {"schema": schemas.of(Problem)}}
+    openai_errors: _Json = {"application/json": {"schema": schemas.of(ErrorAnswer)}}
     for path, handler, operation in _describe_endpoints(app, document):
         operation["tags"] = [tag_of(path)]
-        _complete(operation, handler, problem)
+        is_openai = path.startswith(OPENAI_ROOT)
+        _complete(operation, handler, openai_errors if is_openai else problems)
     schemas.found.update(event_schemas())
     document["tags"] = [{"name": name, "description": about} for name, about in TAGS.items()]
     document["components"]["schemas"] = dict(sorted(schemas.found.items()))
@@ -154,8 +164,12 @@ def _rules(kind: type[object]) -> Mapping[str, JsonValue]:
     return as_object(getattr(kind, "schema_rules", {}))
 
 
-def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
-    """Add to an operation what Litestar does not know."""
+def _complete(operation: _Operation, handler: HTTPRouteHandler, problems: _Json) -> None:
+    """Add to an operation what Litestar does not know.
+
+    Args:
+        problems: The content of refusals, by media type.
+    """
     arguments = handler.parsed_fn_signature.parameters
     operation["summary"] = operation.pop("description")
     if (scope := handler.opt["needs"]) is not None:
@@ -169,7 +183,7 @@ def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) 
         schema = {"type": "string", "description": about}
         operation["responses"]["200"]["content"][media_type] = {"schema": schema}
     _complete_success(operation, handler)
-    _add_problems(operation, handler, problem)
+    _add_problems(operation, handler, problems)
 
 
 def _complete_success(operation: _Operation, handler: HTTPRouteHandler) -> None:
@@ -212,15 +226,17 @@ def _drop_null(schema: Mapping[str, JsonValue]) -> _Json:
     return {**schema, "type": kinds[0] if len(kinds) == 1 else kinds}
 
 
-def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
+def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problems: _Json) -> None:
     responses = operation["responses"]
     always = (status for status in _ALWAYS if status != 401 or not handler.security)
     with_body = _WITH_BODY if "POST" in handler.http_methods else ()
     refused = {*(handler.responses or {}), *always, *with_body}
+    if PROBLEM_TYPE not in problems:
+        refused -= BAD_REQUESTS  # OpenAI has 400 for them
     for status in sorted(refused):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
-            "content": {PROBLEM_TYPE: {"schema": problem}},
+            "content": dict(problems),
             **({"headers": dict(_HEADERS[status])} if status in _HEADERS else {}),
         }
 
@@ -239,6 +255,7 @@ TAGS: Final[Mapping[str, str]] = {
     "batches": "Runs of one recipe for each line of a file.",
     "costs": "What runs cost and used over time.",
     "schedules": "Recipes that workers run at due times.",
+    "openai": "Recipes as models, for clients of OpenAI's API; errors in its form.",
     "system": "The server itself.",
 }
 """The groups of operations, each with its description."""
@@ -267,6 +284,8 @@ _OF_SESSION: Final = (
 
 def tag_of(path: str) -> str:
     """The tag of an operation: the first part of its path below `/api/v1`."""
+    if path.startswith(OPENAI_ROOT):
+        return "openai"
     part = path.removeprefix("/api/v1/").partition("/")[0]
     return part if part in TAGS else "system"
 

@@ -45,6 +45,7 @@ from minions.interfaces.server.endpoint_parts import (
 )
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.routes.api import API
+from minions.interfaces.server.routes.openai_routes import OPENAI
 
 Report: TypeAlias = Callable[[BaseException], MinionsError]
 
@@ -75,7 +76,7 @@ def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
 def _endpoints(max_body_bytes: int) -> AsgiApp:
     """What is the same for all apps; making it takes tens of milliseconds."""
     app = Litestar(
-        [API, document, metrics],
+        [API, OPENAI, document, metrics],
         exception_handlers={Exception: _answer_to, HTTPException: _answer_to},
         request_max_body_size=max_body_bytes,
         openapi_config=None,

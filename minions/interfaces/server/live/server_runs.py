@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 from weakref import WeakValueDictionary
@@ -58,6 +58,9 @@ class RequestedRun:
     recipe_text: str | None = None
     made: AgentRecipe | None = None
     """The recipe itself, where the server made it for this request."""
+    version: int | None = None
+    """The version of the deployment of that name by which the request was checked; None: it was not
+    checked by one."""
     inputs: Mapping[str, JsonValue]
     session: str | None
     user: str | None = None
@@ -135,9 +138,14 @@ class RunStarter:
     def _threads(self) -> BlockingCalls:
         return self._runtime.services.beside
 
-    async def begin(self, wanted: RequestedRun) -> StartedRun:
+    async def begin(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None = None
+    ) -> StartedRun:
         """Start a run; returns when its start is stored. The same key and body mean the same run.
 
+        Args:
+            on_prepared: Called with a new run before it begins, so that none of its events is
+                missed; None: nobody waits for them.
         Raises:
             NotFoundError: There is no such recipe or session.
             UsageError: Recipe or inputs are wrong, or the key was used for another request.
@@ -146,25 +154,27 @@ class RunStarter:
             LeaseHeldError: Another run of the session is active.
         """
         if wanted.key is None:
-            return await self._begin(wanted)
+            return await self._begin(wanted, on_prepared)
         _check_key(wanted.key)
         key = wanted.whole_key
         in_use = self._locks.setdefault(key, _KeyLock())
         in_use.count += 1
         try:
             async with in_use.lock:
-                return await self._begin_once(wanted)
+                return await self._begin_once(wanted, on_prepared)
         finally:
             in_use.count -= 1
             if not in_use.count:
                 del self._locks[key]
 
-    async def _begin_once(self, wanted: RequestedRun) -> StartedRun:
+    async def _begin_once(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None
+    ) -> StartedRun:
         known = await self._known(wanted)
         if known is not None:
             return known
         try:
-            return await self._begin(wanted)
+            return await self._begin(wanted, on_prepared)
         except LeaseHeldError:  # another process may have got the same request
             known = await self._known(wanted)
             if known is None:
@@ -191,7 +201,9 @@ class RunStarter:
             )
         return StartedRun(run_id, rows[0].session_id)
 
-    async def _begin(self, wanted: RequestedRun) -> StartedRun:
+    async def _begin(
+        self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None
+    ) -> StartedRun:
         ids = self._runtime.services.ids
         recipe, noted = await self._recipe(wanted)
         if wanted.session is not None:
@@ -212,6 +224,8 @@ class RunStarter:
 
         is_long = len(recipe.steps) > _MANY_STEPS or is_large(wanted.inputs)
         run = await beside(self._threads, is_long, prepared, matches=True)
+        if on_prepared is not None:
+            await on_prepared(run)
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)
 
@@ -258,7 +272,10 @@ class RunStarter:
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
             key = None if wanted.key is None else wanted.whole_key
-            return await self.stored_recipe(wanted.recipe, session=wanted.session, key=key)
+            name = wanted.recipe
+            if wanted.version is not None:
+                name = f"{name.partition('@')[0]}@{wanted.version}"
+            return await self.stored_recipe(name, session=wanted.session, key=key)
         if not self._allows_text:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,

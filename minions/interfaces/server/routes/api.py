@@ -13,6 +13,7 @@ from minions.interfaces.server.endpoint_parts import (
     check_request,
     read_asked,
 )
+from minions.interfaces.server.routes.agui_routes import AG_UI
 from minions.interfaces.server.routes.decision_routes import (
     APPROVALS,
     RESUMPTIONS,
@@ -34,6 +35,7 @@ API: Final = Router(
         get_ready,
         RECIPES,
         AGENTS,
+        AG_UI,
         PLANS,
         RUNS,
         RUN_STEPS,

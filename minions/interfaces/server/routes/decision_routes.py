@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
@@ -112,17 +113,11 @@ async def decide(
         wanted = RunFilter(user=request.owner)
         if not await list_runs(app_state.journal, run_id=run_of(approval_id), wanted=wanted):
             raise unknown_approval()
-    async with app_state.deciding.of(run_of(approval_id)):
-        try:
-            _refuse_if_active(request, run_of(approval_id))
-            in_doubt = app_state.runtime.calls_in_doubt
-            view = await find_waiting(app_state.journal, approval_id, in_doubt)
-            return await _decide(request, view, data)
-        except MinionsError as error:
-            run_id = run_of(approval_id)
-            raise await _refusal(
-                request, run_id, lambda key: id_of(run_id, key) == approval_id, error
-            ) from error
+    run_id = run_of(approval_id)
+    async with deciding(request, run_id, lambda key: id_of(run_id, key) == approval_id):
+        in_doubt = app_state.runtime.calls_in_doubt
+        view = await find_waiting(app_state.journal, approval_id, in_doubt)
+        return await _decide(request, view, data)
 
 
 @post(
@@ -137,32 +132,38 @@ async def decide_run(
     """Make a decision that the run waits for, named by its address, and resume the run."""
     app_state = request.app_state
     run = await find_exact(request, run_id)
-    async with app_state.deciding.of(run.run_id):
+    async with deciding(request, run.run_id, named_by(data.address)):
+        in_doubt = app_state.runtime.calls_in_doubt
+        run = await find_exact(request, run_id)  # as the decision before left it
+        view = await waiting_at(app_state.journal, run, data.address, in_doubt)
+        return await _decide(request, view, data)
+
+
+@asynccontextmanager
+async def deciding(
+    request: ApiRequest, run_id: str, is_meant: Callable[[str], bool]
+) -> AsyncIterator[None]:
+    """Keep others from deciding about the run within the block, which resumes it.
+
+    Args:
+        is_meant: Whether the decision with that key is meant.
+    Raises:
+        RefusedError: `run-active`; `already-decided`, where the block finds nothing to decide.
+    """
+    state = request.app_state
+    async with state.deciding.of(run_id):
         try:
-            _refuse_if_active(request, run.run_id)
-            in_doubt = app_state.runtime.calls_in_doubt
-            run = await find_exact(request, run_id)  # as the decision before left it
-            view = await waiting_at(app_state.journal, run, data.address, in_doubt)
-            return await _decide(request, view, data)
+            if state.run_manager.find(run_id) is not None:
+                raise RefusedError(
+                    HTTPStatus.CONFLICT,
+                    "run-active",
+                    f"Run '{run_id}' is being executed; try again soon.",
+                )
+            yield
         except MinionsError as error:
-            is_meant = named_by(data.address)
-            raise await _refusal(request, run.run_id, is_meant, error) from error
-
-
-def _refuse_if_active(request: ApiRequest, run_id: str) -> None:
-    if request.app_state.run_manager.find(run_id) is not None:
-        raise RefusedError(
-            HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is being executed; try again soon."
-        )
-
-
-async def _refusal(
-    request: ApiRequest, run_id: str, is_meant: Callable[[str], bool], error: MinionsError
-) -> MinionsError:
-    """Why a decision was not made: somebody else made it, or what the error says."""
-    if error.error_code not in _TOO_LATE:
-        return error
-    return await made_already(request.app_state.journal, run_id, is_meant) or error
+            if error.error_code not in _TOO_LATE:
+                raise
+            raise await made_already(state.journal, run_id, is_meant) or error from error
 
 
 _TOO_LATE: Final = frozenset({"lease-held", "run-active", "run-went-on", "unknown-approval"})
@@ -172,16 +173,32 @@ _TOO_LATE: Final = frozenset({"lease-held", "run-active", "run-went-on", "unknow
 async def _decide(
     request: ApiRequest, view: ApprovalView, data: DecisionRequest
 ) -> ApiResponse[RunAccepted]:
-    app_state, run_id = request.app_state, view.run_id
     decision = await match_beside_loop(lambda: decision_of(view, data))
-    maker = request.caller.decision_maker(data.by)
+    run = await decided_run(request, view.run_id, {view.key: word_of(decision)}, data.by)
+    await request.app_state.run_manager.begin(run)
+    return await accepted(request, StartedRun(run.run_id, run.session_id))
+
+
+async def decided_run(
+    request: ApiRequest, run_id: str, decisions: Mapping[str, str], by: str | None = None
+) -> AgentRun:
+    """The run, prepared to be resumed with decisions.
+
+    Args:
+        decisions: The word of each, by the key of what waits.
+        by: Who decides, as the request says it.
+    Raises:
+        MinionsError: It cannot be resumed here, or the caller may not decide.
+    """
+    app_state = request.app_state
+    maker = request.caller.decision_maker(by)
     recorded = await app_state.runtime.recorded(run_id, of_any_folder=True)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
     try:
-        run = await app_state.runtime.resumed(
+        return await app_state.runtime.resumed(
             recorded,
-            decisions={view.key: word_of(decision)},
+            decisions=decisions,
             decided_by=maker,
             note=app_state.runtime.note_of(recorded),
         )
@@ -189,8 +206,6 @@ async def _decide(
         if (status := _NOT_TAKEN.get(error.error_code)) is None:
             raise
         raise RefusedError(status, error.error_code, error.message) from error
-    await app_state.run_manager.begin(run)
-    return await accepted(request, StartedRun(run.run_id, run.session_id))
 
 
 _NOT_TAKEN: Final = {

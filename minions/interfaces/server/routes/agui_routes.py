@@ -1,0 +1,234 @@
+"""`/agents/{name}/ag-ui`: a recipe as an agent of AG-UI, whose interrupts are answered there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from attrs import evolve, field, frozen
+from litestar import Router, post
+
+from minions.app.runs.deployments import version_noted
+from minions.contracts.decisions import word_of
+from minions.data.json_values import JsonValue, as_object
+from minions.data.patterns import match_beside_loop
+from minions.interfaces.http.http_answers import EVENT_STREAM
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.decision_views import (
+    decision_of,
+    unknown_approval,
+    waiting_of,
+)
+from minions.interfaces.server.documents.openai_documents import (
+    ChatTurn,
+    read_messages,
+    text_input,
+    unsupported,
+    wrong,
+)
+from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
+from minions.interfaces.server.documents.shared_documents import JsonObject, text_schema
+from minions.interfaces.server.endpoint_parts import ApiRequest, Body, EventStream, InPath, refuses
+from minions.interfaces.server.live.agui_answers import AgUiAnswer, AgUiEvents, parts_of_interrupt
+from minions.interfaces.server.live.openai_answers import answering_step
+from minions.interfaces.server.live.server_runs import StartedRun
+from minions.interfaces.server.routes.asked_runs import (
+    AskedRun,
+    FollowedRun,
+    begin_asked_run,
+    headers_of,
+    stream_of,
+)
+from minions.interfaces.server.routes.decision_routes import decided_run, deciding
+from minions.interfaces.server.routes.run_views import find_exact
+from minions.interfaces.server.routes.session_routes import session_of
+from minions.interfaces.server.server_runtime import ids_of_key
+from minions.recipe.model import AgentRecipe
+
+_LIST: Final[Mapping[str, JsonObject]] = {
+    "schema": {"type": ["array", "null"], "items": {"type": "object"}}
+}
+
+
+@frozen(kw_only=True)
+class RunAgentInput:
+    """What a front end sends to run an agent. Source: AG-UI 1.0."""
+
+    threadId: str = field(metadata=text_schema(200))  # noqa: N815  # as the protocol spells it
+    """The caller's name of the conversation: the session of that name has it."""
+    runId: str = field(metadata=text_schema(200))  # noqa: N815  # as above
+    """The caller's name of the run: the same one is begun once."""
+    messages: tuple[JsonObject, ...] = field(metadata={"schema": {"type": "array"}})
+    """The conversation; the last message is the user's."""
+    forwardedProps: JsonValue = None  # noqa: N815  # as above
+    """`inputs`: further inputs of the recipe, by name."""
+    resume: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
+    """Answers to interrupts of one earlier run, which then continues."""
+    state: JsonValue = None
+    context: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
+    tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
+    parentRunId: JsonValue = None  # noqa: N815  # as above
+    protocolVersion: JsonValue = None  # noqa: N815  # as above
+
+
+@post(
+    "/ag-ui",
+    status_code=200,
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
+)
+async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]) -> EventStream:
+    """Run a recipe as an agent of AG-UI, or resume the run that an interrupt ended."""
+    app_state = request.app_state
+    session_id = _session_id(request, name, data)
+    recipe, noted = await app_state.starter.stored_recipe(name, session=session_id)
+    if data.tools:
+        raise unsupported("tools", "A recipe calls the tools that it declares.")
+    passed_over = [each for each in ("state", "context") if getattr(data, each)]
+    forms: dict[str, JsonValue] = {}
+    if data.resume:
+        followed, forms = await _resume(request, recipe, data)
+    else:
+        turn, inputs = _read(recipe, data)
+        exists = bool(await app_state.last_position(session_id))
+        asked = AskedRun(
+            name=name,
+            recipe=recipe,
+            version=version_noted(noted),
+            inputs=inputs,
+            earlier=turn.earlier,
+            session=await session_of(request, session_id) if exists else None,
+            new_session=session_id,
+            key=_digest(name, data.threadId, data.runId),
+        )
+        followed = await begin_asked_run(request, asked)
+        passed_over += turn.passed_over
+    events = AgUiEvents(
+        data.threadId,
+        data.runId,
+        followed.begun.run_id,
+        followed.answering,
+        forms,
+    )
+    headers = headers_of(followed, passed_over)
+    return AgUiAnswer(followed.stream, events, threads=app_state.threads, headers=headers)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _session_id(request: ApiRequest, name: str, data: RunAgentInput) -> str:
+    """The id of the session of a conversation, the same each time: a thread is a user's."""
+    whole = _digest("ag-ui", request.owner or "", name, data.threadId)
+    return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
+
+
+def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[str, JsonValue]]:
+    """The conversation, and the inputs of the run.
+
+    Raises:
+        UsageError: `bad-body`, `unsupported-parameter`.
+    """
+    props = as_object(data.forwardedProps) if isinstance(data.forwardedProps, Mapping) else {}
+    given = props.get("inputs", {})
+    if not isinstance(given, Mapping):
+        raise wrong("forwardedProps.inputs", "is to be an object.")
+    others = tuple(f"forwardedProps.{each[:80]}" for each in props if each != "inputs")
+    taken = text_input(recipe)
+    if taken is None or taken in given:
+        return ChatTurn(text="", earlier=(), passed_over=others), given
+    messages = tuple(
+        {key: value for key, value in each.items() if key not in ("id", "metadata")}
+        for each in data.messages
+        if each.get("role") not in _NOT_SAID and not each.get("toolCalls")
+    )
+    if not messages:  # a default may serve; else the run says which input is missing
+        return ChatTurn(text="", earlier=(), passed_over=others), given
+    turn = read_messages(messages, "messages")
+    return evolve(turn, passed_over=(*turn.passed_over, *others)), {**given, taken: turn.text}
+
+
+_NOT_SAID: Final = ("tool", "activity", "reasoning")
+"""Roles of messages that a front end keeps of what it was told: the session has them."""
+
+
+async def _resume(
+    request: ApiRequest, recipe: AgentRecipe, data: RunAgentInput
+) -> tuple[FollowedRun, dict[str, JsonValue]]:
+    """Answer interrupts of one run, and follow it; what else it waits for.
+
+    Raises:
+        NotFoundError: There is no such run, or it does not wait for that.
+        UsageError, RefusedError: An answer does not fit, or the caller may not give it.
+    """
+    request.caller.require(TokenScope.DECIDE, "an answer to an interrupt")
+    state = request.app_state
+    entries = {str(each.get("interruptId")): each for each in data.resume or ()}
+    runs = {parts_of_interrupt(each)[0] for each in entries}
+    if len(runs) != 1:
+        raise wrong("resume", "is to answer interrupts of one run, each once.")
+    run = await find_exact(request, runs.pop())
+    if run.recipe != recipe.id:
+        raise unknown_approval()
+    keys = {parts_of_interrupt(each)[2] for each in entries}
+    async with deciding(request, run.run_id, keys.__contains__):
+        run = await find_exact(request, run.run_id)  # as the decision before left it
+        waiting = {
+            each.key: each
+            for each in await waiting_of(state.journal, run, state.runtime.calls_in_doubt)
+        }
+        decisions: dict[str, str] = {}
+        for given, entry in entries.items():
+            _, digest, key = parts_of_interrupt(given)
+            if (view := waiting.pop(key, None)) is None:
+                raise unknown_approval()
+            decide = partial(decision_of, view, _decision(view, digest, entry))
+            decisions[key] = word_of(await match_beside_loop(decide))
+        resumed = await decided_run(request, run.run_id, decisions)
+        stream = await stream_of(request, resumed)
+        try:
+            await state.run_manager.begin(resumed)
+        except BaseException:
+            stream.give_up()
+            raise
+    begun = StartedRun(resumed.run_id, resumed.session_id)
+    forms: dict[str, JsonValue] = {
+        key: {"tool": each.tool, "arguments": each.arguments, "form": each.form}
+        for key, each in waiting.items()
+    }
+    answering = answering_step(resumed.context.recipe)
+    followed = FollowedRun(begun=begun, stream=stream, answering=answering, reads_earlier=False)
+    return followed, forms
+
+
+def _decision(view: ApprovalView, digest: str, entry: JsonObject) -> DecisionRequest:
+    """The decision that an answer to an interrupt means.
+
+    Raises:
+        UsageError: `bad-body`; it is none.
+    """
+    status, payload = entry.get("status"), entry.get("payload")
+    if status not in ("resolved", "cancelled"):
+        raise wrong("resume.status", "is to be 'resolved' or 'cancelled'.")
+    if status == "cancelled":
+        return DecisionRequest(decision="reject", digest=digest or None)
+    if view.what == "answer":
+        return DecisionRequest(decision="answer", value=payload)
+    if view.what != "approval":
+        raise unsupported(
+            "resume", "A call in doubt is decided under /api/v1/approvals: redo, done or fail."
+        )
+    said = as_object(payload) if isinstance(payload, Mapping) else {}
+    approved, reason = said.get("approved"), said.get("reason")
+    if not isinstance(approved, bool) or not isinstance(reason, str | None):
+        raise wrong("resume.payload", "is to be {'approved': true or false, 'reason': TEXT}.")
+    if approved:
+        return DecisionRequest(decision="approve", digest=digest)
+    return DecisionRequest(decision="reject", digest=digest, reason=reason or None)
+
+
+AG_UI: Final = Router("/agents/{name:str}", route_handlers=[run_ag_ui])

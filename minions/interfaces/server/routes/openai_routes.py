@@ -1,0 +1,337 @@
+"""`/v1`: recipes as models, for clients of OpenAI's API: models, chat completions, responses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar, cast
+
+from attrs import frozen
+from litestar import Router, get, post
+from litestar.di import Provide
+from litestar.response.base import ASGIResponse
+
+from minions.app.runs.deployments import version_noted
+from minions.contracts.sessions import Session
+from minions.data.errors import NotFoundError, near_hint
+from minions.data.json_values import dumps
+from minions.engine.views.run_summary import RunSummary
+from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.documents.openai_documents import (
+    ChatCompletion,
+    ChatRequest,
+    ChatTurn,
+    ModelList,
+    ModelView,
+    ResponseAnswer,
+    ResponseRequest,
+    check_format,
+    inputs_in,
+    no_model,
+    read_messages,
+    text_input,
+    wrong,
+)
+from minions.interfaces.server.endpoint_parts import (
+    AnyRequest,
+    ApiRequest,
+    ApiResponse,
+    Body,
+    IdempotencyKey,
+    InPath,
+    InSession,
+    check_request,
+    read_asked,
+    refuses,
+)
+from minions.interfaces.server.live.openai_answers import (
+    AnswerText,
+    ChatForm,
+    CompletionAnswer,
+    CompletionForm,
+    ResponseForm,
+    run_of_response,
+)
+from minions.interfaces.server.routes.asked_runs import (
+    AskedRun,
+    begin_asked_run,
+    headers_of,
+)
+from minions.interfaces.server.routes.recipe_routes import is_chat
+from minions.interfaces.server.routes.run_views import find_exact
+from minions.interfaces.server.routes.session_routes import session_of
+from minions.interfaces.server.server_runtime import ids_of_key
+from minions.recipe.model import AgentRecipe
+
+T = TypeVar("T")
+
+_STREAMS: Final = {EVENT_STREAM: "With `stream`: chunks as server-sent events, in OpenAI's form."}
+
+
+class _Answer(ApiResponse[T]):
+    """A response that an ASGI app sends; its class is named for the document."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__(cast("T", b""))
+        self._app = app
+
+    def to_asgi_response(self, app: object, request: AnyRequest, **known: object) -> ASGIResponse:
+        """The app."""
+        return cast("ASGIResponse", self._app)
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+@get("/models", needs=TokenScope.READ)
+async def list_models(request: ApiRequest) -> ModelList:
+    """List the recipes that can be asked with a text, as models."""
+    stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
+    recipes = (each.recipe for each in stored if each.recipe is not None)
+    return ModelList(
+        data=tuple(_model(request, each.id) for each in recipes if text_input(each) is not None)
+    )
+
+
+@get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
+async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
+    """One recipe as a model."""
+    await _recipe(request, model_id, None)
+    return _model(request, model_id)
+
+
+def _model(request: ApiRequest, model_id: str) -> ModelView:
+    return ModelView(id=model_id, created=int(request.app_state.started_at.timestamp()))
+
+
+async def _recipe(
+    request: ApiRequest, model_id: str, session: str | None, key: str | None = None
+) -> tuple[AgentRecipe, int | None]:
+    """The recipe that is asked, and which version of a deployment it is; None: of none.
+
+    Args:
+        session: The id of the session that the run continues; None: a new one.
+        key: The idempotency key; None: there is none.
+    Raises:
+        NotFoundError, RefusedError: There is none that can be asked with a text.
+    """
+    try:
+        recipe, noted = await request.app_state.starter.stored_recipe(
+            model_id, session=session, key=key
+        )
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"There is no model '{model_id[:100]}'.{near_hint(error.suggestions)} GET /v1/models "
+            "lists all: the recipes of this server that take a text.",
+            code=error.error_code,
+            suggestions=error.suggestions,
+        ) from error
+    if text_input(recipe) is None:
+        raise no_model(recipe.id)
+    return recipe, version_noted(noted)
+
+
+# --- chat completions and responses --------------------------------------------------------------
+
+
+@post(
+    "/chat/completions",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
+)
+async def create_chat_completion(
+    request: ApiRequest,
+    data: Body[ChatRequest],
+    idempotency_key: IdempotencyKey = None,
+    in_session: InSession = None,
+) -> ApiResponse[ChatCompletion]:
+    """Run a recipe with a conversation; its output is the answer."""
+    passed_over = data.check()
+    turn = read_messages(data.messages, "messages")
+    recipe, version = await _recipe(request, data.model, in_session, idempotency_key)
+    if data.response_format is not None:
+        check_format(recipe, data.response_format, "response_format")
+    session = None if in_session is None else await session_of(request, in_session)
+    asked = _Question(
+        name=data.model,
+        recipe=recipe,
+        version=version,
+        turn=turn,
+        metadata=data.metadata,
+        session=session,
+        user=data.user,
+        key=idempotency_key,
+        passed_over=passed_over,
+        is_streamed=bool(data.stream),
+    )
+
+    def form(run_id: str, created: int) -> ChatForm:
+        return ChatForm(
+            run_id=run_id, model=data.model, created=created, has_usage=data.includes_usage
+        )
+
+    return _Answer(await _answer(request, asked, form))
+
+
+@post(
+    "/responses",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
+)
+async def create_response(
+    request: ApiRequest,
+    data: Body[ResponseRequest],
+    idempotency_key: IdempotencyKey = None,
+    in_session: InSession = None,
+) -> ApiResponse[ResponseAnswer]:
+    """Run a recipe with an input, or with the next one of a conversation."""
+    passed_over = list(data.check())
+    turn = read_messages(data.input, "input")
+    before, known = None, in_session
+    if data.previous_response_id is not None:
+        if in_session is not None:
+            raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
+        before = await _earlier_run(request, data.previous_response_id)
+        known = before.session_id
+    recipe, version = await _recipe(request, data.model, known, idempotency_key)
+    for name, value in (data.text or {}).items():
+        if name == "format":
+            check_format(recipe, value, "text.format")
+        else:
+            passed_over.append(f"text.{name[:80]}")
+    session = None if in_session is None else await session_of(request, in_session)
+    if before is not None:
+        session = await _session_after(request, before)
+    asked = _Question(
+        name=data.model,
+        recipe=recipe,
+        version=version,
+        turn=turn,
+        metadata=data.metadata,
+        session=session,
+        user=data.user,
+        key=idempotency_key,
+        passed_over=passed_over,
+        is_streamed=bool(data.stream),
+    )
+
+    def form(run_id: str, created: int) -> ResponseForm:
+        return ResponseForm(
+            run_id=run_id,
+            model=data.model,
+            created=created,
+            previous_id=data.previous_response_id,
+            metadata=data.metadata or {},
+        )
+
+    return _Answer(await _answer(request, asked, form))
+
+
+async def _earlier_run(request: ApiRequest, response: str) -> RunSummary:
+    """The run of an earlier response.
+
+    Raises:
+        NotFoundError: There is no such response, or it is another user's.
+    """
+    try:
+        return await find_exact(request, run_of_response(response))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"There is no response '{response[:100]}'.", code="unknown-run"
+        ) from error
+
+
+async def _session_after(request: ApiRequest, run: RunSummary) -> Session:
+    """The session of an earlier run, or a fork of it where others followed."""
+    session = await session_of(request, run.session_id)
+    if session.last_run_id == run.run_id:
+        return session
+    repository = request.app_state.repository
+    steps = await repository.get_steps(session.id)
+    own = [step.sequence for step in steps if step.run_id == run.run_id]
+    return await repository.fork(session.id, own[-1]) if own else session
+
+
+_FormOf: TypeAlias = Callable[[str, int], CompletionForm]
+"""Makes the form of an answer of the run's id and the time."""
+
+
+@frozen(kw_only=True)
+class _Question:
+    """What a request of either form asks."""
+
+    name: str
+    """The id of the model."""
+    recipe: AgentRecipe
+    version: int | None
+    """Which version of a deployment the recipe is; None: of none."""
+    turn: ChatTurn
+    metadata: Mapping[str, str] | None
+    session: Session | None
+    user: str | None
+    key: str | None
+    passed_over: Sequence[str]
+    is_streamed: bool
+
+
+async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> CompletionAnswer:
+    """Begin the run, and answer with its events.
+
+    Raises:
+        MinionsError: As of `begin_asked_run`.
+    """
+    state, recipe, turn = request.app_state, asked.recipe, asked.turn
+    name = text_input(recipe)
+    assert name is not None  # noqa: S101  # else `_recipe` refuses it
+    followed = await begin_asked_run(
+        request,
+        AskedRun(
+            name=asked.name,
+            recipe=recipe,
+            version=asked.version,
+            inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
+            earlier=turn.earlier,
+            session=asked.session,
+            new_session=_session_of_key(request, asked) if turn.earlier else None,
+            user=asked.user,
+            key=asked.key,
+        ),
+    )
+    passed_over = [*asked.passed_over, *turn.passed_over]
+    if turn.earlier and not followed.reads_earlier:
+        passed_over.append("earlier messages")  # the session has them, or the recipe takes none
+    run_id = followed.begun.run_id
+    now = int(state.runtime.services.clock.now().timestamp())
+    return CompletionAnswer(
+        followed.stream,
+        AnswerText(run_id, followed.answering, state.options.public_url),
+        form(run_id, now),
+        threads=state.threads,
+        is_streamed=asked.is_streamed,
+        headers=headers_of(followed, passed_over),
+    )
+
+
+def _session_of_key(request: ApiRequest, asked: _Question) -> str | None:
+    """The id of the session for messages that come with a key, the same each time; None: any."""
+    if asked.key is None or not is_chat(asked.recipe):
+        return None
+    said = dumps([list(each) for each in asked.turn.earlier]).encode("utf-8", "surrogatepass")
+    whole = f"{request.owner or ''}\0{asked.key}\0{hashlib.sha256(said).hexdigest()}"
+    return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
+
+
+OPENAI: Final = Router(
+    "/v1",
+    route_handlers=[list_models, get_model, create_chat_completion, create_response],
+    request_class=ApiRequest,
+    response_class=ApiResponse,
+    before_request=check_request,
+    dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
+)
+"""As `API`, with errors in OpenAI's form."""

@@ -1,0 +1,314 @@
+"""Recipes as agents of AG-UI: the events, and the interrupts that are answered there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from asgi_client import Client, Reply
+from minions.adapters.models.script_items import tool_request
+from minions.contracts.calls import Prompt
+from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
+from minions.interfaces.server.live.agui_answers import AgUiEvents
+from patience import HANG_S
+from served import RECIPES, MakeApp
+from serving import EXTENSIONS, Serving
+from typed_answers import Typing
+
+Event = dict[str, Any]  # Any: JSON, compared by the test
+
+
+def said(*texts: str) -> list[dict[str, str]]:
+    """Messages of a user and an assistant in turn; the first is the user's."""
+    roles = ("user", "assistant")
+    return [
+        {"id": f"m{at}", "role": roles[at % 2], "content": text} for at, text in enumerate(texts)
+    ]
+
+
+async def run(client: Client, recipe: str, *texts: str, **more: object) -> Reply:
+    body = {"threadId": "t1", "runId": "r1", "messages": said(*texts), **more}
+    return await client.post(f"/agents/{recipe}/ag-ui", body)
+
+
+def events_in(reply: Reply) -> Sequence[Event]:
+    assert reply.status == 200, reply.body
+    assert reply.headers["content-type"] == "text/event-stream"
+    blocks = reply.body.decode().split("\n\n")
+    return [json.loads(each[6:]) for each in blocks if each.startswith("data: ")]
+
+
+def text_of(events: Sequence[Event]) -> str:
+    return "".join(each["delta"] for each in events if each["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+def retelling(prompt: Prompt) -> str:
+    """The answer tells what the model saw of the conversation."""
+    return " | ".join(str(each.content) for each in prompt.messages if each.role != "system")
+
+
+async def test_a_run_with_a_tool_call_is_told_in_the_protocol_s_events(make_app: MakeApp) -> None:
+    client = Client(make_app(answers=[tool_request("look", {"text": "it"}), "I looked."]))
+    events = events_in(await run(client, "chat", "Look!"))
+    types = [each["type"] for each in events if each["type"] != "TEXT_MESSAGE_CONTENT"]
+    assert types == [
+        "RUN_STARTED",
+        "STEP_STARTED",
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_RESULT",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_END",
+        "STEP_FINISHED",
+        "RUN_FINISHED",
+    ]
+    by_type = {each["type"]: each for each in events}
+    assert by_type["RUN_STARTED"] == {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1"}
+    assert by_type["TOOL_CALL_START"]["toolCallName"] == "look"
+    assert json.loads(by_type["TOOL_CALL_ARGS"]["delta"]) == {"text": "it"}
+    assert by_type["TOOL_CALL_RESULT"]["content"] == "look: it"
+    assert text_of(events) == "I looked."
+    assert by_type["RUN_FINISHED"]["outcome"] == {"type": "success"}
+    assert by_type["RUN_FINISHED"]["result"] == "I looked."
+    assert by_type["RUN_FINISHED"]["usage"][0]["totalTokens"] > 0
+
+
+async def test_a_thread_is_a_session_and_a_run_of_a_name_begins_once(make_app: MakeApp) -> None:
+    client = Client(make_app(answers=retelling))
+    first = await run(client, "chat", "one")
+    again = await run(client, "chat", "one")
+    assert again.headers["x-minions-run"] == first.headers["x-minions-run"]
+    assert text_of(events_in(again)) == text_of(events_in(first)) == "one"
+    second = await run(client, "chat", "one", "passed over", "two", runId="r2")
+    assert text_of(events_in(second)) == "one | one | two"
+    assert second.headers["x-minions-session"] == first.headers["x-minions-session"]
+    other = await run(client, "chat", "one", "brought along", "two", threadId="t2")
+    assert text_of(events_in(other)) == "one | brought along | two"
+
+
+async def test_each_piece_is_sent_when_it_comes(make_app: MakeApp) -> None:
+    model = Typing()
+    client = Client(make_app(model=model))
+    body = {"threadId": "t", "runId": "r", "messages": said("hi")}
+    async with client.stream("POST", "/api/v1/agents/chat/ag-ui", body) as stream:
+        chunks = stream.chunks()
+        await model.is_asked.wait()
+        seen = b""
+        for word in ("Good ", "day"):
+            model.say(word)
+            while word.encode() not in seen:
+                seen += await anext(chunks)
+        model.say(None)
+        rest = b"".join([chunk async for chunk in chunks])
+    assert b"TEXT_MESSAGE_CONTENT" not in rest
+    assert b"RUN_FINISHED" in rest
+
+
+async def test_inputs_come_in_the_forwarded_props(make_app: MakeApp) -> None:
+    client = Client(make_app())
+    props = {"inputs": {"a": 2, "b": 3}, "theme": "dark"}
+    reply = await run(client, "adds", forwardedProps=props, state={"x": 1})
+    assert events_in(reply)[-1]["result"] == 5
+    assert reply.headers["x-minions-ignored"] == "state, forwardedProps.theme"
+    wrong = await run(client, "adds", forwardedProps={"inputs": {"c": 2}}, runId="r2")
+    assert (wrong.status, wrong.json["code"]) == (422, "bad-input")
+    tools = await run(client, "chat", "hi", tools=[{"name": "f"}], runId="r3")
+    assert (tools.status, tools.json["code"]) == (422, "unsupported-parameter")
+
+
+async def test_a_failed_run_ends_with_an_error(make_app: MakeApp, recipes: Path) -> None:
+    (recipes / "fails.yaml").write_text('id: fails\nsteps: [{id: a, assert: "1 == 2"}]\n')
+    events = events_in(await run(Client(make_app()), "fails"))
+    assert [each["type"] for each in events] == ["RUN_STARTED", "RUN_ERROR"]
+    assert "1 == 2" in events[-1]["message"]
+    events = events_in(await run(Client(make_app(answers=[])), "chat", "Hello"))
+    assert [each["type"] for each in events][-2:] == ["STEP_FINISHED", "RUN_ERROR"]
+    assert events[-1]["code"] == "script-exhausted"
+
+
+def test_a_step_that_ends_leaves_the_calls_of_others_open() -> None:
+    translated = AgUiEvents("t", "r", "run_1", None, {})
+    snapshot = {"role": "tool", "tool_call_id": "1", "content": "late"}
+    events: list[Event] = [
+        {"type": "tool_started", "address": "a", "call_id": "1", "tool": "x", "arguments": {}},
+        {"type": "step_started", "address": "b"},
+        {"type": "tool_started", "address": "b", "call_id": "1", "tool": "x", "arguments": {}},
+        {"type": "step_finished", "address": "b"},
+        {"type": "step_completed", "address": "a", "snapshot": snapshot},
+    ]
+    told = [each for event in events for each in translated.take(event)]
+    results = [each for each in told if each["type"] == "TOOL_CALL_RESULT"]
+    assert [(each["toolCallId"], each["content"]) for each in results] == [
+        ("b/1", ""),
+        ("a/1", "late"),
+    ]
+
+
+# --- interrupts ----------------------------------------------------------------------------------
+
+
+async def interrupted(client: Client, recipe: str) -> Event:
+    last = events_in(await run(client, recipe))[-1]
+    assert (last["type"], last["outcome"]["type"]) == ("RUN_FINISHED", "interrupt")
+    (interrupt,) = last["outcome"]["interrupts"]
+    return dict(interrupt)
+
+
+async def resume(
+    client: Client, recipe: str, interrupt: Event, payload: object, status: str = "resolved"
+) -> Reply:
+    entry = {"interruptId": interrupt["id"], "status": status, "payload": payload}
+    return await run(client, recipe, resume=[entry], runId="r2")
+
+
+async def test_an_approval_is_an_interrupt_that_the_next_run_answers(make_app: MakeApp) -> None:
+    client = Client(make_app())
+    interrupt = await interrupted(client, "signs")
+    assert (interrupt["reason"], interrupt["metadata"]["tool"]) == ("approval", "sign")
+    assert json.loads(interrupt["metadata"]["arguments"]) == {"text": "a treaty"}
+    assert interrupt["responseSchema"]["required"] == ["approved"]
+    events = events_in(await resume(client, "signs", interrupt, {"approved": True}))
+    assert events[0] == {"type": "RUN_STARTED", "threadId": "t1", "runId": "r2"}
+    assert events[-1]["result"] == "sign: a treaty"
+    late = await resume(client, "signs", interrupt, {"approved": True})
+    assert (late.status, late.json["code"]) == (409, "already-decided")
+
+
+async def test_a_rejection_has_its_reason(make_app: MakeApp) -> None:
+    client = Client(make_app())
+    interrupt = await interrupted(client, "signs")
+    payload = {"approved": False, "reason": "Too early."}
+    events = events_in(await resume(client, "signs", interrupt, payload))
+    assert events[-1]["type"] == "RUN_ERROR"
+    assert "Too early." in events[-1]["message"]
+
+
+async def test_a_question_is_an_interrupt_with_the_form_of_its_answer(make_app: MakeApp) -> None:
+    client = Client(make_app())
+    interrupt = await interrupted(client, "asks")
+    assert (interrupt["reason"], interrupt["message"]) == ("answer", "How many?")
+    assert interrupt["responseSchema"] == {"type": "integer", "minimum": 1}
+    wrong = await resume(client, "asks", interrupt, 0)
+    assert wrong.status == 422
+    assert events_in(await resume(client, "asks", interrupt, 3))[-1]["result"] == 3
+
+
+async def test_an_answer_that_is_none_decides_nothing(make_app: MakeApp) -> None:
+    client = Client(make_app())
+    interrupt = await interrupted(client, "signs")
+    for changed, payload, refusal in (
+        (interrupt, {"approved": "yes"}, (422, "bad-body")),
+        (interrupt, None, (422, "bad-body")),
+        ({"id": "run_none~x~y"}, {"approved": True}, (404, "unknown-run")),
+        ({"id": interrupt["id"] + "x"}, {"approved": True}, (404, "unknown-approval")),
+        (
+            {"id": interrupt["id"].replace("~", "~0", 1)},
+            {"approved": True},
+            (409, "other-arguments"),
+        ),
+    ):
+        reply = await resume(client, "signs", changed, payload)
+        assert (reply.status, reply.json["code"]) == refusal, changed
+    of_another = await resume(client, "asks", interrupt, {"approved": True})
+    assert (of_another.status, of_another.json["code"]) == (404, "unknown-approval")
+    assert (await client.get("/approvals")).json["total"] == 1
+
+
+async def test_another_user_s_threads_and_interrupts_are_not_there(make_app: MakeApp) -> None:
+    scopes = {TokenScope.RUN, TokenScope.DECIDE}
+    tokens = tuple(
+        CallerToken(name=name, sha256=digest_of(name * 20), scopes=scopes, user=name)
+        for name in ("a", "b")
+    )
+    client = Client(make_app(answers=retelling, tokens=tokens))
+
+    async def ask(user: str, recipe: str, **more: object) -> Reply:
+        body = {"threadId": "t", "runId": "r", "messages": said(f"I am {user}"), **more}
+        headers = {"authorization": f"Bearer {user * 20}"}
+        return await client.ask("POST", f"/api/v1/agents/{recipe}/ag-ui", body, headers)
+
+    assert text_of(events_in(await ask("a", "chat"))) == "I am a"
+    assert text_of(events_in(await ask("b", "chat"))) == "I am b"
+    (interrupt,) = events_in(await ask("a", "signs"))[-1]["outcome"]["interrupts"]
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    refused = await ask("b", "signs", resume=[entry])
+    assert (refused.status, refused.json["code"]) == (404, "unknown-run")
+    assert events_in(await ask("a", "signs", resume=[entry]))[-1]["type"] == "RUN_FINISHED"
+
+
+async def test_an_interrupt_is_answered_with_the_scope_decide_alone(make_app: MakeApp) -> None:
+    runner = CallerToken(name="runner", sha256=digest_of("r" * 20), scopes={TokenScope.RUN})
+    client = Client(make_app(tokens=(runner,)))
+    interrupt = await interrupted(client, "signs")
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    body = {"threadId": "t1", "runId": "r2", "messages": [], "resume": [entry]}
+    headers = {"authorization": f"Bearer {'r' * 20}"}
+    reply = await client.ask("POST", "/api/v1/agents/signs/ag-ui", body, headers)
+    assert (reply.status, reply.json["code"]) == (403, "missing-scope")
+
+
+# --- the protocol's own packages -----------------------------------------------------------------
+
+
+async def test_every_event_is_one_of_the_python_package(make_app: MakeApp) -> None:
+    core = pytest.importorskip("ag_ui.core", reason="the Python package ag-ui-protocol is missing")
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(core.Event)
+    client = Client(make_app(answers=[tool_request("look", {"text": "it"}), "I looked."]))
+    for recipe, texts in (("chat", ("Look!",)), ("signs", ()), ("asks", ())):
+        events = events_in(await run(client, recipe, *texts))
+        for event in events:
+            parsed = adapter.validate_python(event)
+            assert not parsed.model_extra, event
+            kept = parsed.model_dump(by_alias=True, exclude_none=True, mode="json")
+            assert kept == event
+
+
+_CLIENT: Final = Path(__file__).with_name("ag_ui_client.mjs")
+
+
+def _node_folder() -> Path | None:
+    """The folder in which Node finds AG-UI's package; None: there is none."""
+    named = os.environ.get("MINIONS_NODE_MODULES")
+    folder = Path(named) if named else Path(__file__).parents[2] / "node_modules"
+    return folder if (folder / "@ag-ui" / "client").is_dir() and shutil.which("node") else None
+
+
+@pytest.mark.skipif(
+    _node_folder() is None,
+    reason="Node, or its package @ag-ui/client in MINIONS_NODE_MODULES, is missing",
+)
+def test_the_protocol_s_own_client_runs_and_resumes_an_agent(tmp_path: Path) -> None:
+    folder = _node_folder()
+    assert folder is not None
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "own.py").write_text(EXTENSIONS)
+    for name, text in RECIPES.items():
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+    (tmp_path / "client.mjs").write_text(_CLIENT.read_text())
+    (tmp_path / "node_modules").symlink_to(folder)
+    with Serving(tmp_path, "--extensions", "own.py", "--no-store", "--approve", "wait") as server:
+        ran = subprocess.run(
+            ["node", str(tmp_path / "client.mjs"), f"{server.url}/api/v1/agents", server.token],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_S,
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "said": ["user: Hello", "assistant: said"],
+        "waits": "approval",
+        "result": "sign: a treaty",
+        "failed": "404",
+    }
