@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from minions.contracts.journal.chain import StoredChain
@@ -23,6 +23,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    StateTotal,
 )
 
 __all__ = ["JournalInFront"]
@@ -134,6 +135,9 @@ class JournalInFront(Journal):
 
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         return await self.through("spent", lambda: self._real.spent(spender, without=without))
+
+    async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
+        return await self.through("totals", lambda: self._real.totals(wanted))
 
     async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
         return await self.through("count_sessions", lambda: self._real.count_sessions(wanted))

@@ -146,7 +146,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         approval-expired bad-class
         message-recorded
-        unknown-run nothing-to-retry nothing-moved moved-and-run other-recipe
+        unknown-batch unknown-run nothing-to-retry nothing-moved moved-and-run other-recipe
         unknown-deployment unknown-version other-deployment other-number no-live-version is-live
         no-canary bad-bar bad-name
         other-version other-command other-folder part

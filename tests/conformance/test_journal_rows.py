@@ -580,6 +580,18 @@ async def _check(journal: Journal) -> None:
 
 
 async def _check_sums(journal: Journal, rows: Mapping[str, RunRow]) -> None:
+    for wanted in (RunFilter(), RunFilter(id_start="run_"), RunFilter(recipe="a")):
+        expected: dict[str, list[RunRow]] = {}
+        for row in filter(wanted.fits, rows.values()):
+            expected.setdefault(row.status, []).append(row)
+        totals = await journal.totals(wanted)
+        assert {state: each.runs for state, each in totals.items()} == {
+            state: len(each) for state, each in expected.items()
+        }
+        for state, total in totals.items():
+            assert total.spent.tokens == sum(row.spent.tokens for row in expected[state])
+            dollars = sum(row.spent.cost_usd for row in expected[state])
+            assert total.spent.cost_usd == pytest.approx(dollars)
     for spender in {each for row in rows.values() for each in _spenders(row)}:
         for left_out in (set[str](), {*rows} & {"run_1", "run_a", "r", "r1"}):
             parts = (spender.of(row) for row in rows.values() if row.run_id not in left_out)

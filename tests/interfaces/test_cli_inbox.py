@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +68,59 @@ def test_everything_that_waits_is_listed_with_the_command_that_decides_it(
     cli("approve", approval["run_id"], *STORE)
     cli("answer", question["run_id"], "Ada", *STORE)
     assert json.loads(cli("inbox", "--json", *STORE).out) == {"items": []}
+
+
+def test_what_waits_in_other_projects_is_only_counted(cli: Cli, write: Write, here: Path) -> None:
+    write("other/minions.toml", "")
+    write("other/question.yaml", ASK)
+    with contextlib.chdir(here / "other"):
+        cli("run", "question.yaml", "--approve", "wait", "--db", "../j.db")
+    own = cli("inbox", *STORE)
+    assert own.out == ""
+    assert "1 more in other projects: minions inbox --all" in own.err
+    assert json.loads(cli("inbox", "--json", *STORE).out) == {"items": []}
+    [question] = json.loads(cli("inbox", "--json", "--all", *STORE).out)["items"]
+    assert question["project"] == str(here / "other")
+
+
+def test_keys_of_a_pipe_decide_where_that_is_asked_for(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    cli("run", "question.yaml", "--approve", "wait", *STORE)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\ns\n"))
+    decided = cli("inbox", "--decide", *STORE)
+    assert decided.code == 0
+    assert "sent to Ada" in decided.out
+    [left] = json.loads(cli("inbox", "--json", *STORE).out)["items"]
+    assert left["kind"] == "question"
+    assert cli("inbox", "--decide", "--json", *STORE).code == 2
+
+
+def test_ctrl_c_leaves_what_is_not_decided_as_it_was(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("run", "question.yaml", "--approve", "wait", *STORE)
+    before = cli("inbox", "--json", *STORE).out
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    typing = SimpleNamespace(readline=interrupt, isatty=lambda: True)
+    monkeypatch.setattr("sys.stdin", typing)
+    assert cli("inbox", "--decide", *STORE).code == 130
+    assert cli("inbox", "--json", *STORE).out == before
+
+
+def test_a_narrow_terminal_gets_narrow_lines_and_no_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    decided([item("run_1", CALL)], ["s"])
+    lines = capsys.readouterr().err.splitlines()
+    words = [line for line in lines if not line.lstrip().startswith(("approval: ", "minions "))]
+    assert max(map(len, words)) <= 30
+    assert "\x1b" not in "".join(lines)
 
 
 def item(run: str, what: DecisionWaiting) -> InboxItem:

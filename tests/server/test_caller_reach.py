@@ -215,6 +215,8 @@ async def _begun(client: Client) -> Mapping[str, str]:
         "name": "takes",
         "model_id": "chat",
         "sequence": "1",
+        "schedule": "none",
+        "batch_id": "none",
     }
 
 

@@ -173,6 +173,9 @@ LISTS: Final = (
 )
 
 
+OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches")
+
+
 @pytest.mark.parametrize("path", LISTS)
 async def test_lists_and_their_totals_are_of_the_callers_own(house: House, path: str) -> None:
     """A-150."""
@@ -196,7 +199,27 @@ async def test_every_list_is_looked_at() -> None:
     }
     listed = {f"/api/v1{path.partition('?')[0]}" for path in LISTS}
     nobodys = {f"/api/v1/{each}" for each in ("agents", "recipes", "system", "health", "ready")}
-    assert found - nobodys - {"/v1/models"} == listed
+    nobodys.add("/api/v1/costs")  # see `test_numbers_of_others_are_not_told`
+    assert found - nobodys - {"/v1/models"} - {f"/api/v1{each}" for each in OF_ALL} == listed
+
+
+@pytest.mark.parametrize("path", OF_ALL)
+async def test_what_counts_the_runs_of_all_users_needs_the_scope_all(
+    house: House, path: str
+) -> None:
+    """A-150."""
+    refused = await house.told("ann", "GET", f"/api/v1{path}")
+    assert (refused.status, refused.json["code"]) == (403, "missing-scope")
+    assert (await house.told("eve", "GET", f"/api/v1{path}")).status == 200
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_schedule_is_set_by_nobody_who_sees_one_users_runs_alone(
+    house: House, word: str
+) -> None:
+    refused = await house.told("ann", "POST", f"/api/v1/schedules/none/{word}")
+    assert (refused.status, refused.json["code"]) == (403, "missing-scope")
+    assert (await house.told("eve", "POST", f"/api/v1/schedules/none/{word}")).status == 404
 
 
 @pytest.mark.parametrize("path", ["/runs", "/agents/adds/run"])
@@ -240,6 +263,10 @@ async def test_numbers_of_others_are_not_told(house: House) -> None:
     mine = await house.told("ann", "GET", "/api/v1/system")
     assert mine.json["active_runs"] == 0
     assert "followers" not in mine.json or mine.json["followers"] is None
+    costs = [await house.told(user, "GET", "/api/v1/costs") for user in ("ann", "eve")]
+    listed = [await house.told(user, "GET", "/api/v1/runs") for user in ("ann", "eve")]
+    assert [each.json["counted"] for each in costs] == [each.json["total"] for each in listed]
+    assert costs[0].json["counted"] < costs[1].json["counted"]
     metrics = await house.told("ann", "GET", "/metrics")
     assert (metrics.status, metrics.json["code"]) == (403, "missing-scope")
     assert (await house.told("eve", "GET", "/metrics")).status == 200

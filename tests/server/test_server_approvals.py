@@ -29,6 +29,23 @@ async def waiting(client: Client, recipe: str, inputs: JsonValue = None) -> dict
     return dict(view)
 
 
+async def test_the_inbox_is_filtered_by_kind_and_recipe_and_comes_in_pages(client: Client) -> None:
+    for recipe in ("signs", "asks", "asks"):
+        run_id = (await client.post("/runs", {"recipe": recipe, "inputs": {}})).json["run_id"]
+        await client.ended(run_id)
+
+    async def listed(query: str) -> tuple[list[str], int]:
+        found = (await client.get(f"/approvals?{query}")).json
+        return [each["recipe"] for each in found["approvals"]], found["total"]
+
+    assert await listed("kind=question") == (["asks", "asks"], 2)
+    assert await listed("kind=question&limit=1&offset=1") == (["asks"], 2)
+    assert await listed("recipe=signs") == (["signs"], 1)
+    assert await listed("recipe=signs&kind=plan") == ([], 0)
+    refused = await client.get("/approvals?kind=answer")
+    assert (refused.status, refused.json["code"]) == (400, "bad-query")
+
+
 async def test_an_approved_call_is_made_and_the_run_goes_on(client: Client) -> None:
     view = await waiting(client, "signs")
     assert (view["what"], view["tool"], view["arguments"], view["step_id"]) == (

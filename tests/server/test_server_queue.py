@@ -80,10 +80,11 @@ async def test_a_stream_tells_what_a_worker_of_another_process_does(
     elsewhere = make_app(journal=tmp_path / "j.db")
     async with client.stream("GET", f"/api/v1/runs/{run_id}/events") as stream:
         working = asyncio.ensure_future(executed(elsewhere, run_id))
-        types = [event.type async for event in stream.events()]
+        told = [event async for event in stream.events()]
         await working
-    assert types[0] == "run_started"
-    assert "run_waiting" in types
+    begun = [event.data["status"] for event in told if event.type == "run_started"]
+    assert begun == ["queued", "running"]
+    assert "run_waiting" in [event.type for event in told]
 
 
 async def test_a_queued_run_is_cancelled(make_app: MakeApp, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_questions_and_calls_are_decided_where_they_are_shown(
     answer.fill("Ada")
     answer.press("Enter")
     expect(page.get_by_role("heading", name="May send be called?")).to_be_visible()
-    page.get_by_role("link", name="Approvals").click()
+    page.get_by_role("link", name="Inbox").click()
     card = page.get_by_role("article", name="Approval of send").filter(
         has=page.locator(f'a[href="#/runs/{run}"]')
     )
@@ -281,7 +281,7 @@ def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Se
     page.set_viewport_size({"width": 400, "height": 800})
     session = page.get_by_role("link", name="Session", exact=True).get_attribute("href") or ""
     places = (
-        "#/runs", "#/new?recipe=story", "#/sessions", "#/approvals", "#/system", session,
+        "#/runs", "#/new?recipe=story", "#/sessions", "#/inbox", "#/recipes", "#/system", session,
         f"#/runs/{run}", f"#/runs/{run}?step=tell&tab=cost", f"#/compare?a={run}&b={run}",
     )  # fmt: skip
     for place in places:
@@ -295,11 +295,12 @@ def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Se
         assert (place, wide) == (place, 0)
 
 
-def test_the_system_page_shows_the_server_and_its_recipes(
+def test_the_system_view_shows_the_server_and_another_its_recipes(
     window: BrowserContext, served: Served
 ) -> None:
     page = _open(window, served, "/system")
     expect(page.locator("dl.facts")).to_contain_text("Health")
+    page.get_by_role("link", name="Recipes").click()
     expect(page.get_by_role("row", name="broken")).to_contain_text("cannot run")
     expect(page.get_by_text("1 fault", exact=True)).to_be_visible()
     expect(page.get_by_text("sned")).to_have_count(0)

@@ -216,5 +216,5 @@ def test_runs_that_got_worse_are_told_where_they_are_listed(
         alarm = page.get_by_role("alert").filter(has_text="Runs of watched got worse")
         expect(alarm).to_contain_text(words)
         expect(alarm.get_by_role("link")).to_have_attribute("href", "#/runs/run_1")
-    page = _open(window, own_served, "/system")
+    page = _open(window, own_served, "/recipes")
     expect(page.get_by_role("row", name="watched")).to_contain_text("runs got worse")

@@ -84,6 +84,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    StateTotal,
     day_of,
 )
 from minions.contracts.runtime import Clock, Sleep
@@ -243,6 +244,9 @@ class PostgresJournal(RowLookups):
 
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         return await self._looked_up(lambda db: postgres_rows.spent(db, spender, without))
+
+    async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
+        return await self._looked_up(lambda db: postgres_rows.totals(db, wanted or RunFilter()))
 
     async def _sessions_page(
         self, wanted: SessionFilter, after: SessionRow | None, part: Part

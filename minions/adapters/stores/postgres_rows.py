@@ -22,6 +22,7 @@ from minions.adapters.stores.row_queries import (
     runs_question,
     sessions_question,
     spent_question,
+    totals_question,
 )
 from minions.adapters.stores.stored_rows import (
     name_key,
@@ -46,6 +47,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    StateTotal,
 )
 
 if TYPE_CHECKING:
@@ -321,6 +323,15 @@ async def spent(db: Connection, spender: Spender, without: Collection[str]) -> S
         for row in await _rows(db, earlier_question(_DIALECT, spender, without)):
             found = found.plus(spender.earlier_of(_run(row)))
     return found
+
+
+async def totals(db: Connection, wanted: RunFilter) -> dict[str, StateTotal]:
+    """What the rows of each state say."""
+    rows = await _rows(db, totals_question(_DIALECT, wanted))
+    return {
+        str(status): StateTotal(int(str(count)), Spent(int(str(tokens)), float(str(cost))))
+        for status, count, tokens, cost in rows
+    }
 
 
 async def count_sessions(db: Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:

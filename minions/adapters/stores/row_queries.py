@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    StateTotal,
 )
 
 RUN_COLUMNS: Final = (
@@ -123,6 +124,28 @@ def runs_question(
     dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part | None
 ) -> Question:
     """Runs that fit, but for their text; or how many they are, where no `part` is asked for."""
+    where, is_few = _of_runs(dialect, wanted)
+    if after is not None:
+        where.behind("started_at", after.started_at, "run_id", after.run_id)
+    start = "count(*)" if part is None else RUN_COLUMNS
+    begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
+    return where.question(
+        f"SELECT {start} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
+        f"{begin} DESC, run_id",
+        part,
+    )
+
+
+def totals_question(dialect: Dialect, wanted: RunFilter) -> Question:
+    """The number of runs in each state, their tokens and US dollars."""
+    where, _ = _of_runs(dialect, wanted)
+    sums = "status, count(*), sum(tokens), sum(cost_usd)"
+    found = where.question(f"SELECT {sums} FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
+    return Question(f"{found.sql} GROUP BY status", found.values)
+
+
+def _of_runs(dialect: Dialect, wanted: RunFilter) -> tuple[_Where, bool]:
+    """The conditions but for the text, and whether few runs fulfil them."""
     where = _Where(dialect)
     is_few = False
     if wanted.run_ids is not None:
@@ -145,15 +168,7 @@ def runs_question(
         where.add("project = {}", search_key(wanted.project))
     if wanted.since is not None:
         where.add("started_at >= {}", dialect.time(wanted.since))
-    if after is not None:
-        where.behind("started_at", after.started_at, "run_id", after.run_id)
-    start = "count(*)" if part is None else RUN_COLUMNS
-    begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
-    return where.question(
-        f"SELECT {start} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
-        f"{begin} DESC, run_id",
-        part,
-    )
+    return where, is_few
 
 
 def few_question(dialect: Dialect, start: str) -> Question:
@@ -352,6 +367,10 @@ class RowLookups(Journal):
     @abstractmethod
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         """Summed up by the database, from an index."""
+
+    @abstractmethod
+    async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
+        """Summed up by the database, over the rows that an index finds."""
 
     @abstractmethod
     async def is_ambiguous(self, start: str) -> bool:

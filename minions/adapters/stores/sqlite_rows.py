@@ -19,6 +19,7 @@ from minions.adapters.stores.row_queries import (
     runs_question,
     sessions_question,
     spent_question,
+    totals_question,
 )
 from minions.adapters.stores.sqlite_database import readable_rows
 from minions.adapters.stores.sqlite_file import DamageError
@@ -46,6 +47,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    StateTotal,
 )
 
 _Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
@@ -343,6 +345,16 @@ def spent(db: sqlite3.Connection, spender: Spender, without: Collection[str]) ->
         for row in readable_rows(db, question.sql, _values(question.values)):
             found = found.plus(spender.earlier_of(_run(row)))
     return found
+
+
+def totals(db: sqlite3.Connection, wanted: RunFilter) -> dict[str, StateTotal]:
+    """What the rows of each state say."""
+    question = totals_question(_DIALECT, wanted)
+    rows = db.execute(question.sql, _values(question.values)).fetchall()
+    return {
+        str(status): StateTotal(count, Spent(int(tokens), float(cost)))
+        for status, count, tokens, cost in rows
+    }
 
 
 def count_sessions(db: sqlite3.Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
 from minions.app.runs.batch_items import ItemsFile, ListedItems, count_lines, lines_of
+from minions.app.runs.batch_records import BatchRecord, batch_id, record_batch
 from minions.app.settings.settings import Settings, bounded
 from minions.contracts.budgets import checked_user
 from minions.contracts.calls import ChatModel
@@ -71,14 +73,24 @@ class BatchRuns(ApplicationRuns):
         if max_cost_usd is not None:
             found = bounded(found, Settings(max_cost_usd=max_cost_usd))
         rows = ItemsFile(Path(items)) if isinstance(items, str | PathLike) else ListedItems(items)
-        count_lines(found, rows, {}, Path.cwd())
+        lines = count_lines(found, rows, {}, Path.cwd())
+        identity = f"{found.id} {name or self.services.ids('batch')}"
+        record = BatchRecord(
+            id=batch_id(identity),
+            title=name
+            or (str(rows.path.name) if isinstance(rows, ItemsFile) else "a list of items"),
+            recipe=found.id,
+            lines=lines,
+            began_at=self.services.clock.now(),
+            project=self.services.project,
+        )
         answers = self._model if model is None else model
         return Batch(
             self._background_executor(found, answers, by),
             found,
             lines_of(found, rows, {}, Path.cwd()),
             BatchPlan(
-                name=f"{found.id} {name or self.services.ids('batch')}",
+                name=identity,
                 concurrency=concurrency or (_JOBS if by is None else _PATIENT_JOBS),
                 max_cost_usd=max_cost_usd,
                 retry_failed=retry_failed,
@@ -86,4 +98,5 @@ class BatchRuns(ApplicationRuns):
                 user=checked_user(user) if user is not None else None,
             ),
             execute=self.execute,
+            on_begin=partial(record_batch, self.services.journal, record),
         )

@@ -15,12 +15,13 @@ from attrs import evolve, field, frozen
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.run_needs import OfferedParts, needs_key
-from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.runs.run_policy import QUEUE
 from minions.contracts.dispatch import DispatchEngine, Job, Lack, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import IsWorkerGone
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -42,6 +43,10 @@ class WorkerRecord:
     queues: tuple[str, ...]
     version: str = ""
     """That of the package."""
+    slots: int | None = None
+    """Runs at a time; None: it was written by a version that did not store them."""
+    started_at: datetime | None = None
+    """When it began; None: it was written by a version that did not store it."""
     lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """In words, by the key of needs or by the id of a run."""
     parts: OfferedParts | None = None
@@ -51,8 +56,16 @@ class WorkerRecord:
         """The form in which it is stored."""
         lacks: JsonValue = {key: list(parts) for key, parts in self.lacks.items()}
         parts = None if self.parts is None else self.parts.to_json()
-        said: dict[str, JsonValue] = {"queues": list(self.queues), "version": self.version}
-        return dumps({**said, "lacks": lacks, "parts": parts})
+        started = None if self.started_at is None else self.started_at.isoformat()
+        document: dict[str, JsonValue] = {
+            "queues": list(self.queues),
+            "version": self.version,
+            "lacks": lacks,
+            "parts": parts,
+            "slots": self.slots,
+            "started_at": started,
+        }
+        return dumps(document)
 
     @classmethod
     def of_text(cls, name: str, text: str) -> Self | None:
@@ -64,10 +77,17 @@ class WorkerRecord:
         lacks = stored.get("lacks") if isinstance(stored, Mapping) else None
         if not isinstance(stored, Mapping) or not isinstance(lacks, Mapping):
             return None
+        slots, started = stored.get("slots"), stored.get("started_at")
+        try:
+            started_at = datetime.fromisoformat(started) if isinstance(started, str) else None
+        except ValueError:
+            started_at = None
         return cls(
             name=name,
             queues=_texts(stored.get("queues")),
             version=str(stored.get("version", "")),
+            slots=slots if isinstance(slots, int) else None,
+            started_at=started_at,
             lacks={key: _texts(parts) for key, parts in lacks.items()},
             parts=OfferedParts.of_json(stored.get("parts")),
         )
@@ -90,6 +110,14 @@ class WaitingRun:
     since: datetime
     needs: str
     """The key of its needs; empty: it is not known what it needs."""
+    not_before: datetime | None = None
+    """Before this time no worker begins with it; None: it may begin at once."""
+    pauses: int = 0
+    """How often in a row it paused for a server."""
+    has_children: bool = False
+    """Whether it waits for child runs of its own."""
+    is_in_batch: bool = False
+    """Whether it waits for answers of batches of a provider."""
     lacks: Mapping[str, tuple[str, ...]] = field(factory=dict)
     """By the name of each worker of its queue; none of them can execute it."""
 
@@ -145,12 +173,7 @@ async def left_runs(
     Raises:
         JournalError: The database cannot be used.
     """
-    records = [each for each in await worker_records(state) if not is_gone(each.name)]
-    if living is not None:
-        known = {each.name for each in records}
-        others = [each for each in living if each not in known]  # of a version that stores nothing
-        records = [each for each in records if each.name in living]
-        records += [WorkerRecord(name=each, queues=tuple(living[each])) for each in others]
+    records = await living_records(state, is_gone, living)
     if not any(each.lacks for each in records):
         return []
     wanted = RunFilter(statuses={RunState.QUEUED})
@@ -158,35 +181,69 @@ async def left_runs(
         wanted = evolve(wanted, run_ids=frozenset(run_ids))
     found = []
     for row in reversed(await journal.runs(wanted, limit=_MOST_RUNS)):
-        if row.mark != QUEUE:
+        run = await waiting_run(journal, row)
+        if run is None:
             continue
-        newest = await journal.entries(
-            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
-        )
-        fact = newest[0].fact if newest else None
-        place = (
-            RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
-        )
-        if place is None:
-            continue
-        run = WaitingRun(
-            run_id=row.run_id,
-            session_id=row.session_id,
-            recipe=row.recipe,
-            queue=place.name,
-            position=newest[0].position,
-            since=newest[0].at,
-            needs=needs_key(place.needs),
-        )
-        able = [each for each in records if place.name in each.queues and not each.lacking(run)]
-        lacks = {
-            each.name: parts
-            for each in records
-            if place.name in each.queues and (parts := each.lacking(run))
-        }
-        if lacks and not able:
+        able = [each for each in records if run.queue in each.queues and not each.lacking(run)]
+        if not able and (lacks := lacks_of(run, records)):
             found.append(evolve(run, lacks=lacks))
     return found
+
+
+def lacks_of(run: WaitingRun, records: Collection[WorkerRecord]) -> Mapping[str, tuple[str, ...]]:
+    """What each worker of the run's queue lacks for it, by its name."""
+    of_queue = [each for each in records if run.queue in each.queues]
+    return {each.name: parts for each in of_queue if (parts := each.lacking(run))}
+
+
+async def living_records(
+    state: StateStore, is_gone: IsWorkerGone, living: Mapping[str, Collection[str]] | None
+) -> list[WorkerRecord]:
+    """The workers that are alive, as far as is known.
+
+    Args:
+        is_gone, living: As of `left_runs`.
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    records = [each for each in await worker_records(state) if not is_gone(each.name)]
+    if living is None:
+        return records
+    known = {each.name for each in records}
+    others = [each for each in living if each not in known]  # of a version that stores nothing
+    records = [each for each in records if each.name in living]
+    return records + [WorkerRecord(name=each, queues=tuple(living[each])) for each in others]
+
+
+async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
+    """A queued run, as the fact that queued it says; None: it waits in no queue.
+
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    if row.mark != QUEUE:
+        return None
+    newest = await journal.entries(
+        row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+    )
+    fact = newest[0].fact if newest else None
+    noted = StartNote.of(fact.note if isinstance(fact, RunBeginning) else None)
+    place = None if noted.is_imported else noted.queue
+    if place is None:
+        return None
+    return WaitingRun(
+        run_id=row.run_id,
+        session_id=row.session_id,
+        recipe=row.recipe,
+        queue=place.name,
+        position=newest[0].position,
+        since=newest[0].at,
+        needs=needs_key(place.needs),
+        not_before=place.not_before,
+        pauses=place.pauses,
+        has_children=bool(noted.waits),
+        is_in_batch=bool(noted.batch_waves),
+    )
 
 
 async def parts_lacking(
@@ -243,11 +300,22 @@ async def living_workers(engine: DispatchEngine) -> Mapping[str, Collection[str]
 class LeftRuns:
     """What one worker cannot execute, as it stores it."""
 
-    def __init__(self, state: StateStore, plan: WorkerPlan, parts: OfferedParts) -> None:
+    def __init__(
+        self,
+        state: StateStore,
+        plan: WorkerPlan,
+        parts: OfferedParts,
+        started_at: datetime | None = None,
+    ) -> None:
         """Nothing is stored yet."""
         self._state = state
         self._record = WorkerRecord(
-            name=plan.name, queues=plan.queues, version=parts.package, parts=parts
+            name=plan.name,
+            queues=plan.queues,
+            version=parts.package,
+            parts=parts,
+            slots=plan.slots,
+            started_at=started_at,
         )
         self._times: dict[str, int] = {}
         self._is_stored = False

@@ -14,15 +14,18 @@ from typing import Final, Self
 from attrs import evolve, field, frozen
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
+from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import JournalError, NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.texts import shell_word
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_summary import RunSummary
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ScheduleSpec
 from minions.recipe.nested_recipes import BundledRecipes, bundle_of
 from minions.recipe.reading.load import recipe_from_document
-from minions.recipe.schedules import cron_problem, timezone_problem
+from minions.recipe.schedules import cron_problem, next_due, timezone_problem
 
 _SCHEDULES: Final = f"{RESERVED}schedule:"
 _PROGRESS: Final = f"{RESERVED}schedule-progress:"
@@ -280,6 +283,30 @@ class Progress:
             return cls()
 
 
+@frozen(kw_only=True)
+class ListedSchedule:
+    """A schedule with what came of it."""
+
+    name: str
+    schedule: Schedule | None
+    """None: it is damaged."""
+    progress: Progress
+    last_run: RunSummary | None
+    problem: str | None = None
+    """Why it is damaged, or why a worker could not carry it out; None: neither."""
+
+    def next_times(self, now: datetime, most: int = 1) -> list[datetime]:
+        """When it is due next; empty: it is paused, damaged, or never due."""
+        found = list[datetime]()
+        if self.schedule is None or self.schedule.is_paused:
+            return found
+        at: datetime | None = now
+        while len(found) < most and at is not None:
+            at = next_due(self.schedule.spec, at)
+            found += [] if at is None else [at]
+        return found
+
+
 class ScheduleStore:
     """The schedules of a journal. Only commands change a schedule, only workers its progress."""
 
@@ -354,6 +381,30 @@ class ScheduleStore:
         if known is None or known[0] != text:
             known = self._read[name] = (text, Schedule.of_text(name, text))
         return known[1]
+
+    async def listed(self, journal: Journal, name: str) -> ListedSchedule:
+        """The schedule of that name with what came of it.
+
+        Raises:
+            NotFoundError: There is none.
+            JournalError: The database cannot be used.
+        """
+        progress = await self.progress(name)
+        runs = await list_runs(journal, run_id=progress.last_run) if progress.last_run else ()
+        schedule, problem = None, None
+        try:
+            schedule, problem = await self.get(name), await self.problem(name)
+        except JournalError as error:
+            if error.error_code != "corrupt-entry":
+                raise
+            problem = error.message
+        return ListedSchedule(
+            name=name,
+            schedule=schedule,
+            progress=progress,
+            last_run=runs[0] if runs else None,
+            problem=problem,
+        )
 
     async def progress(self, name: str) -> Progress:
         """How far it was carried out.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SessionRow,
         Spender,
         Spent,
+        StateTotal,
     )
 
 
@@ -324,6 +325,14 @@ class Journal(ABC):
         """
         return await _sum_of_rows(self, spender, without)
 
+    async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
+        """How many runs are in each state, and what they spent, by state; without a `text`.
+
+        Runs that a worker executes count as `interrupted`: only leases tell. This one adds up all
+        rows that match, page by page; a journal that holds many overrides it.
+        """
+        return await _totals_of_rows(self, wanted)
+
     @abstractmethod
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """Wait until the session has an entry after that position; returns at once if it has.
@@ -494,6 +503,19 @@ async def _sum_of_rows(journal: Journal, spender: Spender, without: Collection[s
                 total = total.plus(spender.of(row))
         after = rows[-1]
     return total
+
+
+async def _totals_of_rows(journal: Journal, wanted: RunFilter | None) -> dict[str, StateTotal]:
+    from minions.contracts.journal.run_rows import StateTotal
+
+    found: dict[str, StateTotal] = {}
+    after: RunRow | None = None
+    while rows := await journal.runs(wanted, limit=_PAGE, after=after):
+        for row in rows:
+            runs, spent = found.get(row.status, StateTotal())
+            found[row.status] = StateTotal(runs + 1, spent.plus(row.spent))
+        after = rows[-1]
+    return found
 
 
 _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")

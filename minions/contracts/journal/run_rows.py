@@ -44,6 +44,13 @@ class Spent(NamedTuple):
         return Spent(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
 
 
+class StateTotal(NamedTuple):
+    """The runs of one state together, by their last ends."""
+
+    runs: int = 0
+    spent: Spent = Spent()  # a tuple
+
+
 MOST_DAYS: Final = 31
 """Days of the longest period in which somebody's spending is asked for."""
 

@@ -103,6 +103,7 @@ class Batch:
         *,
         execute: Execute | None = None,
         enqueue: Enqueue | None = None,
+        on_begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is read and nothing has begun.
 
@@ -111,6 +112,7 @@ class Batch:
             lines: Read once, as far as they are needed.
             execute: Executes a run; None: `run.execute()`.
             enqueue: Queues a run for a worker instead; None: runs are executed here.
+            on_begin: Called once before the first line; None: nothing.
         """
         self._executor = executor
         self._recipe = recipe
@@ -118,6 +120,7 @@ class Batch:
         self._plan = plan
         self._execute = execute or _execute
         self._enqueue = enqueue
+        self._on_begin = on_begin
         self._names = RunNames(plan.name)
         self._budget = BatchBudget(plan.max_cost_usd, plan.worst_case_usd)
         self._has_earlier = False
@@ -163,6 +166,8 @@ class Batch:
             UsageError: The model is refused, for every line.
         """
         await self._look_back()
+        if self._on_begin is not None:
+            await self._on_begin()
         tasks: deque[asyncio.Task[BatchResult]] = deque()
         running: set[asyncio.Task[BatchResult]] = set()
         lines = iter(self._lines)

@@ -28,6 +28,15 @@ class BatchLine:
     """Where the line stands, for people: `items.jsonl:7`."""
 
 
+def line_of(run_id: str) -> int | None:
+    """The index of the line whose run of a batch has that id; None: it is of another form."""
+    start = len("run_") + _NAME_DIGITS
+    try:
+        return int(run_id[start : start + _INDEX_DIGITS], 16)
+    except ValueError:
+        return None
+
+
 @frozen
 class RunNames:
     """The ids of a batch's runs: made of the batch's name, the line's index and its inputs.

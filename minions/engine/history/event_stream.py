@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypedDict, assert_never
 
 from minions.contracts import events
 from minions.contracts.events import RunEvent
-from minions.contracts.executions import RunStatus, address_of
+from minions.contracts.executions import RunState, RunStatus, address_of
 from minions.contracts.journal.facts import (
     BackEdge,
     BatchCallFact,
@@ -197,7 +197,11 @@ def _step_place(entry: JournalEntry, step_id: str | None) -> _StepPlace:
 
 def _run_started(entry: JournalEntry, fact: RunBeginning) -> RunEvent:
     return events.RunStarted(
-        **_place(entry), recipe=fact.recipe, model_name=given(fact.model), data=_query(fact)
+        **_place(entry),
+        recipe=fact.recipe,
+        status=(RunState.QUEUED if fact.queued else RunState.RUNNING).value,
+        model_name=given(fact.model),
+        data=_query(fact),
     )
 
 

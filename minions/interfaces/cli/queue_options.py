@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from minions.app.runs.run_queue import QueuedRun, RunQueue
     from minions.engine.compile.extensions import Extensions
 
+_LABEL_NAME: Final = re.compile(LABEL_NAME)
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 _LONGEST_LABEL: Final = 200
 """Characters of a label's value."""
@@ -157,7 +158,7 @@ def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> in
 
 def _label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not (equals and value and len(value) <= _LONGEST_LABEL and re.match(LABEL_NAME, name)):
+    if not (equals and value and len(value) <= _LONGEST_LABEL and _LABEL_NAME.match(name)):
         raise UsageError(
             f"--label {text:.120}: expected NAME=VALUE; the name has 1 to 32 lower-case letters, "
             f"digits, `-` or `_`, the value 1 to {_LONGEST_LABEL} characters.",

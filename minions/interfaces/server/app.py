@@ -14,9 +14,12 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.runs.batch_records import BatchRecords
 from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.remote_deltas import remote_deltas
 from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.work_lists import WorkLists
 from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import make_runtime
@@ -298,13 +301,14 @@ def _app_state(
         remote=remote_deltas(runtime.settings, services.journal, log, services.secrets),
     )
     scores = LiveScores(runtime, marks, log, notices.tell_once)
+    engine = shared_dispatch(runtime.settings, log)
     run_manager = RunManager(
         channels,
         log,
         most=options.max_runs,
         on_waiting=notices.tell,
         on_ended=lambda run: scores.run_ended(run.context.recipe, run.note, services.project),
-        queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock, runtime.extensions),
+        queue=RunQueue(engine, services.clock, runtime.extensions),
         place=options.queue,
     )
     allows_text, deployments = options.allow_recipe_bodies, DeploymentStore(marks)
@@ -335,6 +339,9 @@ def _app_state(
         deployments=deployments,
         waiting_notices=notices,
         scores=scores,
+        work=WorkLists(services.journal, marks, engine, services.is_worker_gone),
+        schedules=ScheduleStore(marks),
+        batches=BatchRecords(marks),
         deciding=RunLocks(),
         log=log,
         place=place,

@@ -11,7 +11,10 @@ from attrs import frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.runs.batch_records import BatchRecords
 from minions.app.runs.deployments import DeploymentStore
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.work_lists import WorkLists
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry
@@ -56,6 +59,10 @@ class AppState:
     deployments: DeploymentStore
     waiting_notices: WaitingNotices
     scores: LiveScores
+    work: WorkLists
+    """Workers, queues and what waits in them."""
+    schedules: ScheduleStore
+    batches: BatchRecords
     deciding: RunLocks
     """Held while a decision about a run is made, until the run is resumed."""
     log: Log

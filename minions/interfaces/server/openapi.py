@@ -250,6 +250,11 @@ TAGS: Final[Mapping[str, str]] = {
     "recipes": "Stored recipes: inputs, steps, pictures.",
     "agents": "The same recipes by what they take: a message or inputs.",
     "sessions": "Conversations, their messages and turns.",
+    "workers": "Who executes queued runs.",
+    "queues": "What waits for workers, and how many may begin.",
+    "batches": "Runs of one recipe for each line of a file.",
+    "costs": "What runs cost and used over time.",
+    "schedules": "Recipes that workers run at due times.",
     "openai": "Recipes as models, for clients of OpenAI's API; errors in its form.",
     "system": "The server itself.",
 }

@@ -140,7 +140,7 @@ class Worker:
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
         self._state = state
-        self._left = LeftRuns(state, plan, self._parts.offered)
+        self._left = LeftRuns(state, plan, self._parts.offered, runtime.services.clock.now())
         self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
             runtime,

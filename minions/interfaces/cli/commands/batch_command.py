@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TextIO
 
@@ -20,6 +21,7 @@ from attrs import evolve, frozen
 from minions.analysis.bounds import KnownModel
 from minions.analysis.explanation import explain
 from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
+from minions.app.runs.batch_records import BatchRecord, batch_id, record_batch
 from minions.app.runs.deciders import POLICIES, decider_for
 from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
@@ -208,7 +210,16 @@ async def _run_until(
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
     async with _enqueue(context, runtime, options.queued_at) as enqueue:
         lines = lines_of(recipe, items, common, Path.cwd())
-        batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
+        record = BatchRecord(
+            id=batch_id(plan.name),
+            title=options.name or ("stdin" if options.items == STANDARD_INPUT else items.path.name),
+            recipe=recipe.id,
+            lines=total,
+            began_at=runtime.services.clock.now(),
+            project=runtime.services.project,
+        )
+        begin = partial(record_batch, runtime.services.journal, record)
+        batch = Batch(executor, recipe, lines, plan, enqueue=enqueue, on_begin=begin)
         return await _follow_batch(signals, context, runtime, options, batch, plan, total, out)
 
 

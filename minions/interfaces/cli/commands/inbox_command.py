@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.decisions import Answer, Approve, Done, Fail, Redo, Reject, word_of
 from minions.contracts.runtime import SystemClock
@@ -28,6 +29,7 @@ from minions.interfaces.cli.console.render import (
     dollars,
 )
 from minions.interfaces.cli.options import (
+    AllProjectsOption,
     CommandContext,
     command_context,
     naming_the_journal,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from minions.contracts.decisions import Decision
 
 _DAY_S: Final = 86_400
+_NARROWEST: Final = 24
+"""Columns below which words are not wrapped further."""
 _KEYS: Final[Mapping[ItemKind, str]] = {
     ItemKind.APPROVAL: "y approve, n reject, e edit the arguments and approve",
     ItemKind.BUDGET: "y approve, n reject, e approve another limit",
@@ -50,31 +54,47 @@ _KEYS: Final[Mapping[ItemKind, str]] = {
 Decide: TypeAlias = Callable[[InboxItem, "Decision"], object]
 
 
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class _InboxOptions(AllProjectsOption, DecisionOptions):
+    """What is listed, and how the runs are resumed."""
+
+
 @click.command("inbox")
-@click.option("--list", "lists", is_flag=True, help="Only list, also at a terminal.")
-@takes_options(DecisionOptions)
-def inbox_command(options: DecisionOptions, *, lists: bool) -> int:
-    """List everything that waits for a person in this journal; at a terminal, decide it.
+@click.option(
+    "--decide/--list",
+    "decides",
+    default=None,
+    help="Ask about one after another, or only list; default: ask at a terminal.",
+)
+@takes_options(_InboxOptions)
+def inbox_command(options: _InboxOptions, *, decides: bool | None) -> int:
+    """List everything of this project that waits for a person; at a terminal, decide it.
 
     Approvals, questions, plans to review, budgets that ask, and calls in doubt: the oldest first,
     by the hour in which they were asked; of the same hour what belongs to the dearest run.
 
     At a terminal they are asked one after another: y (yes), n (no), e (edit), s (skip), q (quit).
     The run of each is resumed with the decision; further ones wait, unless --approve says
-    otherwise.
+    otherwise. Ctrl-C leaves what is not decided as it was. A project is the nearest folder with a
+    minions.toml or .git, else the current one.
     """
     context = command_context(options)
+    if decides and context.settings.json:
+        raise UsageError("--json lists; decide with `minions inbox --decide` without it.")
     with naming_the_journal(context):
-        items = asyncio.run(_items(context))
+        found = asyncio.run(_items(context))
+    items = [each for each in found if options.of_all or each.run.project == context.project]
     if context.settings.json:
         say(json_text({"items": [each.to_json() for each in items]}))
         return 0
+    if len(found) > len(items):
+        tell(f"{len(found) - len(items)} more in other projects: minions inbox --all")
     if not items:
         tell("Nothing waits for a person.")
         return 0
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     now = SystemClock().now()
-    if lists or not is_terminal:
+    if decides is False or (decides is None and not is_terminal):
         for item in items:
             say("\n".join(lines_of(item, items, now)))
         return 0
@@ -97,11 +117,14 @@ async def _items(context: CommandContext) -> Sequence[InboxItem]:
         await journal.aclose()
 
 
-def lines_of(item: InboxItem, items: Sequence[InboxItem], now: datetime) -> Iterator[str]:
+def lines_of(
+    item: InboxItem, items: Sequence[InboxItem], now: datetime, width: int = 80
+) -> Iterator[str]:
     """One item for a person: where it is and since when, what is asked, and what decides it.
 
     Args:
         items: All, of which those of the same run make the command longer.
+        width: Columns into which the words are wrapped; the command stays in one piece.
     """
     age = f"asked {_time((now - item.asked_at).total_seconds())} ago"
     expiry = item.expires_at
@@ -109,7 +132,7 @@ def lines_of(item: InboxItem, items: Sequence[InboxItem], now: datetime) -> Iter
     step = f", step '{item.address}'" if item.address else ""
     cost = dollars(item.cost_usd) if item.cost_usd else "$0"
     yield f"{item.kind.value}: {item.run.recipe}, {item.run.run_id}{step}, {age}{until}, {cost}"
-    yield hanging(f"  {shown_text(item.words)}")
+    yield hanging(f"  {shown_text(item.words)}", width)
     if item.pending is not None:
         own = [
             each.pending
@@ -144,12 +167,13 @@ def decide_each(
         edit: Lets the person edit a text, None if it was not saved; None: the editor of the
             environment.
     """
+    width = max(_NARROWEST, min(80, shutil.get_terminal_size().columns))
     for number, item in enumerate(items, start=1):
         tell(f"{number} of {len(items)}")
-        for line in lines_of(item, items, now):
+        for line in lines_of(item, items, now, width):
             tell(line)
         while True:
-            tell(f"  {_KEYS[item.kind]}, s skip, q quit: ")
+            tell(hanging(f"  {_KEYS[item.kind]}, s skip, q quit: ", width))
             key = read_line()
             word = key.strip().casefold()[:1]
             if not key or word == "q":

@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.logs import make_log
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
@@ -39,10 +40,8 @@ from minions.interfaces.cli.run_follower import note_of
 from minions.recipe.recipe_files import is_file
 
 if TYPE_CHECKING:
-    from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+    from minions.app.runs.schedule_store import ListedSchedule, Schedule, ScheduleStore
     from minions.app.wiring.configured_runtime import Runtime
-    from minions.contracts.journal.journal import Journal
-    from minions.contracts.journal.run_rows import RunRow
     from minions.recipe.model import AgentRecipe
 
 
@@ -120,20 +119,20 @@ def list_(options: _DatabaseOption) -> int:
     """List the schedules: when each is due next, and what became of its last run."""
     context = command_context(options)
 
-    async def look(store: ScheduleStore) -> list[_Line]:
+    async def look(store: ScheduleStore) -> list[ListedSchedule]:
         journal = context.known_journal()
         try:
-            return [await _line(journal, store, name) for name in await store.names()]
+            return [await store.listed(journal, name) for name in await store.names()]
         finally:
             await journal.aclose()
 
-    lines = asyncio.run(_with_store(context, look))
+    found, now = asyncio.run(_with_store(context, look)), SystemClock().now()
     if context.settings.json:
-        say(json_text({"schedules": [each.document() for each in lines]}))
+        say(json_text({"schedules": [_listed_document(each, now) for each in found]}))
         return 0
-    for each in lines:
-        say(hanging(each.words()))
-    if not lines:
+    for each in found:
+        say(hanging(_line(each, now)))
+    if not found:
         tell("There is no schedule. Add one: minions schedules add RECIPE")
     return 0
 
@@ -145,21 +144,21 @@ def show(options: _DatabaseOption, name: str) -> int:
     """Show the schedule NAME, with the newest 100 times that were left out and why."""
     context = command_context(options)
 
-    async def look(store: ScheduleStore) -> _Line:
+    async def look(store: ScheduleStore) -> ListedSchedule:
         journal = context.known_journal()
         try:
             if name not in await store.names():
                 await store.get(name)  # which says that there is none
-            return await _line(journal, store, name)
+            return await store.listed(journal, name)
         finally:
             await journal.aclose()
 
-    line = asyncio.run(_with_store(context, look))
+    found, now = asyncio.run(_with_store(context, look)), SystemClock().now()
     if context.settings.json:
-        say(json_text(line.document()))
+        say(json_text(_listed_document(found, now)))
         return 0
-    say(hanging(line.words()))
-    for each in line.progress.skipped:
+    say(hanging(_line(found, now)))
+    for each in found.progress.skipped:
         span = "" if each.after is None else f", and all after {each.after:%Y-%m-%d %H:%M}Z"
         say(hanging(f"  left out {each.due:%Y-%m-%d %H:%M}Z{span}  {each.cause}: {each.reason}"))
     return 0
@@ -331,66 +330,36 @@ def _check_name(name: str) -> None:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class _Line:
-    """One schedule of the list."""
-
-    name: str
-    schedule: Schedule | None
-    """None: it is damaged."""
-    progress: Progress
-    last_run: RunRow | None
-    now: datetime
-    problem: str | None = None
-    """Why it is damaged, or why a worker could not carry it out."""
-
-    def words(self) -> str:
-        """One line for a person."""
-        if self.schedule is None:
-            return f"{self.name}  damaged: {self.problem}"
-        run, skipped = self.last_run, self.progress.skipped[-1:]
-        count = sum(self.progress.skip_counts.values())
-        last = "" if run is None else f"  last {run.run_id} {run.status}"
-        waits = f"  {len(self.progress.waiting)} wait" if self.progress.waiting else ""
-        left = "".join(
-            f"  left out {count}, last {each.due:%Y-%m-%d %H:%M}Z: {each.reason}"
-            for each in skipped
-        )
-        halted = "" if self.problem is None else f"  not carried out: {self.problem}"
-        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}{halted}"
-
-    def document(self) -> JsonValue:
-        """What `--json` prints."""
-        if self.schedule is None:
-            return {"name": self.name, "problem": self.problem}
-        run, progress = self.last_run, self.progress
-        return {
-            "name": self.name,
-            **_document(self.schedule, self.now),
-            "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
-            "waiting": [each.isoformat() for each in progress.waiting],
-            "skipped": [each.to_json() for each in progress.skipped],
-            "skip_counts": {each.value: n for each, n in progress.skip_counts.items()},
-            "problem": self.problem,
-        }
-
-
-async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
-    from minions.contracts.journal.run_rows import RunFilter
-    from minions.contracts.runtime import SystemClock
-    from minions.data.errors import JournalError
-
-    progress = await store.progress(name)
-    rows = await journal.runs(RunFilter(run_ids={progress.last_run or ""}), limit=1)
-    now = SystemClock().now()
-    last_run = rows[0] if rows else None
-    try:
-        schedule, problem = await store.get(name), await store.problem(name)
-    except JournalError as error:
-        schedule, problem = None, error.message
-    return _Line(
-        name=name, schedule=schedule, progress=progress, last_run=last_run, now=now, problem=problem
+def _line(each: ListedSchedule, now: datetime) -> str:
+    """One line for a person."""
+    if each.schedule is None:
+        return f"{each.name}  damaged: {each.problem}"
+    run, progress = each.last_run, each.progress
+    last = "" if run is None else f"  last {run.run_id} {run.status}"
+    waits = f"  {len(progress.waiting)} wait" if progress.waiting else ""
+    count = sum(progress.skip_counts.values())
+    left = "".join(
+        f"  left out {count}, last {skip.due:%Y-%m-%d %H:%M}Z: {skip.reason}"
+        for skip in progress.skipped[-1:]
     )
+    halted = "" if each.problem is None else f"  not carried out: {each.problem}"
+    return f"{each.name}  {_times(each.schedule, now)}{last}{waits}{left}{halted}"
+
+
+def _listed_document(each: ListedSchedule, now: datetime) -> JsonValue:
+    """What `--json` prints of one."""
+    if each.schedule is None:
+        return {"name": each.name, "problem": each.problem}
+    run, progress = each.last_run, each.progress
+    return {
+        "name": each.name,
+        **_document(each.schedule, now),
+        "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
+        "waiting": [at.isoformat() for at in progress.waiting],
+        "skipped": [skip.to_json() for skip in progress.skipped],
+        "skip_counts": {cause.value: n for cause, n in progress.skip_counts.items()},
+        "problem": each.problem,
+    }
 
 
 def _times(schedule: Schedule, now: datetime) -> str:
@@ -420,8 +389,6 @@ def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:
 
 
 def _set_paused(name: str, context: CommandContext, *, is_paused: bool) -> int:
-    from minions.contracts.runtime import SystemClock
-
     now = SystemClock().now()
     schedule = asyncio.run(
         _with_store(context, lambda store: store.set_paused(name, is_paused=is_paused, now=now))

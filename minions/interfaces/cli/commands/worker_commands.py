@@ -10,17 +10,16 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
-from attrs import evolve, fields, frozen
+from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WaitingRun, left_runs, worker_records
+from minions.app.runs.left_runs import WaitingRun, left_runs
 from minions.app.runs.paused_queues import (
     ALL_QUEUES,
     QueuePause,
@@ -28,6 +27,7 @@ from minions.app.runs.paused_queues import (
     queue_pauses,
     remove_pause,
 )
+from minions.app.runs.work_lists import ListedWorker, WorkLists
 from minions.app.wiring.databases import make_state, shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import (
@@ -870,26 +870,12 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 
 @frozen(kw_only=True)
 class _WorkerList:
-    workers: Sequence[_ListedWorker]
+    workers: Sequence[ListedWorker]
     left: Sequence[WaitingRun]
     pauses: Sequence[QueuePause]
 
 
-@frozen(kw_only=True)
-class _ListedWorker:
-    """A worker; of one of an SQLite file no more is known than its queues."""
-
-    name: str
-    is_alive: bool
-    queues: tuple[str, ...]
-    slots: int | None = None
-    taken: int | None = None
-    started_at: datetime | None = None
-    seen_at: datetime | None = None
-    stream_url: str | None = None
-
-
-def _worker_document(worker: _ListedWorker) -> JsonValue:
+def _worker_document(worker: ListedWorker) -> JsonValue:
     started, seen = worker.started_at, worker.seen_at
     return {
         "name": worker.name,
@@ -900,6 +886,7 @@ def _worker_document(worker: _ListedWorker) -> JsonValue:
         "started_at": None if started is None else started.isoformat(),
         "seen_at": None if seen is None else seen.isoformat(),
         "stream_url": worker.stream_url,
+        "version": worker.version or None,
     }
 
 
@@ -908,23 +895,10 @@ async def _workers(context: CommandContext) -> _WorkerList:
     state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
     try:
-        if engine is None:
-            records = await worker_records(state)
-            left = await left_runs(journal, state, is_worker_gone)
-            workers = [
-                _ListedWorker(
-                    name=each.name, is_alive=not is_worker_gone(each.name), queues=each.queues
-                )
-                for each in records
-            ]
-        else:
-            views = await engine.workers()
-            living = {each.name: each.queues for each in views if each.is_alive}
-            left = await left_runs(journal, state, is_worker_gone, living)
-            names = [each.name for each in fields(_ListedWorker)]
-            workers = [
-                _ListedWorker(**{name: getattr(view, name) for name in names}) for view in views
-            ]
+        workers = await WorkLists(journal, state, engine, is_worker_gone).workers()
+        living = {each.name: each.queues for each in workers if each.is_alive}
+        known = None if engine is None else living
+        left = await left_runs(journal, state, is_worker_gone, known)
         pauses = list((await queue_pauses(state)).values())
         return _WorkerList(workers=workers, left=left, pauses=pauses)
     finally:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from minions.contracts.file_changes import RollbackReport
 from minions.data.json_values import JsonValue, dumps
+from minions.engine.calls.inbox import ItemKind
 from minions.engine.sessions.marking import LONGEST_NOTE
 from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.server.documents.shared_documents import (
@@ -531,6 +532,12 @@ class ApprovalsPage(Page):
 
     project: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The folder of the project in which the run was started."""
+    recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
+    kind: str | None = field(
+        default=None,
+        metadata={"schema": {"type": "string", "enum": [each.value for each in ItemKind]}},
+    )
+    """One of the kinds of `ApprovalView`."""
 
 
 @frozen(kw_only=True)

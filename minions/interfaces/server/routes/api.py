@@ -26,6 +26,7 @@ from minions.interfaces.server.routes.decision_routes import (
 from minions.interfaces.server.routes.recipe_routes import AGENTS, RECIPES
 from minions.interfaces.server.routes.run_routes import MARKS, PLANS, RUN_EXPORTS, RUN_STEPS, RUNS
 from minions.interfaces.server.routes.session_routes import SESSIONS, TURNS
+from minions.interfaces.server.routes.work_routes import WORK
 
 API: Final = Router(
     "/api/v1",
@@ -45,6 +46,7 @@ API: Final = Router(
         TURNS,
         APPROVALS,
         decide_run,
+        WORK,
         get_system,
         follow_changes,
     ],

@@ -81,7 +81,9 @@ _READY_S: Final = 5.0
 
 @get(needs=TokenScope.READ)
 async def list_approvals(request: ApiRequest, asked: Asked[ApprovalsPage]) -> Approvals:
-    """List the decisions that runs wait for: approvals, questions and calls in doubt."""
+    """List the decisions that runs wait for: approvals, questions, plans, budgets that ask, and
+    calls in doubt.
+    """
     state = request.app_state
     waiting = await all_waiting(
         state.journal,
@@ -89,6 +91,11 @@ async def list_approvals(request: ApiRequest, asked: Asked[ApprovalsPage]) -> Ap
         user=request.owner,
         project=asked.project,
     )
+    waiting = [
+        each
+        for each in waiting
+        if asked.recipe in (None, each.recipe) and asked.kind in (None, each.kind)
+    ]
     limit, offset = asked.limit, asked.offset
     part = tuple(waiting[offset : offset + limit])
     return Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)

@@ -1,62 +1,51 @@
 // The frame around the views: routes by hash, the token, the header, keys.
 
 import { connection, connectionState, followChanges, get, hasToken, keepToken, takeTokenFromAddress } from "./api.js";
+import { go, here } from "./address.js";
 import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
-import { showApprovals } from "./approvals.js";
+import { showInbox } from "./approvals.js";
+import { showBatches } from "./batches.js";
 import { showCompare } from "./compare.js";
+import { showCosts } from "./costs.js";
 import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
-import { showSystem } from "./system.js";
+import { showRecipes, showSystem } from "./system.js";
+import { showSchedules, showWork } from "./work.js";
 
-const main = document.getElementById("main"), top_ = document.getElementById("top");
-const NAV = [["/runs", "Runs"], ["/sessions", "Sessions"], ["/approvals", "Approvals"], ["/system", "System"]];
+const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
+const OF_ALL = new Set(["/batches", "/schedules", "/work"]); // views that count the runs of all users
+const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
 	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
 	new: showNew,
 	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
-	approvals: showApprovals,
+	inbox: showInbox,
+	batches: showBatches,
+	schedules: showSchedules,
+	work: showWork,
+	recipes: showRecipes,
+	costs: showCosts,
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", approvals: "Approvals", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
-
-/** Go to a place of the page: `/runs/…?step=…`. */
-export function go(place, { replace = false } = {}) {
-	if (replace) {
-		history.replaceState(null, "", `#${place}`);
-		route();
-	} else location.hash = place;
-}
-
-function parsed() {
-	const [path, query] = location.hash.replace(/^#/, "").split("?");
-	return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query ?? "") };
-}
-
-function decoded(text) {
-	try {
-		return decodeURIComponent(text);
-	} catch {
-		return text;
-	}
-}
 
 async function route() {
 	if (!hasToken()) {
 		showLogin();
 		return;
 	}
-	const { path, query } = parsed();
-	if (!path.length) {
-		history.replaceState(null, "", "#/runs");
-		route();
+	const { path, query } = here();
+	if (!path.length || Object.hasOwn(MOVED, path[0])) {
+		go(path.length ? `/${MOVED[path[0]]}` : "/runs", { replace: true });
 		return;
 	}
-	const here = path.join("/");
-	if (here === where && update) {
+	const place = path.join("/");
+	if (place === where && update) {
 		update(query);
 		return;
 	}
@@ -64,15 +53,16 @@ async function route() {
 	leaving?.abort();
 	leaving = new AbortController();
 	const { signal } = leaving;
-	where = here;
+	where = place;
 	update = null;
 	document.body.classList.remove("has-drawer");
 	const title = TITLES[path[0]] ?? "Not found";
 	document.title = `${title} · Minions`;
-	const place = here.split("/")[0];
-	for (const link of top_.querySelectorAll("nav a")) {
-		if (link.getAttribute("href") === `#/${place}`) link.setAttribute("aria-current", "page");
-		else link.removeAttribute("aria-current");
+	for (const link of side.querySelectorAll("a")) {
+		if (link.getAttribute("href") === `#/${path[0]}`) {
+			link.setAttribute("aria-current", "page");
+			link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a small screen they stand in a line that is scrolled
+		} else link.removeAttribute("aria-current");
 	}
 	const root = h("div.view", h("h1", title), loading(title.toLowerCase()));
 	fill(main, root);
@@ -98,7 +88,7 @@ async function route() {
 function showLogin(isRefused = false) {
 	leaving?.abort();
 	[leaving, where, update] = [null, null, null];
-	top_.hidden = true;
+	top_.hidden = side.hidden = true;
 	document.title = "Minions";
 	const input = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-hint token-error" });
 	const error = h("p.field-error", { id: "token-error", role: "alert", text: isRefused ? "The server did not take that token." : "" });
@@ -133,7 +123,8 @@ async function begin() {
 	if (known.status === 401) return; // the token is asked for already
 	setCaller(known.caller ?? null);
 	const badge = h("span.count", { hidden: true });
-	const links = NAV.map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/approvals" ? badge : null));
+	const isForAll = !known.caller?.user || known.caller.scopes.includes("all");
+	const links = NAV.filter(([href]) => isForAll || !OF_ALL.has(href)).map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/inbox" ? badge : null));
 	const line = h("span.line", { role: "status" });
 	const showLine = () => {
 		const state = connectionState();
@@ -142,8 +133,9 @@ async function begin() {
 		fill(line, shape(kind), h("span", word));
 	};
 	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
-		h("nav", { "aria-label": "Main" }, links), line, rights(), themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
-	top_.hidden = false;
+		line, rights(), themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
+	fill(side, links);
+	top_.hidden = side.hidden = false;
 	counting?.abort();
 	counting = new AbortController();
 	const { signal } = counting;

@@ -1,20 +1,31 @@
-// Pending decisions of runs, and how they are made.
+// The inbox: pending decisions of runs, and how they are made.
 
+import { go } from "./address.js";
 import { enc, get, onChange, post } from "./api.js";
 import { Rows, action, callout, count, empty, fill, h, loading, note, ownName, pretty, problem, tag, time } from "./dom.js";
 import { Field, Fields } from "./form.js";
+import { choice, offer } from "./list.js";
 import { planDiff } from "./plandiff.js";
 import { code } from "./text.js";
 
 const PAGE = 50;
 
-export async function showApprovals({ root, signal }) {
+const KINDS = [["approval", "approvals"], ["question", "questions"], ["plan", "plans"], ["budget", "budgets"], ["doubt", "calls in doubt"], ["unreadable", "unreadable runs"]];
+
+export async function showInbox({ root, query, signal }) {
 	const list = h("div.stack"), rows = new Rows(list), place = h("div", loading("what waits"));
-	fill(root, h("div.head", h("h1", "Approvals"), h("p.muted", "Runs that need a person: calls that may be made only with consent, and questions.")), place);
+	const controls = { kind: choice("Kind", "Any kind", KINDS), recipe: choice("Recipe", "Any recipe") };
+	const clear = () => h("button", { onclick: () => go("/inbox") }, "Clear the filters");
 	const part = h("span.muted", { role: "status" });
 	const previous = h("button", { onclick: () => turn(-1) }, "Previous"), next = h("button", { onclick: () => turn(1) }, "Next"), foot = h("div.row", { hidden: true }, previous, next, part);
-	root.append(foot);
-	let page = 0;
+	let page = 0, values = {};
+	fill(root, h("div.head", h("h1", "Inbox"), h("div.row.tools", Object.values(controls))),
+		h("p.muted", "What waits for a person: calls that need consent, questions, plans, budgets at their threshold, calls whose effect is not known."), place, foot);
+	for (const [name, control] of Object.entries(controls)) control.addEventListener("change", () => {
+		const { [name]: _, ...rest } = values;
+		const kept = new URLSearchParams(control.value ? { ...rest, [name]: control.value } : rest);
+		go(`/inbox${kept.size ? `?${kept}` : ""}`);
+	});
 	async function turn(by) {
 		page += by;
 		await load();
@@ -22,7 +33,8 @@ export async function showApprovals({ root, signal }) {
 		root.querySelector(".decision h2")?.focus();
 	}
 	async function load() {
-		const { approvals, total } = await get(`/approvals?limit=${PAGE}&offset=${page * PAGE}`, { signal });
+		const asked = new URLSearchParams({ limit: PAGE, offset: page * PAGE, ...values });
+		const { approvals, total } = await get(`/approvals?${asked}`, { signal });
 		if (!approvals.length && page > 0) {
 			page = Math.max(0, Math.ceil(total / PAGE) - 1);
 			await load();
@@ -32,12 +44,30 @@ export async function showApprovals({ root, signal }) {
 		previous.hidden = page === 0;
 		next.hidden = (page + 1) * PAGE >= total;
 		part.textContent = `${count(page * PAGE + 1)}–${count(page * PAGE + approvals.length)} of ${count(total)}`;
-		if (!approvals.length) fill(place, empty("Nothing waits", h("p.muted", "When a step asks for consent or for an answer, it appears here.")));
+		if (!approvals.length) fill(place, Object.keys(values).length ? empty("Nothing waits with these filters", clear()) : empty("Nothing waits", h("p.muted", "When a step asks for consent or for an answer, it appears here.")));
 		else if (list.parentNode !== place) fill(place, list);
 		rows.show(approvals, (each) => each.id, JSON.stringify, (each) => decisionCard(each, { onDecided: load }));
 	}
-	await load();
+	/** The filters are those of the address. */
+	async function take(query, isFirst = false) {
+		[page, values] = [0, {}];
+		for (const [name, control] of Object.entries(controls)) {
+			const value = query.get(name) ?? "";
+			if (value) values[name] = value;
+			offer(control, value ? [[value, value]] : []).value = value;
+		}
+		try {
+			await load();
+		} catch (error) {
+			if (error.name === "AbortError" || (isFirst && !error.status)) throw error; // no answer: the page waits for the connection
+			fill(place, problem(error), h("p", clear()));
+			foot.hidden = true;
+		}
+	}
+	await take(query, true);
 	onChange("approvals", signal, load);
+	get("/recipes?limit=1000", { signal }).then(({ recipes }) => offer(controls.recipe, recipes.map(({ id }) => [id, id])), () => {}); // only offered
+	return (next) => take(next).catch(() => {}); // another view came
 }
 
 /** After a decision its button is gone: on with the next one, else at the top of the page. */
@@ -78,7 +108,7 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 	const plan = planOf(waiting);
 	const parts = { approval: callPart, answer: plan ? planPart : answerPart, doubt: doubtPart, unreadable: () => null };
 	const card = h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
-		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
+		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.kind ?? "question"),
 			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null, ...sinceWhen(waiting)),
 		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", ownName() === null ? "Your name, for others (optional)" : "Your name is that of your token"), by), said);

@@ -2,7 +2,7 @@
 
 import { enc, get } from "./api.js";
 import { between, chip, cost, count, duration, empty, fill, h, pretty, shortId, time } from "./dom.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 import { loadRun } from "./run.js";
 import { code } from "./text.js";
 

@@ -87,7 +87,7 @@ export class RunFold {
 
 	on_run_started(event) {
 		this.starts += 1;
-		this.status = "running";
+		this.status = event.status; // queued, or running
 		this.isOver = false;
 		this.error = null;
 		this.limit = null;

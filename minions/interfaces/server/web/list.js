@@ -2,7 +2,7 @@
 
 import { enc, get, onChange } from "./api.js";
 import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 
 const PAGE = 100;
 const TYPING_MS = 250; // after the last key the server is asked
@@ -140,6 +140,49 @@ export class LiveList {
 		fill(this.el, problem(error), h("p", this.clear()));
 		this.summary.textContent = "";
 		this.clearing.hidden = this.newer.hidden = this.older.hidden = true;
+	}
+}
+
+/**
+ * A table of what the server gives under `path`, in pages: `name` is the member of its answer, `heads` are
+ * [[word, look?]], `row(item)` makes a row, `none` is shown where there is nothing. `onReply` gets each answer.
+ */
+export class Part {
+	constructor({ title, path, name, heads, key, row, none, size = 50, look = name, onReply = () => {} }) {
+		Object.assign(this, { path, name, key, row, none, size, onReply, page: 0 });
+		this.body = h("tbody");
+		this.rows = new Rows(this.body);
+		this.table = h(`table.list.cards.${look}`, h("caption.away", title), h("thead", h("tr", heads.map(([word, side]) => h("th", { scope: "col", class: side ?? null, text: word })))), this.body);
+		this.place = h("div", loading(title.toLowerCase()));
+		this.words = h("span.muted", { role: "status" });
+		this.previous = h("button", { hidden: true, onclick: () => this.turn(-1) }, "Previous");
+		this.next = h("button", { hidden: true, onclick: () => this.turn(1) }, "Next");
+		this.el = h("section.stack", { "aria-label": title }, h("h2", title), this.place, h("div.row", this.previous, this.next, this.words));
+	}
+
+	async turn(by) {
+		this.page += by;
+		await this.load(this.signal);
+		this.el.querySelector("a, button:not([hidden])")?.focus();
+	}
+
+	async load(signal) {
+		this.signal = signal;
+		const mark = this.path.includes("?") ? "&" : "?";
+		const reply = await get(`${this.path}${mark}limit=${this.size}&offset=${this.page * this.size}`, { signal });
+		const { [this.name]: items, total } = reply;
+		this.onReply(reply);
+		if (!items.length && this.page > 0) {
+			this.page = Math.max(0, Math.ceil(total / this.size) - 1);
+			await this.load(signal);
+			return;
+		}
+		if (!total) fill(this.place, this.none);
+		else if (this.table.parentNode !== this.place) fill(this.place, this.table);
+		this.rows.show(items, this.key, JSON.stringify, this.row);
+		this.previous.hidden = this.page === 0;
+		this.next.hidden = (this.page + 1) * this.size >= total;
+		this.words.textContent = total > this.size ? `${count(this.page * this.size + 1)}–${count(this.page * this.size + items.length)} of ${count(total)}` : "";
 	}
 }
 

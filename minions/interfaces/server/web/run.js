@@ -12,7 +12,7 @@ import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
 import { Zoom } from "./zoom.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 import { totalsText } from "./items.js";
 import { Drawer } from "./drawer.js";
 
@@ -268,7 +268,7 @@ class RunPage {
 	paintButtons(status) {
 		if (!changed(this, "buttons", status)) return;
 		fill(this.buttons,
-			isOn(status) && action("Stop", () => this.stop(), { needs: "run", class: "stop", disabled: status === "cancelling" }),
+			(isOn(status) || status === "queued") && action("Stop", () => this.stop(), { needs: "run", class: "stop", disabled: status === "cancelling" }),
 			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { needs: "run", class: "primary" }),
 			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { needs: "run", class: "primary", title: "Failed steps run again; what is done is kept" }),
 			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { needs: "run", title: "The form of a new run with these inputs" }),

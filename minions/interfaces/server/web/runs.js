@@ -4,7 +4,7 @@ import { enc, get, post } from "./api.js";
 import { between, callout, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
 import { LiveList, ProjectFilter, cell, choice, main, num, offer, projectHint, state } from "./list.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 
 const STATUSES = ["queued", "running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
 
@@ -87,7 +87,7 @@ export async function showNew({ root, query, signal }) {
 	fill(root, h("h1", "Start a run"), loading("recipes"));
 	const all = (await get("/recipes?limit=1000", { signal })).recipes, wanted = query.get("recipe"), like = query.get("like");
 	const place = h("section.panel", h("p.muted", "Choose a recipe; its inputs are asked for here."));
-	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/system", "aria-current": recipe.id === wanted && "true" },
+	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/recipes", "aria-current": recipe.id === wanted && "true" },
 		h("span.strong", recipe.name || recipe.id),
 		recipe.ok ? h("span.muted", recipe.description) : tag("bad", plural(recipe.fault_count, "fault")))));
 	fill(root, h("h1", "Start a run"),

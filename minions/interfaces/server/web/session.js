@@ -6,7 +6,7 @@ import { LiveList, ProjectFilter, cell, main, projectHint, runsOf, state } from 
 import { decisionCard } from "./approvals.js";
 import { writing } from "./drawer.js";
 import { code, said, tail } from "./text.js";
-import { go } from "./app.js";
+import { go } from "./address.js";
 
 export async function showSessions({ root, query, signal }) {
 	const projects = new ProjectFilter(signal);

@@ -5,11 +5,10 @@ import { LINE, Rows, changed, empty, fill, h, loading, plural, tag, time } from 
 import { cell, main, num, state } from "./list.js";
 
 export async function showSystem({ root, signal }) {
-	const facts = h("dl.facts"), faults = h("div.stack"), line = h("dd");
+	const facts = h("dl.facts"), line = h("dd");
 	const fact = (name, ...content) => h("div", h("dt", name), h("dd", content));
 	const showLine = () => fill(line, tag(...LINE[connectionState()]));
 	connection.addEventListener("change", showLine, { signal });
-	const recipes = new RecipeList(faults);
 
 	async function load() {
 		const begun = performance.now();
@@ -28,12 +27,17 @@ export async function showSystem({ root, signal }) {
 
 	const forget = () => (dropToken(), connection.dispatchEvent(new Event("refused")));
 	fill(root, h("div.head", h("h1", "System"), h("button", { onclick: forget }, "Forget the token")),
-		h("section.panel", h("h2", "Server"), facts),
-		h("div.head", h("h2", "Recipes"), h("div.row.tools", recipes.words)), faults, recipes.el);
+		h("section.panel", h("h2", "Server"), facts));
 	showLine();
 	poll(5000, signal, load);
+	await load();
+}
+
+export async function showRecipes({ root, signal }) {
+	const faults = h("div.stack"), recipes = new RecipeList(faults);
+	fill(root, h("div.head", h("h1", "Recipes"), h("div.row.tools", recipes.words)), faults, recipes.el);
 	poll(10_000, signal, () => recipes.load(signal));
-	await Promise.all([load(), recipes.load(signal)]);
+	await recipes.load(signal);
 }
 
 const HEADS = ["Recipe", "State", "About", "Steps"];
@@ -65,7 +69,7 @@ class RecipeList {
 		this.rows.show(found, (each) => each.id, JSON.stringify, (each) => this.row(each));
 		const bad = this.all.filter((each) => !each.ok);
 		if (!changed(this, "faults", bad)) return;
-		fill(this.faults, bad.map((each) => h("section.panel", h("h3.row", each.id, tag("bad", plural(each.fault_count, "fault"))), h("p.muted", "The server's log says which, and so does ", h("code", "minions validate"), " where the file is."))));
+		fill(this.faults, bad.map((each) => h("section.panel", h("h2.row", each.id, tag("bad", plural(each.fault_count, "fault"))), h("p.muted", "The server's log says which, and so does ", h("code", "minions validate"), " where the file is."))));
 	}
 
 	row(each) {

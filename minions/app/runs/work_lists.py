@@ -1,0 +1,229 @@
+"""Workers, queues and what waits in them, as lists for commands, HTTP and the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from attrs import evolve, frozen
+
+from minions.adapters.stores.memory_stores import StateStore
+from minions.app.runs.left_runs import (
+    WaitingRun,
+    WorkerRecord,
+    lacks_of,
+    living_records,
+    waiting_run,
+    worker_records,
+)
+from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView
+from minions.contracts.executions import RunState
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.start_note import DEFAULT_QUEUE
+from minions.contracts.runtime import IsWorkerGone
+
+_MOST_COUNTED: Final = 500
+"""Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
+
+
+@frozen(kw_only=True)
+class ListedWorker:
+    """A worker, as it last said of itself."""
+
+    name: str
+    is_alive: bool
+    queues: tuple[str, ...]
+    version: str = ""
+    """That of the package; empty: not known."""
+    slots: int | None = None
+    """Runs at a time; None: not known, as of one that stored nothing."""
+    taken: int | None = None
+    """Runs that it has."""
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    """When it last gave a sign of life; None: its process is looked at, or nothing is known."""
+    stream_url: str | None = None
+    """Where it offers the pieces of answers of its runs; None: it offers none."""
+    lacks: tuple[str, ...] = ()
+    """What it lacks for runs that it met, each part once."""
+
+
+@frozen(kw_only=True)
+class ListedQueue:
+    """A queue with what waits in it."""
+
+    view: QueueView
+    oldest_at: datetime | None = None
+    """Since when the run waits that waits longest; None: none waits, or it was not looked at."""
+    workers: int = 0
+    """Living workers that take its runs."""
+    has_limits: bool = True
+    """Whether its limits hold: in an SQLite file there are none."""
+    is_partial: bool = False
+    """Whether more runs are queued than were counted."""
+
+
+@frozen(kw_only=True)
+class QueuedRun:
+    """A run that waits in a queue, and why."""
+
+    run: WaitingRun
+    reason: str
+    """One clause for a person: `no worker has the tool 'price'`."""
+
+
+class WorkLists:
+    """Reads what works in a database. Costs what is alive and what is returned."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: StateStore,
+        engine: DispatchEngine | None,
+        is_gone: IsWorkerGone,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            state: The texts beside the journal.
+            engine: Where runs are submitted; None: workers find them in the journal alone.
+            is_gone: Whether a worker is known to be dead.
+        """
+        self._journal = journal
+        self._state = state
+        self._engine = engine
+        self._is_gone = is_gone
+
+    async def workers(self) -> list[ListedWorker]:
+        """The workers that are or were alive lately, by name.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        records = {each.name: each for each in await worker_records(self._state)}
+        if self._engine is None:
+            taken = Counter(each.lease.worker_id for each in await self._journal.held_leases())
+            return [
+                ListedWorker(
+                    name=each.name,
+                    is_alive=not self._is_gone(each.name),
+                    queues=each.queues,
+                    version=each.version,
+                    slots=each.slots,
+                    taken=taken[each.name],
+                    started_at=each.started_at,
+                    lacks=_parts(each),
+                )
+                for each in records.values()
+            ]
+        unknown = WorkerRecord(name="", queues=())
+        return [
+            ListedWorker(
+                name=each.name,
+                is_alive=each.is_alive,
+                queues=each.queues,
+                version=records.get(each.name, unknown).version,
+                slots=each.slots,
+                taken=each.taken,
+                started_at=each.started_at,
+                seen_at=each.seen_at,
+                stream_url=each.stream_url,
+                lacks=_parts(records.get(each.name, unknown)),
+            )
+            for each in await self._engine.workers()
+        ]
+
+    async def queues(self, now: datetime) -> list[ListedQueue]:
+        """The queues that have limits, runs or living workers, by name.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        living = await self._living()
+        serving = Counter(name for each in living for name in each.queues)
+        total = await self._journal.count_runs(_QUEUED)
+        waiting, delayed = Counter[str](), Counter[str]()
+        oldest = dict[str, datetime]()
+        for run in await self._waiting(_MOST_COUNTED, 0, total):
+            is_delayed = run.not_before is not None and run.not_before > now
+            (delayed if is_delayed else waiting)[run.queue] += 1
+            oldest.setdefault(run.queue, run.since)
+        if self._engine is None:
+            names = sorted({DEFAULT_QUEUE, *serving, *waiting, *delayed})
+            views = [
+                QueueView(limits=QueueLimits(name=n), waiting=waiting[n], delayed=delayed[n])
+                for n in names
+            ]
+        else:
+            views = list(await self._engine.queues())
+        return [
+            ListedQueue(
+                view=each,
+                oldest_at=oldest.get(each.limits.name),
+                workers=serving[each.limits.name],
+                has_limits=self._engine is not None,
+                is_partial=self._engine is None and total > _MOST_COUNTED,
+            )
+            for each in views
+        ]
+
+    async def queued(
+        self, now: datetime, *, limit: int, offset: int
+    ) -> tuple[list[QueuedRun], int]:
+        """A part of the runs that wait in queues, the longest first, and how many there are.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        total = await self._journal.count_runs(_QUEUED)
+        living = await self._living()
+        found = []
+        for run in await self._waiting(limit, offset, total):
+            serving = [each for each in living if run.queue in each.queues]
+            if len(lacks := lacks_of(run, serving)) == len(serving):
+                run = evolve(run, lacks=lacks)  # noqa: PLW2901  # the same run, with what is lacking
+            found.append(QueuedRun(run=run, reason=_reason(run, now, is_served=bool(serving))))
+        return found, total
+
+    async def _waiting(self, limit: int, offset: int, total: int) -> Sequence[WaitingRun]:
+        """A part of the queued runs, the longest first: the journal lists the newest first."""
+        end = max(0, total - offset)
+        start = max(0, end - limit)
+        rows = await self._journal.runs(_QUEUED, limit=end - start, offset=start) if end else ()
+        found = [await waiting_run(self._journal, row) for row in reversed(rows)]
+        return [each for each in found if each is not None]
+
+    async def _living(self) -> Sequence[WorkerRecord]:
+        living = None
+        if self._engine is not None:
+            workers = await self._engine.workers()
+            living = {each.name: each.queues for each in workers if each.is_alive}
+        return await living_records(self._state, self._is_gone, living)
+
+
+_QUEUED: Final = RunFilter(statuses={RunState.QUEUED})
+
+
+def _parts(record: WorkerRecord) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for each in record.lacks.values() for part in each))
+
+
+def _reason(run: WaitingRun, now: datetime, *, is_served: bool) -> str:
+    """Why no worker has begun with it.
+
+    Args:
+        is_served: Whether a living worker takes its queue.
+    """
+    if run.not_before is not None and run.not_before > now:
+        until = f"{run.not_before:%Y-%m-%d %H:%M:%S}Z"
+        return f"waits for a server until {until}" if run.pauses else f"not before {until}"
+    if run.has_children:
+        return "waits for its child runs"
+    if run.is_in_batch:
+        return "waits for answers of a batch of model calls"
+    if not is_served:
+        return f"no living worker takes the queue '{run.queue}'"
+    return f"no worker has {'; '.join(run.parts)}" if run.parts else "waits for a free worker"

@@ -1,0 +1,350 @@
+"""Bodies about what works in a project, as classes: workers, queues and their runs, schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal
+
+from attrs import field, frozen
+
+from minions.app.runs.batch_records import BatchProgress
+from minions.app.runs.schedule_store import ListedSchedule
+from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.interfaces.server.documents.shared_documents import (
+    MAYBE_TEXT,
+    STATE,
+    JsonObject,
+    Page,
+)
+
+
+@frozen(kw_only=True)
+class WorkerRow:
+    """A worker, as it last said of itself."""
+
+    name: str
+    is_alive: bool
+    queues: tuple[str, ...]
+    version: str | None
+    """That of the package; null: not known."""
+    slots: int | None
+    """The most runs at a time; null: not known."""
+    taken: int | None
+    """Runs that it has."""
+    started_at: datetime | None
+    seen_at: datetime | None
+    """When it last gave a sign of life; null: its process is on the server's machine, which is
+    looked at, or it gives none."""
+    lacks: tuple[str, ...]
+    """What it lacks for queued runs that it met."""
+
+    @classmethod
+    def of(cls, worker: ListedWorker) -> WorkerRow:
+        """The worker for a response."""
+        return cls(
+            name=worker.name,
+            is_alive=worker.is_alive,
+            queues=worker.queues,
+            version=worker.version or None,
+            slots=worker.slots,
+            taken=worker.taken,
+            started_at=worker.started_at,
+            seen_at=worker.seen_at,
+            lacks=worker.lacks,
+        )
+
+
+@frozen(kw_only=True)
+class Workers:
+    """A part of the list of workers that are or were alive lately, by name."""
+
+    workers: tuple[WorkerRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class RateView:
+    """How many runs of a queue may begin in a time."""
+
+    starts: int
+    period_s: float
+
+
+@frozen(kw_only=True)
+class QueueRow:
+    """A queue, with its limits over all workers and the number of its runs."""
+
+    name: str
+    has_limits: bool
+    """False: its limits are not obeyed, as the journal is an SQLite file."""
+    concurrency: int | None
+    """The most runs at a time; null: unlimited."""
+    per_worker: int | None
+    """The most runs at a time of one worker; null: as many as it has slots."""
+    rate: RateView | None
+    """The most runs that begin in a time; null: unlimited."""
+    waiting: int
+    delayed: int
+    """Runs that may not begin yet."""
+    taken: int | None
+    """Runs that workers have; null: not known, as the journal is an SQLite file."""
+    is_partial: bool
+    """Whether more runs are queued than were counted."""
+    oldest_at: datetime | None
+    """Since when the run waits that waits longest; null: none waits."""
+    workers: int
+    """Living workers that take its runs."""
+
+    @classmethod
+    def of(cls, queue: ListedQueue) -> QueueRow:
+        """The queue for a response."""
+        view, has_limits = queue.view, queue.has_limits
+        limits, rate = view.limits, view.limits.rate
+        return cls(
+            name=limits.name,
+            has_limits=has_limits,
+            concurrency=limits.concurrency if has_limits else None,
+            per_worker=limits.per_worker if has_limits else None,
+            rate=None if rate is None else RateView(starts=rate.starts, period_s=rate.period_s),
+            waiting=view.waiting,
+            delayed=view.delayed,
+            taken=view.taken if has_limits else None,
+            is_partial=queue.is_partial,
+            oldest_at=queue.oldest_at,
+            workers=queue.workers,
+        )
+
+
+@frozen(kw_only=True)
+class Queues:
+    """A part of the list of queues, by name."""
+
+    queues: tuple[QueueRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class QueuedRow:
+    """A run that waits in a queue, and why no worker has begun with it."""
+
+    run_id: str
+    recipe: str
+    queue: str
+    since: datetime
+    not_before: datetime | None
+    """Before this time no worker begins with it; null: it may begin at once."""
+    reason: str
+    """A clause for a person."""
+    lacks: tuple[str, ...]
+    """What workers of its queue lack for it, each part once."""
+
+    @classmethod
+    def of(cls, queued: QueuedRun) -> QueuedRow:
+        """The run for a response."""
+        run = queued.run
+        return cls(
+            run_id=run.run_id,
+            recipe=run.recipe,
+            queue=run.queue,
+            since=run.since,
+            not_before=run.not_before,
+            reason=queued.reason,
+            lacks=run.parts,
+        )
+
+
+@frozen(kw_only=True)
+class QueuedRuns:
+    """A part of the runs that wait in queues, those that wait longest first."""
+
+    runs: tuple[QueuedRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class BatchRow:
+    """A batch with what came of its lines."""
+
+    id: str
+    title: str
+    """Where its lines are from: the name of a file, or the name that was given."""
+    recipe: str
+    lines: int
+    begun: int
+    """Lines that have a run."""
+    ended: int
+    """Those whose run has ended."""
+    failed: int
+    """Those whose run failed or reached a limit."""
+    states: Mapping[str, int]
+    """How many of its runs are in each state."""
+    tokens: int
+    cost_usd: float
+    """US dollars, as far as they are known."""
+    began_at: datetime
+    project: str | None
+
+    @classmethod
+    def of(cls, progress: BatchProgress) -> BatchRow:
+        """The batch for a response."""
+        record, states = progress.record, progress.states
+        return cls(
+            id=record.id,
+            title=record.title,
+            recipe=record.recipe,
+            lines=record.lines,
+            begun=progress.begun,
+            ended=progress.begun - sum(states.get(each, 0) for each in _NOT_ENDED),
+            failed=sum(states.get(each, 0) for each in _FAILED),
+            states=dict(states),
+            tokens=progress.spent.tokens,
+            cost_usd=progress.spent.cost_usd,
+            began_at=record.began_at,
+            project=record.project,
+        )
+
+
+_NOT_ENDED: Final = (*OPEN_STATES, RunState.NEEDS_DECISION)
+_FAILED: Final = (RunState.FAILED, RunState.LIMIT_REACHED, RunState.REJECTED)
+
+
+@frozen(kw_only=True)
+class Batches:
+    """A part of the list of batches, the newest first."""
+
+    batches: tuple[BatchRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class BatchItemsPage(Page):
+    """Which part of the runs of a batch to return, and a filter."""
+
+    status: str | None = field(default=None, metadata=STATE)
+
+
+@frozen(kw_only=True)
+class BatchItem:
+    """A run of a batch."""
+
+    line: int | None
+    """The number of its line, from 0; null: not known."""
+    run_id: str
+    status: str = field(metadata=STATE)
+    about: str | None
+    """The first words of its inputs."""
+    started_at: datetime
+    finished_at: datetime | None
+    usage: JsonObject
+    problem: str | None
+
+
+@frozen(kw_only=True)
+class BatchItems:
+    """A batch with a part of its runs, those that started last first."""
+
+    batch: BatchRow
+    items: tuple[BatchItem, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class CostsQuery:
+    """Of which runs figures are asked for, and by what they are told apart."""
+
+    period: Literal["day", "week", "month"] = "day"
+    """Up to now: 24 hours, 28 quarters of days, or 30 days in UTC."""
+    by: Literal["recipe", "model"] = "recipe"
+    recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
+    project: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The folder of the project in which the runs were started."""
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+_MOST_TIMES: Final = 3
+
+
+@frozen(kw_only=True)
+class ScheduleRow:
+    """A schedule with what came of it; of a damaged one no more is known than `problem`."""
+
+    name: str
+    recipe: str | None
+    cron: str | None
+    timezone: str | None
+    queue: str | None
+    is_paused: bool
+    missed: str | None
+    """What becomes of times at which no worker was there: `skip`, `once` or `all`."""
+    overlap: str | None
+    """What becomes of a time at which the run before is still executed."""
+    next: tuple[datetime, ...]
+    """When it is due next, three times at most; empty: it is paused or never due."""
+    last_run: str | None
+    """The id of its last run; null: it has none."""
+    last_status: str | None
+    """The state of that run."""
+    waiting: tuple[datetime, ...]
+    """Due times whose runs start when earlier ones have ended."""
+    skipped: datetime | None
+    """The last due time that was left out; null: none was."""
+    reason: str | None
+    """Why it was left out."""
+    skipped_count: int
+    """How many due times were left out since it was added."""
+    problem: str | None
+    """Why it is damaged, or why a worker could not carry it out; null: neither."""
+
+    @classmethod
+    def of(cls, listed: ListedSchedule, now: datetime) -> ScheduleRow:
+        """The schedule for a response."""
+        schedule, progress, run = listed.schedule, listed.progress, listed.last_run
+        spec = None if schedule is None else schedule.spec
+        skipped = progress.skipped[-1] if progress.skipped else None
+        return cls(
+            name=listed.name,
+            recipe=None if schedule is None else schedule.recipe_id,
+            cron=None if spec is None else spec.cron,
+            timezone=None if spec is None else spec.timezone,
+            queue=None if schedule is None else schedule.place.name,
+            is_paused=schedule is not None and schedule.is_paused,
+            missed=None if spec is None else spec.missed.value,
+            overlap=None if spec is None else spec.overlap.value,
+            next=tuple(listed.next_times(now, _MOST_TIMES)),
+            last_run=None if run is None else run.run_id,
+            last_status=None if run is None else run.status,
+            waiting=progress.waiting,
+            skipped=None if skipped is None else skipped.due,
+            reason=None if skipped is None else skipped.reason,
+            skipped_count=sum(progress.skip_counts.values()),
+            problem=listed.problem,
+        )
+
+
+@frozen(kw_only=True)
+class Schedules:
+    """A part of the list of schedules, by name."""
+
+    schedules: tuple[ScheduleRow, ...]
+    total: int
+    limit: int
+    offset: int
