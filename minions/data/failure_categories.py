@@ -147,8 +147,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         approval-expired bad-class
         message-recorded
         unknown-batch unknown-run nothing-to-retry nothing-moved moved-and-run other-recipe
-        unknown-deployment unknown-version other-deployment other-number no-live-version is-live
-        no-canary bad-bar bad-name
+        unknown-deployment unknown-version unknown-evaluation other-deployment other-number
+        no-live-version is-live no-canary bad-bar bad-name
         other-version other-command other-folder part
         nothing-recorded rolled-back nothing-to-mark bad-note not-editable not-finished
         imported-run plan-run program-run trace-too-long not-captured other-task bad-calls

@@ -173,7 +173,7 @@ LISTS: Final = (
 )
 
 
-OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches")
+OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches", "/evaluations")
 
 
 @pytest.mark.parametrize("path", LISTS)

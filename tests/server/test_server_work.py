@@ -13,6 +13,12 @@ from asgi_client import Client
 from builders import draft_of
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import RESERVED, MemoryState
+from minions.app.evaluating.evaluation_records import (
+    CaseAnswer,
+    CaseRecord,
+    EvaluationRecord,
+    VariantRecord,
+)
 from minions.app.runs.batch_records import BatchRecord, batch_id
 from minions.app.runs.left_runs import WorkerRecord
 from minions.app.runs.schedule_store import Progress, Schedule, SkipCause, SkippedTime
@@ -272,3 +278,39 @@ async def test_the_runs_of_a_batch_come_in_pages_with_their_lines(app: App) -> N
     assert ([each["line"] for each in failed["items"]], failed["total"]) == ([1], 2)
     unknown = await Client(app).get("/batches/none")
     assert (unknown.status, unknown.json["code"]) == (404, "unknown-batch")
+
+
+def evaluation(name: str) -> EvaluationRecord:
+    def answer(passed: float) -> CaseAnswer:
+        return CaseAnswer(passed=passed, reason=None if passed else "it is b", run_id="run_1")
+
+    return EvaluationRecord(
+        id=name,
+        title=f"{name} on cases.jsonl",
+        ended_at=AT,
+        case_count=3,
+        samples=1,
+        is_passed=True,
+        variants=(VariantRecord(label="one", recipe="r"), VariantRecord(label="two", recipe="r")),
+        cases=(
+            CaseRecord(name="a", answers=(answer(1), answer(1))),
+            CaseRecord(name="b", answers=(answer(0), answer(1))),
+            CaseRecord(name="c", answers=(answer(0), answer(0))),
+        ),
+    )
+
+
+async def test_an_evaluation_is_listed_and_its_cases_are_filtered(app: App) -> None:
+    await app.app_state.evaluations.put(evaluation("triage"))
+    client = Client(app)
+    found = (await client.get("/evaluations")).json
+    assert [each["title"] for each in found["evaluations"]] == ["triage on cases.jsonl"]
+    assert "cases" not in found["evaluations"][0]
+    for show, names in (("all", "abc"), ("failed", "bc"), ("different", "b")):
+        of = (await client.get(f"/evaluations/triage?show={show}")).json
+        assert ("".join(each["name"] for each in of["cases"]), of["total"]) == (names, len(names))
+    part = (await client.get("/evaluations/triage?limit=1&offset=1")).json
+    assert [each["name"] for each in part["cases"]] == ["b"]
+    assert part["cases"][0]["answers"][0] == {"passed": 0, "reason": "it is b", "run_id": "run_1"}
+    unknown = await client.get("/evaluations/none")
+    assert (unknown.status, unknown.json["code"]) == (404, "unknown-evaluation")

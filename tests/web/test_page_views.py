@@ -172,3 +172,34 @@ def test_a_batch_is_one_row_and_leads_to_its_runs(
     expect(page.get_by_label("Status")).to_have_value("failed")
     page.locator("tbody a").click()
     expect(page.locator("h1 .chip")).to_have_text("failed")
+
+
+def test_an_evaluation_is_one_row_and_leads_to_its_cases(
+    window: BrowserContext, own_served: Served
+) -> None:
+    page = _open(window, own_served, "/evaluations")
+    expect(page.get_by_role("heading", name="No evaluations")).to_be_visible()
+    folder = own_served.folder
+    for name, text in (("plain", "{{ inputs.text }}"), ("loud", "{{ inputs.text | upper }}")):
+        (folder / f"{name}.yaml").write_text(
+            f'id: {name}\ninputs: {{text: string}}\nsteps: [{{id: a, set: {{text: "{text}"}}}}]\n'
+            "output: '{{ a.text }}'\n",
+            "utf-8",
+        )
+    cases = [f'{{"name": "{each}", "text": "{each}", "expected": "{each}"}}' for each in "aB"]
+    (folder / "cases.jsonl").write_text("\n".join(cases), "utf-8")
+    _run(own_served, "eval", "plain.yaml", "cases.jsonl", "--against", "loud.yaml", "--db", "j.db")
+    page.reload()
+    row = page.get_by_role("row", name="plain.yaml on cases.jsonl")
+    expect(row).to_contain_text("50 %")
+    row.get_by_role("link", name="plain.yaml on cases.jsonl").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("plain.yaml on cases.jsonl")
+    shown = page.locator("table.cases tbody tr")
+    expect(shown).to_have_count(2)
+    page.get_by_label("Cases", exact=True).first.select_option("different")
+    expect(shown).to_have_count(1)
+    expect(shown).to_contain_text("not passed")
+    page.reload()
+    expect(shown).to_have_count(1)
+    shown.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Compare")

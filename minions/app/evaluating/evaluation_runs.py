@@ -22,10 +22,16 @@ from typing import Final, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
+from minions.app.evaluating.evaluation_records import (
+    EvaluationRecords,
+    evaluation_id,
+    record_of,
+)
 from minions.app.runs.batch_items import BatchItems, ItemRow, ItemsFile, count_lines, lines_of
 from minions.app.settings.settings import Settings, bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime
+from minions.app.wiring.databases import state_beside
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import given
@@ -35,7 +41,14 @@ from minions.contracts.journal.start_note import StartNote
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
-from minions.data.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
+from minions.data.errors import (
+    FailureInfo,
+    JournalError,
+    MinionsError,
+    UsageError,
+    near_hint,
+    near_names,
+)
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import match_beside_loop
 from minions.engine.batches.batch import Batch, BatchPlan
@@ -252,7 +265,7 @@ class Evaluation:
         for variant in self.variants if len(self.variants) > 1 else ():
             await self._check(variant)
         outcomes = await self._all([partial(self._outcome, variant) for variant in self.variants])
-        return EvaluationReport(
+        report = EvaluationReport(
             name=plan.title,
             cases=len(plan.cases),
             samples=plan.samples,
@@ -260,6 +273,23 @@ class Evaluation:
             at_least=plan.at_least,
             stopped=None if self._stopped is None else self._stopped.message,
         )
+        await self._record(report)
+        return report
+
+    async def _record(self, report: EvaluationReport) -> None:
+        """Store what was found, for lists. What was paid for is told also where that fails."""
+        services = self._runtime.services
+        identity = [self._identity(variant, self._plan.samples) for variant in self.variants]
+        now, project = services.clock.now(), services.project
+        record = record_of(report, evaluation_id(identity), now, project)
+        try:
+            state = state_beside(services.journal)
+            try:
+                await EvaluationRecords(state).put(record)
+            finally:
+                await state.aclose()
+        except JournalError as error:
+            services.log.warning("evaluation_not_recorded", reason=error.message)
 
     async def _all(self, parts: Sequence[Callable[[], Awaitable[T]]]) -> Sequence[T]:
         """What the parts give: one after the other, as they share a limit on cost; at the same time

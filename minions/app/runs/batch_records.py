@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from datetime import datetime
+from typing import Self
 
 from attrs import evolve, field, frozen
 
-from minions.adapters.stores.memory_stores import RESERVED, StateStore
+from minions.adapters.stores.memory_stores import StateStore
+from minions.app.runs.dated_texts import DatedTexts
 from minions.app.wiring.databases import state_beside
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
@@ -18,12 +19,6 @@ from minions.data.json_values import dumps, parse_json
 from minions.engine.batches.lines import RunNames
 from minions.engine.services.services import is_worker_gone
 from minions.engine.views.run_states import executed_runs
-
-_BATCH: Final = f"{RESERVED}batch:"
-_PLACE: Final = f"{RESERVED}batch-place:"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST: Final = 10**15
-"""Seconds since 1970 that no batch begins at: keys are sorted by what is left until then."""
 
 
 def batch_id(name: str) -> str:
@@ -103,7 +98,7 @@ class BatchRecords:
         Args:
             state: The texts beside the journal.
         """
-        self._state = state
+        self._texts = DatedTexts(state, "batch")
 
     async def begin(self, record: BatchRecord) -> None:
         """Store it; of one that was begun before, how many lines it has by now.
@@ -111,15 +106,12 @@ class BatchRecords:
         Raises:
             JournalError: The database cannot be used.
         """
-        left = _LAST - int((record.began_at - _EPOCH) / timedelta(seconds=1))
-        key = await self._state.get(_PLACE + record.id) or f"{_BATCH}{left:015}:{record.id}"
-        before = await self._state.get(key)
+        before = await self._texts.find(record.id)
         known = None if before is None else BatchRecord.of_text(record.id, before)
         if known is not None:
             record = evolve(record, began_at=known.began_at)
         if record != known:
-            await self._state.put(key, record.to_text())
-            await self._state.put(_PLACE + record.id, key)
+            await self._texts.put(record.id, record.began_at, record.to_text())
 
     async def page(self, limit: int, offset: int) -> tuple[Sequence[BatchRecord], int]:
         """A part of the batches, the newest first, and how many there are.
@@ -127,9 +119,9 @@ class BatchRecords:
         Raises:
             JournalError: The database cannot be used.
         """
-        keys = await self._state.keys(_BATCH)
-        found = [await self._read(key) for key in keys[offset : offset + limit]]
-        return [each for each in found if each is not None], len(keys)
+        texts, total = await self._texts.page(limit, offset)
+        found = [BatchRecord.of_text(name, text) for name, text in texts]
+        return [each for each in found if each is not None], total
 
     async def find(self, batch_id: str) -> BatchRecord:
         """The batch of that id.
@@ -138,18 +130,14 @@ class BatchRecords:
             NotFoundError: There is none.
             JournalError: The database cannot be used.
         """
-        key = await self._state.get(_PLACE + batch_id)
-        found = None if key is None else await self._read(key)
+        text = await self._texts.find(batch_id)
+        found = None if text is None else BatchRecord.of_text(batch_id, text)
         if found is None:
             raise NotFoundError(
                 f"There is no batch '{batch_id[:100]}'. GET /api/v1/batches lists them.",
                 code="unknown-batch",
             )
         return found
-
-    async def _read(self, key: str) -> BatchRecord | None:
-        text = await self._state.get(key)
-        return None if text is None else BatchRecord.of_text(key.rpartition(":")[2], text)
 
 
 async def record_batch(journal: Journal, record: BatchRecord) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.evaluating.evaluation_records import EvaluationRecords
 from minions.app.runs.batch_records import BatchRecords
 from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.remote_deltas import remote_deltas
@@ -342,6 +343,7 @@ def _app_state(
         work=WorkLists(services.journal, marks, engine, services.is_worker_gone),
         schedules=ScheduleStore(marks),
         batches=BatchRecords(marks),
+        evaluations=EvaluationRecords(marks),
         deciding=RunLocks(),
         log=log,
         place=place,

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.evaluating.background_scores import LiveScores
+from minions.app.evaluating.evaluation_records import EvaluationRecords
 from minions.app.runs.batch_records import BatchRecords
 from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.schedule_store import ScheduleStore
@@ -63,6 +64,7 @@ class AppState:
     """Workers, queues and what waits in them."""
     schedules: ScheduleStore
     batches: BatchRecords
+    evaluations: EvaluationRecords
     deciding: RunLocks
     """Held while a decision about a run is made, until the run is resumed."""
     log: Log

@@ -253,6 +253,7 @@ TAGS: Final[Mapping[str, str]] = {
     "workers": "Who executes queued runs.",
     "queues": "What waits for workers, and how many may begin.",
     "batches": "Runs of one recipe for each line of a file.",
+    "evaluations": "Cases with known answers, asked and scored.",
     "costs": "What runs cost and used over time.",
     "schedules": "Recipes that workers run at due times.",
     "openai": "Recipes as models, for clients of OpenAI's API; errors in its form.",

@@ -8,6 +8,11 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
+from minions.app.evaluating.evaluation_records import (
+    CaseRecord,
+    EvaluationRecord,
+    VariantRecord,
+)
 from minions.app.runs.batch_records import BatchProgress
 from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
@@ -281,6 +286,81 @@ class CostsQuery:
 # --- schedules ------------------------------------------------------------------------------------
 
 _MOST_TIMES: Final = 3
+
+
+@frozen(kw_only=True)
+class EvaluationRow:
+    """An evaluation, without its cases."""
+
+    id: str
+    title: str
+    """What was evaluated on what."""
+    ended_at: datetime
+    project: str | None
+    case_count: int
+    samples: int
+    """How often each case was asked."""
+    at_least: float | None
+    """The pass rate that each variant should reach; null: none was wanted."""
+    is_passed: bool
+    stopped: str | None
+    """Why not all was asked; null: all was."""
+    variants: tuple[VariantRecord, ...]
+    comparisons: tuple[JsonObject, ...]
+    """Each further variant beside the first one, with the interval of the difference at 95 %."""
+
+    @classmethod
+    def of(cls, record: EvaluationRecord) -> EvaluationRow:
+        """The evaluation for a response."""
+        return cls(
+            id=record.id,
+            title=record.title,
+            ended_at=record.ended_at,
+            project=record.project,
+            case_count=record.case_count,
+            samples=record.samples,
+            at_least=record.at_least,
+            is_passed=record.is_passed,
+            stopped=record.stopped,
+            variants=record.variants,
+            comparisons=tuple(dict(each) for each in record.comparisons),
+        )
+
+
+@frozen(kw_only=True)
+class Evaluations:
+    """A part of the list of evaluations, the newest first."""
+
+    evaluations: tuple[EvaluationRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class EvaluationCasesPage(Page):
+    """Which part of the cases of an evaluation to return."""
+
+    show: Literal["all", "failed", "different"] = "all"
+    """`failed`: those that a variant did not pass; `different`: those in which variants differ."""
+
+    def shows(self, case: CaseRecord) -> bool:
+        """Whether that case is wanted."""
+        if self.show == "failed":
+            return case.is_failed
+        return self.show == "all" or case.is_different
+
+
+@frozen(kw_only=True)
+class EvaluationCases:
+    """An evaluation with a part of its cases."""
+
+    evaluation: EvaluationRow
+    cases: tuple[CaseRecord, ...]
+    total: int
+    """How many cases are wanted."""
+    limit: int
+    offset: int
 
 
 @frozen(kw_only=True)

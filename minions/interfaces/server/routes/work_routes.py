@@ -1,5 +1,6 @@
 """`/workers`, `/queues`, `/schedules`: who executes queued runs, what waits, what is due when.
-`/batches`: what came of many lines. `/costs`: what runs used over time.
+`/batches`: what came of many lines. `/evaluations`: what variants reached. `/costs`: what runs used
+over time.
 
 All but costs counts the runs of all users: a token that sees one user's runs alone needs the scope
 `all`.
@@ -25,6 +26,10 @@ from minions.interfaces.server.documents.work_documents import (
     BatchItemsPage,
     BatchRow,
     CostsQuery,
+    EvaluationCases,
+    EvaluationCasesPage,
+    EvaluationRow,
+    Evaluations,
     QueuedRow,
     QueuedRuns,
     QueueRow,
@@ -114,6 +119,34 @@ async def get_batch(
     )
 
 
+@get("/evaluations", needs=TokenScope.READ)
+async def list_evaluations(request: ApiRequest, asked: Asked[Page]) -> Evaluations:
+    """List the evaluations, the newest first: what each variant reached."""
+    _check_owner(request, "evaluations")
+    limit, offset = asked.limit, asked.offset
+    records, total = await request.app_state.evaluations.page(limit, offset)
+    rows = tuple(map(EvaluationRow.of, records))
+    return Evaluations(evaluations=rows, total=total, limit=limit, offset=offset)
+
+
+@get("/evaluations/{evaluation_id:str}", responses=refuses(404), needs=TokenScope.READ)
+async def get_evaluation(
+    request: ApiRequest, evaluation_id: InPath, asked: Asked[EvaluationCasesPage]
+) -> EvaluationCases:
+    """One evaluation with a part of its cases, in their order."""
+    _check_owner(request, "evaluations")
+    limit, offset = asked.limit, asked.offset
+    record = await request.app_state.evaluations.find(evaluation_id)
+    found = [each for each in record.cases if asked.shows(each)]
+    return EvaluationCases(
+        evaluation=EvaluationRow.of(record),
+        cases=tuple(found[offset : offset + limit]),
+        total=len(found),
+        limit=limit,
+        offset=offset,
+    )
+
+
 @get("/costs", needs=TokenScope.READ)
 async def get_costs(request: ApiRequest, asked: Asked[CostsQuery]) -> RunFigures:
     """Costs, tokens, failures and times of runs over time, by recipe or model."""
@@ -190,6 +223,8 @@ WORK: Final = Router(
         list_queued_runs,
         list_batches,
         get_batch,
+        list_evaluations,
+        get_evaluation,
         get_costs,
         list_schedules,
         pause_schedule,

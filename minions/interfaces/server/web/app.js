@@ -7,6 +7,7 @@ import { showInbox } from "./approvals.js";
 import { showBatches } from "./batches.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
+import { showEvaluations } from "./evaluations.js";
 import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
@@ -14,8 +15,8 @@ import { showRecipes, showSystem } from "./system.js";
 import { showSchedules, showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
-const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
-const OF_ALL = new Set(["/batches", "/schedules", "/work"]); // views that count the runs of all users
+const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/evaluations", "Evaluations"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
+const OF_ALL = new Set(["/batches", "/evaluations", "/schedules", "/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 const VIEWS = {
 	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
@@ -23,6 +24,7 @@ const VIEWS = {
 	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
 	inbox: showInbox,
 	batches: showBatches,
+	evaluations: showEvaluations,
 	schedules: showSchedules,
 	work: showWork,
 	recipes: showRecipes,
@@ -30,7 +32,7 @@ const VIEWS = {
 	compare: showCompare,
 	system: showSystem,
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", evaluations: "Evaluations", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
 
@@ -70,7 +72,7 @@ async function route() {
 	if (!isFirst) main.focus({ preventScroll: true });
 	const view = Object.hasOwn(VIEWS, path[0]) ? VIEWS[path[0]] : null;
 	if (!view) {
-		fill(root, empty("There is no such page", h("p", h("a", { href: "#/runs", text: "All runs" }))));
+		fill(root, h("h1.away", "Not found"), empty("There is no such page", h("p", h("a", { href: "#/runs", text: "All runs" }))));
 		return;
 	}
 	try {
