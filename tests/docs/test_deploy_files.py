@@ -91,7 +91,7 @@ async def _written_series() -> Mapping[str, set[str]]:
     await ScheduleStore(state).put_progress("s", Progress().skip(late))
     services = Services(journal=MemoryJournal(SystemClock()))
     scorer = WatchedScorer(scorer="exact", scored=1, failed=0)
-    watches = watch_gauges([WatchReport(recipe="r", sampled=1, scorers=(scorer,))])
+    watches = watch_gauges([(None, WatchReport(recipe="r", sampled=1, scorers=(scorer,)))])
     day = DayBudget(tokens=1, most_tokens=2, cost_usd=1.0, most_cost_usd=2.0)
     pages = (
         counted.text(_OneServer(), None, day, {"slow": 1}, list(watches)),

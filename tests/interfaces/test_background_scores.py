@@ -12,13 +12,15 @@ from attrs import evolve, field, mutable
 
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryState
+from minions.adapters.telemetry.prometheus import text_of
 from minions.app.evaluating.background_scores import (
     LOOK_AT_RUNS_S,
     LiveScores,
     StoredWatch,
     stored_watches,
+    watch_gauges,
 )
-from minions.app.evaluating.live_scores import Watch
+from minions.app.evaluating.live_scores import Watch, WatchedScorer, WatchReport
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.calls import ModelCallResponse
@@ -381,3 +383,15 @@ async def test_what_is_good_enough_is_no_alarm(fleet: Fleet) -> None:
     await fleet.run(*["good"] * 12)
     (good,) = (await watch.report()).scorers
     assert (good.is_alarm, good.failed, good.worse_run) == (False, 0, None)
+
+
+def test_recipes_of_one_id_in_two_projects_have_gauges_of_their_own() -> None:
+    scorer = WatchedScorer(scorer="s", scored=3, failed=0)
+    reports = [
+        (project, WatchReport(recipe="r", sampled=scored, scorers=(evolve(scorer, scored=scored),)))
+        for project, scored in (("/a", 3), ("/b", 5))
+    ]
+    text = text_of(watch_gauges(reports))
+    for project, scored in (("/a", 3), ("/b", 5)):
+        labels = f'{{project="{project}",recipe="r",scorer="s"}}'
+        assert f"minions_watch_scored_runs{labels} {scored}.0\n" in text

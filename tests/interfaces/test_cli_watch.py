@@ -121,7 +121,8 @@ def test_gauges_are_written_for_prometheus(bench: Bench) -> None:
     bench.run("good", "bad")
     bench.watch("--metrics", "watch.prom")
     text = Path("watch.prom").read_text("utf-8")
-    labels = """{recipe="echo",scorer="holds output != 'bad'"}"""
+    own = f'project="{Path.cwd()}",recipe="echo"'
+    labels = f"""{{{own},scorer="holds output != 'bad'"}}"""
     assert f"minions_watch_pass_rate{labels} 0.5\n" in text
     assert f"minions_watch_alarm{labels} 0.0\n" in text
     assert f"minions_watch_scored_runs{labels} 2.0\n" in text

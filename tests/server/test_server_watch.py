@@ -16,7 +16,7 @@ watch: {sample: 1, at_least: 0.9, scorers: [{holds: "output > 0"}]}
 steps: [{id: a, set: {n: "{{ inputs.n }}"}}]
 output: "{{ a.n }}"
 """
-LABELS = '{recipe="watched",scorer="holds output > 0"}'
+LABELS = 'recipe="watched",scorer="holds output > 0"}'
 OTHERS = "owner-token-of-the-tests-0123456789"
 
 
@@ -44,10 +44,11 @@ async def test_what_scorers_say_is_on_metrics_and_in_the_list(
     assert (await client.get("/recipes/watched")).json["watch"] is None
     assert await app.app_state.scores.look() == 20
     page = (await client.ask("GET", "/metrics")).body.decode()
+    labels = f'{{project="{app.app_state.runtime.services.project}",{LABELS}'
     for name, value in (("pass_rate", "0.5"), ("scored_runs", "20.0"), ("alarm", "1.0")):
-        assert f"minions_watch_{name}{LABELS} {value}\n" in page
+        assert f"minions_watch_{name}{labels} {value}\n" in page
     for name in ("pass_rate_low", "pass_rate_high"):
-        assert f"minions_watch_{name}{LABELS} 0." in page
+        assert f"minions_watch_{name}{labels} 0." in page
     (scorer,) = (await client.get("/recipes/watched")).json["watch"]["scorers"]
     assert (scorer["rate"], scorer["scored"], scorer["run_id"]) == (0.5, 20, runs[-1])
     assert scorer["low"] < 0.5 < scorer["high"] < 0.9

@@ -93,16 +93,20 @@ def _read_watch(text: str | None) -> StoredWatch | None:
         return None
 
 
-def watch_gauges(reports: Sequence[WatchReport]) -> Iterator[Gauge]:
-    """What watches found, for Prometheus, by recipe and scorer; none where there is no watch."""
+def watch_gauges(reports: Sequence[tuple[str | None, WatchReport]]) -> Iterator[Gauge]:
+    """What watches found, for Prometheus, by project, recipe and scorer; none where there is none.
+
+    Args:
+        reports: Each with the folder of the project whose runs are judged; None: all.
+    """
     for name, words, value_of in _GAUGES if reports else ():
         values: dict[tuple[str, ...], float] = {
-            (report.recipe, each.scorer): float(value)
-            for report in reports
+            (project or "", report.recipe, each.scorer): float(value)
+            for project, report in reports
             for each in report.scorers
             if (value := value_of(each)) is not None
         }
-        yield Gauge(f"minions_watch_{name}", words, values, ("recipe", "scorer"))
+        yield Gauge(f"minions_watch_{name}", words, values, ("project", "recipe", "scorer"))
 
 
 _GAUGES: Final[Sequence[tuple[str, str, Callable[[WatchedScorer], float | None]]]] = (

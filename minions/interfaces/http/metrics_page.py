@@ -53,7 +53,9 @@ async def metrics_page(services: Services, state: StateStore) -> bytes:
         waiting = await left_runs(services.journal, state, services.is_worker_gone)
         left.update(run.queue for run in waiting)
         watches = await stored_watches(state, services.clock.now(), services.project)
-        gauges += watch_gauges([each.report for each in watches if each.report is not None])
+        gauges += watch_gauges(
+            [(each.project, each.report) for each in watches if each.report is not None]
+        )
         paused: dict[tuple[str, ...], float] = {
             (queue,): 1.0 for queue in await queue_pauses(state)
         }

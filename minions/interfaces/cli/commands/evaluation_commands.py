@@ -751,7 +751,7 @@ def watch_command(
     if metrics is not None:
         from minions.adapters.telemetry.prometheus import text_of
 
-        write_whole(metrics, text_of(watch_gauges([report])).encode())
+        write_whole(metrics, text_of(watch_gauges([(context.project, report)])).encode())
     if context.settings.json:
         say(json_text(report.to_json()))
         return 1 if report.is_alarm else 0
