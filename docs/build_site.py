@@ -1,4 +1,4 @@
-"""Builds the documentation site into `out/site`: `make docs`.
+"""Builds the documentation site into `out/site`, or into `site` of a given folder: `make docs`.
 
 The pages are copied with their places, so that a link holds in the repository and on the site. The
 reference is made of the docstrings of the public modules. Whatever is wrong ends the build: a link
@@ -18,7 +18,7 @@ from typing import Any, Final
 import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGES: Final = ROOT / "out" / "site-pages"
+_FOLDER_OF_PAGES: Final = "site-pages"
 _CONFIGURATION: Final = ROOT / "docs" / "site.yml"
 INDEX: Final = ROOT / "docs" / "index.md"
 _LINK: Final = re.compile(r"\]\(([^)\s]+\.md)\)")
@@ -40,28 +40,40 @@ _FILES: Final = (
 )
 _NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
 _REFERENCE: Final = "reference"
-_LATER_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.2\n---\n"
-"""Else a search for a command would find every class whose docstring names it first."""
+_HOW_TO: Final = ROOT / "docs" / "how-to" / "README.md"
+_QUESTION: Final = re.compile(r"^\| (.+)\? \| .*?\]\(([^)#\s]+\.md)", re.MULTILINE)
+_FOR_BUILDERS: Final = re.compile(
+    r"docs/design/|docs/reference/|benchmarks/|minions/|CHANGELOG|CONTRIBUTING|AGENTS|SECURITY"
+    r"|docs/(index|extending-minions|releasing|quality)\.md|docs/how-to/README\.md"
+)
+"""Pages that a search lists after those for users, which tell of the same things more shortly."""
+_LATER: Final[dict[str, object]] = {"search": {"boost": 0.2}}
+"""What such pages have; else a search for a command found every class that names it first."""
 
 
-def main() -> int:
-    """Copy the pages, write the reference, build."""
-    shutil.rmtree(PAGES, ignore_errors=True)
+def main(out: Path) -> int:
+    """Copy the pages, write the reference, build.
+
+    Args:
+        out: The folder of the site and of what it is made from.
+    """
+    pages = out / _FOLDER_OF_PAGES
+    shutil.rmtree(pages, ignore_errors=True)
     for name in _FOLDERS:
-        shutil.copytree(ROOT / name, PAGES / name, ignore=shutil.ignore_patterns(*_NOT_PAGES))
+        shutil.copytree(ROOT / name, pages / name, ignore=shutil.ignore_patterns(*_NOT_PAGES))
     for name in (*_FILES, *(f"recipes/{each.name}" for each in (ROOT / "recipes").glob("*.yaml"))):
-        (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, PAGES / name)
+        (pages / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, pages / name)
+    _write_search_words(pages)
     modules = _public_modules()
-    _write_reference(modules)
-    configuration = PAGES.parent / "site.yml"
-    configuration.write_text(yaml.safe_dump(_configured(modules), sort_keys=False), "utf-8")
+    _write_reference(modules, pages / _REFERENCE)
+    configuration = out / "site.yml"
+    configuration.write_text(yaml.safe_dump(_configured(modules, out), sort_keys=False), "utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f"]
     done = subprocess.run([*command, str(configuration)], cwd=ROOT, check=False)  # noqa: S603  # our own words
     if done.returncode == 0:
-        site = ROOT / "out" / "site"
         for name, text in for_models().items():
-            (site / name).write_text(text, "utf-8")
+            (out / "site" / name).write_text(text, "utf-8")
     return done.returncode
 
 
@@ -95,24 +107,58 @@ def for_models() -> dict[str, str]:
     }
 
 
+def search_words() -> dict[str, list[str]]:
+    """By page: its title, and the questions that `docs/how-to/README.md` answers by it.
+
+    The search weighs them most, so that a page is found by the words of those who need it: the
+    words of a reader that are missing are added to that list, where readers see them, too.
+    """
+    words: dict[str, list[str]] = {}
+    for question, link in _QUESTION.findall(_HOW_TO.read_text("utf-8")):
+        page = (_HOW_TO.parent / link).resolve()
+        name = page.relative_to(ROOT).as_posix()
+        title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        words.setdefault(name, [title]).append(re.sub(r"[`(),…]", "", question))
+    return {name: each for name, each in words.items() if not _FOR_BUILDERS.match(name)}
+
+
+def _write_search_words(pages: Path) -> None:
+    """Write at the head of each copied page what the search shall know of it."""
+    words = search_words()
+    for page in pages.rglob("*.md"):
+        name = page.relative_to(pages).as_posix()
+        later = _LATER if _FOR_BUILDERS.match(name) else {}
+        known: dict[str, object] = {**later, **({"tags": words[name]} if name in words else {})}
+        if known:
+            page.write_text(_with_head(page.read_text("utf-8"), known), "utf-8")
+
+
+def _with_head(text: str, known: dict[str, object]) -> str:
+    """The page with these values in its head, beside those that it has."""
+    own, body = "", text
+    if text.startswith("---\n"):
+        own, _, body = text.removeprefix("---\n").partition("\n---\n")
+    head = {**(yaml.safe_load(own) or {}), **known}
+    return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n{body}"
+
+
 def _public_modules() -> tuple[str, ...]:
     """Those of the page of public names."""
     modules: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "generate_api.py"))["MODULES"]
     return modules
 
 
-def _write_reference(modules: tuple[str, ...]) -> None:
-    folder = PAGES / _REFERENCE
+def _write_reference(modules: tuple[str, ...], folder: Path) -> None:
     folder.mkdir()
     links = "\n".join(f"- [`{name}`]({name}.md)" for name in modules)
     text = f"# Reference\n\nThe public modules, with what they hold.\n\n{links}\n"
     (folder / "index.md").write_text(text, "utf-8")
     for name in modules:
-        page = f"{_LATER_IN_SEARCHES}# `{name}`\n\n::: {name}\n"
+        page = _with_head(f"# `{name}`\n\n::: {name}\n", _LATER)
         (folder / f"{name}.md").write_text(page, "utf-8")
 
 
-def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file has it
+def _configured(modules: tuple[str, ...], out: Path) -> dict[str, Any]:  # Any: as the file has it
     """The configuration, with the menu that `docs/index.md` and the modules make."""
     configuration: dict[str, Any] = yaml.safe_load(_CONFIGURATION.read_text("utf-8"))
     pages = [{name: f"{_REFERENCE}/{name}.md"} for name in modules]
@@ -126,8 +172,8 @@ def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file
         else:
             nav.append(entry)
     configuration["nav"] = nav
-    for key in ("docs_dir", "site_dir"):
-        configuration[key] = str((_CONFIGURATION.parent / configuration[key]).resolve())
+    folders = {"docs_dir": out / _FOLDER_OF_PAGES, "site_dir": out / "site"}
+    configuration |= {key: str(folder.resolve()) for key, folder in folders.items()}
     handler = configuration["plugins"][1]["mkdocstrings"]["handlers"]["python"]
     handler["paths"] = [str(ROOT)]
     return configuration
@@ -154,4 +200,4 @@ def _with_folder(link: str) -> Any:  # Any: as in `index_groups`
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "out"))
