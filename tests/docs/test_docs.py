@@ -52,14 +52,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+_TUTORIAL: Final = [page for page in PAGES if page.parent == DOCS / "tutorial"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in _TUTORIAL], ids=_name)
 def test_every_block_of_a_page_does_what_the_page_says(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks run in page order, in one folder and one Python module."""
+    _check_blocks([page], folder, monkeypatch)
+
+
+def test_each_part_of_the_tutorial_does_what_it_says_in_the_folder_of_the_part_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [page for page in _TUTORIAL if page.name != "README.md"]
+    assert [page.name[0] for page in parts] == ["1", "2", "3", "4", "5"]
+    _check_blocks(parts, folder, monkeypatch)
+
+
+def _check_blocks(pages: Sequence[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("docs_page")
     monkeypatch.setitem(sys.modules, "docs_page", module)  # where type hints are looked up
-    for block in blocks_of(page):
+    for page, block in ((each, block) for each in pages for block in blocks_of(each)):
         if not block.is_run:
             continue
         if block.file is not None:
