@@ -521,7 +521,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_cli_mcp_login.py",),
         places=frozenset({"_GuardedLogin._checked_address", "_nearness", "_peer_of"}),
     ),
-    "adapters/tools/data_toolset.py": Guard(
+    "data/csv_lines.py": Guard(
         tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
     ),
     "app/settings/user_folders.py": Guard(

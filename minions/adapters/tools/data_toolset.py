@@ -5,17 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from attrs import frozen
 
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
+from minions.data.csv_lines import csv_line
 from minions.data.errors import ToolError
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue
 from minions.data.json_values import parse_json as parsed_json
 
 
@@ -119,8 +119,7 @@ def to_csv(
     names = _columns(rows) if columns is None else columns
     lines: list[Sequence[JsonValue]] = [names] if names else []
     lines += [_cells(number, row, names) for number, row in enumerate(rows)]
-    cell = _cell if formulas else _safe_cell
-    return "".join(_line([cell(item) for item in line], delimiter) for line in lines)
+    return "".join(csv_line(line, delimiter, formulas=formulas) for line in lines)
 
 
 def _columns(rows: Sequence[JsonValue]) -> Sequence[str]:
@@ -139,43 +138,6 @@ def _cells(number: int, row: JsonValue, names: Sequence[str]) -> Sequence[JsonVa
             )
         return row
     raise ToolError(f"rows[{number}] is neither a mapping nor a list.", code="bad-rows")
-
-
-def _cell(value: JsonValue) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else dumps(value)
-
-
-_FORMULA: Final = frozenset("=+-@\t\r\n＝＋－＠")
-"""With what a spreadsheet begins a formula, or a command; some take the full width for the same."""
-_NUMBER: Final = re.compile(r"[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?%?", re.ASCII)
-_UNSEEN: Final = " \u00a0\ufeff\u200b"
-"""What a spreadsheet may pass over before it looks."""
-
-
-def _safe_cell(value: JsonValue) -> str:
-    """The cell, which no spreadsheet takes for a formula: strangers may have written it. Numbers,
-    also as texts, stay numbers.
-    """
-    cell = _cell(value)
-    if _FORMULA.isdisjoint(cell.lstrip(_UNSEEN)[:1]) or _NUMBER.fullmatch(cell):
-        return cell
-    return f"'{cell}"
-
-
-def _line(cells: Sequence[str], delimiter: str) -> str:
-    """One line. Written by hand: the csv module leaves a lone carriage return
-    unquoted, which ends the row.
-    """
-    if list(cells) == [""]:
-        return '""\n'  # an unquoted empty cell would be an empty line, which readers skip
-    # A byte order mark in quotes is part of the cell; in front of a text it is none of it.
-    odd = frozenset(f'{delimiter}"\r\n\ufeff')
-    quoted = (
-        f'"{cell.replace(chr(34), chr(34) * 2)}"' if odd & set(cell) else cell for cell in cells
-    )
-    return delimiter.join(quoted) + "\n"
 
 
 def parse_json(text: Annotated[str, "One JSON value, nothing around it."]) -> JsonValue:

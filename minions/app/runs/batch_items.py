@@ -6,13 +6,14 @@ import csv
 import errno
 import hashlib
 import io
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, Self, cast
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from minions.contracts.secrets import InputValue
 from minions.data.bounded_files import BoundedLines, LongLineError, open_regular
@@ -45,6 +46,8 @@ class ItemRow:
     inputs: Mapping[str, InputValue] = field(factory=dict)
     is_text: bool = False
     """Whether the values are texts that become numbers and others by the declared types."""
+    kept: Mapping[str, InputValue] = field(factory=dict)
+    """What stands beside the result; no input."""
     problem: str | None = None
     """Why it could not be read; None: it was read."""
 
@@ -149,6 +152,116 @@ class ItemsFile(BatchItems):
         return columns
 
 
+_PATH: Final = re.compile(r"(\w+)=((?:\.[^.\[\]]+(?:\[\d+\])*)+)")
+_PART: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+@frozen(kw_only=True)
+class FieldChoice:
+    """Which fields of a row are inputs of its run, and which stand beside its result."""
+
+    paths: Mapping[str, str] = field(factory=dict)
+    """By input: where its value stands in the row, as `.title` or `.user.tags[0]`."""
+    kept: tuple[str, ...] = ()
+    """Fields that stand beside the result. Those that are no inputs are given to no run."""
+    ignores_others: bool = False
+    """Whether fields are left out that are neither inputs nor named above; else they are faults."""
+
+    @classmethod
+    def of_words(cls, paths: Sequence[str], kept: str | None, *, ignores_others: bool) -> Self:
+        """Read the words of a command.
+
+        Args:
+            paths: Each as `INPUT=.PATH`.
+            kept: Names with commas between them; None: none.
+        Raises:
+            UsageError: A word is none of these.
+        """
+        by_input: dict[str, str] = {}
+        for word in paths:
+            found = _PATH.fullmatch(word)
+            if found is None:
+                raise UsageError(
+                    f"--map takes INPUT=.PATH, such as text=.body or name=.user.names[0]; not "
+                    f"'{word:.80}'."
+                )
+            if found[1] in by_input:
+                raise UsageError(f"--map names the input '{found[1]}' twice.")
+            by_input[found[1]] = found[2]
+        names = tuple(name.strip() for name in (kept or "").split(",")) if kept is not None else ()
+        if "" in names or len(set(names)) < len(names):
+            raise UsageError(
+                f"--keep takes names of fields, each once: id,title; not '{kept:.80}'."
+            )
+        return cls(paths=by_input, kept=names, ignores_others=ignores_others)
+
+    def row(self, row: ItemRow, inputs: Collection[str]) -> ItemRow:
+        """The row as this choice has it.
+
+        Args:
+            inputs: The names of the recipe's inputs.
+        """
+        if row.problem is not None:
+            return row
+        given: dict[str, InputValue] = {}
+        taken = set(self.kept)
+        for name, path in self.paths.items():
+            parts = [path[1:]] if row.is_text else _parts_of(path)
+            value: object = row.inputs
+            for part in parts:
+                value = _value_at(value, part)
+            if value is _MISSING:
+                return _without(row, f"it has nothing at {path}, which --map names", row.inputs)
+            given[name] = cast("InputValue", value)
+            taken.add(str(parts[0]))
+        for name in self.kept:
+            if name not in row.inputs:
+                return _without(row, f"it has no '{name}', which --keep names", row.inputs)
+        for name, each in row.inputs.items():
+            if name in inputs and name not in self.paths:
+                given[name] = each
+            elif name not in taken and not self.ignores_others:
+                if name in self.paths:
+                    problem = f"its '{name}' is not used, as --map takes it from elsewhere"
+                    return evolve(row, problem=f"{problem}: --ignore-extra leaves it out.")
+                given[name] = each  # a fault, which names the inputs that there are
+        return evolve(row, inputs=given, kept={name: row.inputs[name] for name in self.kept})
+
+
+_MISSING: Final = object()
+
+
+def _parts_of(path: str) -> list[str | int]:
+    return [name or int(index) for name, index in _PART.findall(path)]
+
+
+def _value_at(value: object, part: str | int) -> object:
+    if isinstance(part, int):
+        is_there = isinstance(value, Sequence) and not isinstance(value, str) and part < len(value)
+        return cast("Sequence[object]", value)[part] if is_there else _MISSING
+    return value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
+
+
+def _without(row: ItemRow, problem: str, fields: Collection[str]) -> ItemRow:
+    names = ", ".join(list(fields)[:_MOST_SHOWN])
+    return evolve(row, problem=f"{problem}. Its fields are: {names or 'none'}.")
+
+
+@frozen
+class ChosenItems(BatchItems):
+    """Rows of which some fields are chosen."""
+
+    items: BatchItems
+    choice: FieldChoice
+    inputs: Collection[str]
+    """The names of the recipe's inputs."""
+
+    def rows(self) -> Iterator[ItemRow]:
+        """The rows; one without a chosen field is a fault."""
+        for row in self.items.rows():
+            yield self.choice.row(row, self.inputs)
+
+
 class _RecordLines:
     """The lines of a CSV file; a record may have several, and a bound for all of them."""
 
@@ -240,7 +353,7 @@ def lines_of(
         checked = _check_row(recipe, row, common, base)
         if isinstance(checked, str):
             raise UsageError(checked, code="bad-items")
-        yield BatchLine(index=index, inputs=checked, place=row.place)
+        yield BatchLine(index=index, inputs=checked, place=row.place, kept=row.kept)
 
 
 def count_lines(

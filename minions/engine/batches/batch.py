@@ -238,7 +238,7 @@ class Batch:
             return await self._recorded_result(line, row)
         if result is None:
             result = BatchResult(index=line.index, run_id=None, status=NOT_STARTED)
-        return evolve(result, is_changed=row is None and bool(earlier))
+        return evolve(result, is_changed=row is None and bool(earlier), kept=line.kept)
 
     async def _earlier(self, line: BatchLine) -> list[RunRow]:
         """The runs of that line in earlier executions of the batch."""
@@ -273,6 +273,7 @@ class Batch:
             index=line.index,
             run_id=row.run_id,
             status=row.status,
+            kept=line.kept,
             output=output,
             error=error,
             step_failures=failures,

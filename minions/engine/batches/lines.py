@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.json_values import JsonValue
@@ -26,6 +26,8 @@ class BatchLine:
     """The given inputs, checked; defaults are not among them."""
     place: str
     """Where the line stands, for people: `items.jsonl:7`."""
+    kept: Mapping[str, InputValue] = field(factory=dict)
+    """What of the line stands beside its result; no input of the run."""
 
 
 def line_of(run_id: str) -> int | None:

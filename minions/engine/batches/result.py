@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from attrs import field, frozen
 
 from minions.contracts.executions import RunState
 from minions.contracts.messages import TokenUsage
+from minions.contracts.secrets import InputValue
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo
 from minions.data.failure_categories import is_outage
@@ -39,6 +41,8 @@ class BatchResult:
     """Whether the run had ended before this execution of the batch."""
     is_changed: bool = False
     """Whether an earlier execution of the batch ran this line with other inputs."""
+    kept: Mapping[str, InputValue] = field(factory=dict)
+    """What of the line was to stand beside its result, by name."""
 
     @property
     def is_successful(self) -> bool:
@@ -65,4 +69,5 @@ class BatchResult:
             "error": {"code": error.code, "message": error.message} if error else None,
             "cost_usd": self.usage.cost_usd,
             "tokens": self.usage.total_tokens,
+            **({"kept": encode(self.kept)} if self.kept else {}),
         }

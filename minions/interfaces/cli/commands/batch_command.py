@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import csv
 import hashlib
 import json
 import shlex
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TextIO
@@ -20,7 +21,14 @@ from attrs import evolve, frozen
 
 from minions.analysis.bounds import KnownModel
 from minions.analysis.explanation import explain
-from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
+from minions.app.runs.batch_items import (
+    ChosenItems,
+    FieldChoice,
+    ItemsFile,
+    count_lines,
+    lines_of,
+    store_items,
+)
 from minions.app.runs.batch_records import BatchRecord, batch_id, record_batch
 from minions.app.runs.deciders import POLICIES, decider_for
 from minions.app.settings.settings import Settings, bounded
@@ -32,12 +40,15 @@ from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.bounded_files import open_regular
+from minions.data.codec import encode
+from minions.data.csv_lines import csv_line
 from minions.data.errors import (
     LIMIT_REACHED,
     BudgetSpentError,
     EnvironmentRefusedError,
     FailureInfo,
     UsageError,
+    did_you_mean,
 )
 from minions.data.json_values import JsonValue, dumps
 from minions.data.texts import spoken
@@ -95,7 +106,22 @@ class _BatchOptions(
     """What is run for each line, and where results go."""
 
     output: str | None = option(
-        "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
+        "-o",
+        "--output",
+        metavar="OUT.jsonl|OUT.csv",
+        help="Where results go, a table by the ending .csv; default: standard output.",
+    )
+    paths: tuple[str, ...] = option(
+        "--map",
+        multiple=True,
+        metavar="INPUT=.PATH",
+        help="Where an input stands in a line: text=.body, name=.user.names[0].",
+    )
+    kept: str | None = option(
+        "--keep", metavar="NAMES", help="Fields that stand beside the result, no inputs: id,title."
+    )
+    ignores_others: bool = option(
+        "--ignore-extra", is_flag=True, help="Leave out fields that are neither inputs nor kept."
     )
     model: str | None = option(
         "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
@@ -199,8 +225,11 @@ async def _run_until(
 ) -> int:
     recipe = named_recipe(options.recipe, context, runtime)
     recipe = bounded(recipe, _with_limit(context.settings, options.cost_usd))
+    choice = _field_choice(options, recipe)
+    table = _Table.of(options.output, choice.kept, recipe.known_output)
+    rows = ChosenItems(items, choice, tuple(recipe.inputs))
     common = common_inputs(recipe, options.pairs, context)
-    total = count_lines(recipe, items, common, Path.cwd())
+    total = count_lines(recipe, rows, common, Path.cwd())
     if (patience := runtime.services.patience) is not None:
         patience.calls.expect_runs(total)
     decider = decider_for(context.settings.approve or "wait", tell)
@@ -209,7 +238,7 @@ async def _run_until(
     )
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
     async with _enqueue(context, runtime, options.queued_at) as enqueue:
-        lines = lines_of(recipe, items, common, Path.cwd())
+        lines = lines_of(recipe, rows, common, Path.cwd())
         record = BatchRecord(
             id=batch_id(plan.name),
             title=options.name or ("stdin" if options.items == STANDARD_INPUT else items.path.name),
@@ -220,7 +249,27 @@ async def _run_until(
         )
         begin = partial(record_batch, runtime.services.journal, record)
         batch = Batch(executor, recipe, lines, plan, enqueue=enqueue, on_begin=begin)
-        return await _follow_batch(signals, context, runtime, options, batch, plan, total, out)
+        results = ResultFile.opened(options.output, out, batch.is_own, table)
+        return await _follow_batch(signals, context, runtime, options, batch, plan, total, results)
+
+
+def _field_choice(options: _BatchOptions, recipe: AgentRecipe) -> FieldChoice:
+    """What --map, --keep and --ignore-extra say.
+
+    Raises:
+        UsageError: One is malformed, or names no input.
+    """
+    choice = FieldChoice.of_words(
+        options.paths, options.kept, ignores_others=options.ignores_others
+    )
+    for name in choice.paths:
+        if name not in recipe.inputs:
+            raise UsageError(
+                f"--map {name}={choice.paths[name]}: the recipe has no input '{name}'."
+                f"{did_you_mean(name, recipe.inputs)} Inputs are: "
+                f"{', '.join(recipe.inputs) or 'none'}."
+            )
+    return choice
 
 
 @contextlib.asynccontextmanager
@@ -251,20 +300,20 @@ async def _follow_batch(
     batch: Batch,
     plan: BatchPlan,
     total: int,
-    out: TextIO,
+    opened: AbstractContextManager[ResultFile],
 ) -> int:
     await _check_earlier(batch, plan)
     signals.stop(batch, last_words=f"continue: {options.again(context)}")
     progress = batch_progress(context.environ, runtime.services.clock, total)
     batch.listen(progress.on_result)
-    with ResultFile.opened(options.output, out, batch.is_own) as results:
+    with opened as results:
         try:
             async for result in batch:
                 results.write(result)
         finally:
             progress.close()
     report = _Report(tally=progress.tally, stopped_by=batch.stopped_by, seconds=progress.seconds)
-    _tell_end(report, context, options, out)
+    _tell_end(report, context, options, results.out)
     if signals.caught is not None:
         return 128 + signals.caught
     return with_misses(report.exit_code, runtime.cassettes)
@@ -437,40 +486,119 @@ _LONGEST_FIRST: Final = 64 * 1_048_576
 """Bytes of the first line that are looked at."""
 
 
+@frozen
+class _Table:
+    """Results as the lines of a CSV table."""
+
+    kept: tuple[str, ...]
+    fields: tuple[str, ...]
+    """Fields of the recipe's output, a column each; empty: its output is one column."""
+
+    @classmethod
+    def of(
+        cls, path: str | None, kept: tuple[str, ...], output: Mapping[str, JsonValue]
+    ) -> _Table | None:
+        """The table that the file's ending asks for; None: results are JSON Lines.
+
+        Args:
+            output: What is known of the recipe's output, as JSON Schema.
+        Raises:
+            UsageError: The ending is that of another format, or columns have one name.
+        """
+        ending = Path(path or "").suffix.lower()
+        if ending in _OTHER_TABLES:
+            raise UsageError(
+                f"-o {path}: results are written as JSON Lines, or as a table to a name with .csv, "
+                f"not as {ending[1:]}."
+            )
+        if ending != ".csv":
+            return None
+        known = output.get("properties")
+        fields = tuple(known) if isinstance(known, Mapping) else ()
+        if twice := sorted(set(kept) & set(cls((), fields).columns)):
+            raise UsageError(
+                f"--keep {twice[0]}: the table of -o {path} has a column of that name. Rename the "
+                "field, or write JSON Lines, where kept fields stand apart."
+            )
+        return cls(kept, fields)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names in the head line."""
+        outputs = tuple(f"output.{name}" for name in self.fields) or ("output",)
+        return ("index", "run_id", "status", *self.kept, *outputs, "error", "cost_usd", "tokens")
+
+    def line(self, result: BatchResult) -> str:
+        """The line of one result, with its end."""
+        output, error = encode(result.output), result.error
+        of = output if isinstance(output, Mapping) else {}
+        return csv_line(
+            (
+                result.index,
+                result.run_id,
+                result.status,
+                *(encode(result.kept.get(name)) for name in self.kept),
+                *([of.get(name) for name in self.fields] if self.fields else [output]),
+                f"{error.code}: {error.message}" if error else None,
+                result.usage.cost_usd,
+                result.usage.total_tokens,
+            )
+        )
+
+
+_OTHER_TABLES: Final = (".parquet", ".xlsx", ".xls", ".ods", ".tsv", ".feather", ".arrow")
+
+
 class ResultFile:
     """Writes result lines. A file is written whole each time: recorded results come first."""
 
-    def __init__(self, stream: TextIO, path: Path | None) -> None:
+    def __init__(
+        self, stream: TextIO, out: TextIO, path: Path | None, table: _Table | None
+    ) -> None:
         """Write to that stream.
 
         Args:
+            out: Standard output.
             path: The stream's path; None: it is standard output.
+            table: What the lines are of; None: they are JSON.
         """
+        self.out = out
         self._stream = stream
         self._path = path
+        self._table = table
 
     @classmethod
     @contextmanager
-    def opened(cls, path: str | None, out: TextIO, is_own: Callable[[str], bool]) -> Iterator[Self]:
+    def opened(
+        cls,
+        path: str | None,
+        out: TextIO,
+        is_own: Callable[[str], bool],
+        table: _Table | None = None,
+    ) -> Iterator[Self]:
         """Open the file of that path, or take `out` where there is none.
 
         Args:
             is_own: Whether a run with that id is one of the batch.
+            table: What the file is a table of; None: its lines are JSON.
         Raises:
             UsageError: `already-there`; the file holds something else than results of the batch.
             EnvironmentRefusedError: It cannot be written.
         """
         if path is None:
-            yield cls(out, None)
+            yield cls(out, out, None, None)
             return
         target = Path(path)
-        _refuse_foreign(target, is_own)
+        _refuse_foreign(target, is_own, table)
         try:
             stream = target.open("w", encoding="utf-8", newline="\n")
         except OSError as error:
             raise _not_written(target, error, _NOTHING) from error
         with stream:
-            yield cls(stream, target)
+            results = cls(stream, out, target, table)
+            if table is not None:
+                results._write(csv_line(table.columns), _NOTHING)
+            yield results
 
     def write(self, result: BatchResult) -> None:
         """Write one line; whoever reads the file sees it at once.
@@ -480,28 +608,34 @@ class ResultFile:
         """
         if self._path is None:
             say(json_text(result.to_json()), self._stream)
-            return
-        text = json.dumps(result.to_json(), ensure_ascii=False)
-        text = text.encode("utf-8", "backslashreplace").decode()  # half a character
+        elif self._table is not None:
+            self._write(self._table.line(result), _RECORDED)
+        else:
+            self._write(f"{json.dumps(result.to_json(), ensure_ascii=False)}\n", _RECORDED)
+
+    def _write(self, line: str, kept: str) -> None:
         try:
-            self._stream.write(f"{text}\n")
+            self._stream.write(line.encode("utf-8", "backslashreplace").decode())  # half characters
             self._stream.flush()
         except OSError as error:
-            raise _not_written(self._path, error, _RECORDED) from error
+            raise _not_written(self._path or Path(), error, kept) from error
 
 
-def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
+def _refuse_foreign(path: Path, is_own: Callable[[str], bool], table: _Table | None) -> None:
     """Refuse to write over a file that is not of this batch."""
     if path.exists() and not path.is_file():  # a device or a pipe, from which nothing is read
         return
     try:
         with open_regular(path) as file:
-            first = file.readline(_LONGEST_FIRST)
+            head = file.readline(_LONGEST_FIRST)
+            first = head if table is None else file.readline(_LONGEST_FIRST)
     except FileNotFoundError:
         return
     except OSError as error:
         raise _not_written(path, error, _NOTHING) from error
-    if not first.strip() or _is_result(first, is_own):
+    if not head.strip() or (
+        _is_result(first, is_own) if table is None else _is_row(head, first, is_own, table)
+    ):
         return
     raise UsageError(
         f"-o {path}: the file exists and holds no results of this batch; it was not changed. "
@@ -521,6 +655,17 @@ def _is_result(line: bytes, is_own: Callable[[str], bool]) -> bool:
         return False
     run_id = value.get("run_id")
     return run_id is None or (isinstance(run_id, str) and is_own(run_id))
+
+
+def _is_row(head: bytes, first: bytes, is_own: Callable[[str], bool], table: _Table) -> bool:
+    """Whether a table with that head and that first line is one of the batch."""
+    if not first.strip():  # a head alone, perhaps cut off by a kill
+        return csv_line(table.columns).encode().startswith(head)
+    names, cells = (
+        next(csv.reader([line.decode("utf-8", "replace")]), []) for line in (head, first)
+    )
+    run_id = dict(zip(names, cells, strict=False)).get("run_id")
+    return names[:1] == ["index"] and run_id is not None and (run_id == "" or is_own(run_id))
 
 
 _NOTHING: Final = "Nothing was started."
