@@ -1,7 +1,7 @@
-"""Makes the pictures of the README: a terminal as SVG, and the server's page as PNG.
+"""Makes the pictures of the README and of `docs/gallery.md`, but for the trace.
 
-`python docs/generate_pictures.py`. The page needs Chromium and the Python package playwright. Both
-show recipes of this checkout, with scripted models; ids and times differ with each execution.
+`python docs/generate_pictures.py`. Those of pages need Chromium and the Python package playwright.
+All show recipes of this checkout, with scripted models; ids and times differ with each execution.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -104,6 +104,7 @@ def _environ(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT),
+        "MINIONS_TRUST": "1",
         "PYTHONUNBUFFERED": "1",
         "COLUMNS": str(_WIDTH),
         "MINIONS_DB": str(folder / "journal.sqlite"),
@@ -122,22 +123,57 @@ def _styled(text: str) -> Text:
 _TOKEN: Final = "a-token-for-the-picture"  # noqa: S105  # of a server that ends here
 
 
-def page() -> bytes:
-    """A finished run of a recipe on the server's page, as PNG."""
+def pages() -> dict[str, bytes]:
+    """Views of the server's page, and of a page that an evaluation writes, as PNG, by file name."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as name, _served(Path(name)) as url:
         run_id = _ended_run(url, "repository_triage")
+        _ended_run(url, "refund", {"amount": 300})  # it waits for a decision
+        start = f"{url}/#token={_TOKEN}&"
+        views = {
+            "page.png": (f"{start}/runs/{run_id}", "completed", _DESK),
+            "approvals.png": (f"{start}/approvals", "Approve", _DESK),
+            "phone.png": (f"{start}/runs/{run_id}", "completed", (390, 760)),
+            "evaluation.png": (_evaluation(Path(name)).as_uri(), "passed", _DESK),
+        }
         with sync_playwright() as playwright:
             flags = ["--no-sandbox", "--disable-gpu"]
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-            window = browser.new_page(viewport={"width": 1200, "height": 760})
-            window.goto(f"{url}/#token={_TOKEN}&/runs/{run_id}")
-            window.get_by_text("completed").first.wait_for()
-            window.wait_for_timeout(500)
-            picture = window.screenshot()
+            taken: dict[str, bytes] = {}
+            for file, (address, words, (width, height)) in views.items():
+                window = browser.new_page(viewport={"width": width, "height": height})
+                window.goto(address)
+                window.get_by_text(words).first.wait_for()
+                window.wait_for_timeout(500)
+                taken[file] = window.screenshot()
+                window.close()
             browser.close()
-            return picture
+            return taken
+
+
+_DESK: Final = (1200, 760)
+
+
+def _evaluation(folder: Path) -> Path:
+    """The page of an evaluation of two scripted models."""
+    for file, text in _FILES.items():
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+    hasty = _FILES["answers.yaml"].replace("class: bug", "class: other")
+    (folder / "hasty.yaml").write_text(hasty, "utf-8")
+    cases = "name,text,expected.class,expected.urgent\ntwice,I was charged twice.,billing,true\n"
+    cases += "white,The page stays white.,bug,true\nthanks,Thank you!,other,false\n"
+    (folder / "cases.csv").write_text(cases, "utf-8")
+    models = "-m scripted/answers.yaml -m scripted/hasty.yaml"
+    _printed(f"minions eval label cases.csv {models} --page evaluation.html", folder)
+    return folder / "evaluation.html"
+
+
+def graph() -> str:
+    """A recipe's steps and what waits for what, as SVG."""
+    return _printed("minions graph recipes/repository_triage.yaml -f svg", ROOT)
 
 
 @contextmanager
@@ -160,9 +196,10 @@ def _served(folder: Path) -> Iterator[str]:
         server.wait()
 
 
-def _ended_run(url: str, recipe: str) -> str:
-    """The id of a run that has ended."""
-    run_id = str(_asked(f"{url}/api/v1/runs", {"recipe": recipe, "inputs": {}})["run_id"])
+def _ended_run(url: str, recipe: str, inputs: Mapping[str, object] | None = None) -> str:
+    """The id of a run that has ended, or waits."""
+    start = {"recipe": recipe, "inputs": inputs or {}}
+    run_id = str(_asked(f"{url}/api/v1/runs", start)["run_id"])
     while _asked(f"{url}/api/v1/runs/{run_id}")["status"] == "running":
         time.sleep(0.1)
     return run_id
@@ -179,4 +216,6 @@ def _asked(url: str, body: object = None) -> dict[str, object]:
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "terminal.svg").write_text(terminal(), "utf-8")
-    (PICTURES / "page.png").write_bytes(page())
+    (PICTURES / "graph.svg").write_text(graph(), "utf-8")
+    for file, picture in pages().items():
+        (PICTURES / file).write_bytes(picture)

@@ -293,6 +293,17 @@ def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
     assert re.findall(r"url\((?!#)|href=|@import", svg) == []
 
 
+def test_the_gallery_shows_each_picture_once_with_words_and_none_is_large() -> None:
+    """If this fails: `python docs/generate_pictures.py`, and a part in `docs/gallery.md`."""
+    parts = (DOCS / "gallery.md").read_text("utf-8").split("\n## ")[1:]
+    shown = [re.findall(r"!\[.{20,}\]\((pictures/.+?)\)", part) for part in parts]
+    assert all(len(pictures) == 1 for pictures in shown), shown
+    files = {path.relative_to(DOCS).as_posix() for path in (DOCS / "pictures").iterdir()}
+    assert {each for pictures in shown for each in pictures} == files
+    assert all((DOCS / each).stat().st_size <= 130_000 for each in files)
+    assert [part for part in parts if not re.search(r"\]\([\w-]+\.md", part)] == []
+
+
 def test_language_models_find_every_page_that_persons_find() -> None:
     made = runpy.run_path(str(DOCS / "build_site.py"))["for_models"]()
     assert set(made) == {"llms.txt", "llms-full.txt", "skill.md"}
