@@ -275,11 +275,12 @@ def test_every_public_name_stands_on_the_page_of_public_names() -> None:
     assert "docs/reference/api.md" in (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_readme_is_short_and_says_first_why_to_use_it() -> None:
+def test_the_readme_is_short_and_shows_and_says_first_why_to_use_it() -> None:
     lines = (ROOT / "README.md").read_text("utf-8").splitlines()
     assert len(lines) <= 150
     why = next(at for at, line in enumerate(lines) if line.startswith("**Use it when"))
     assert why < 10
+    assert next(at for at, line in enumerate(lines) if line.startswith("![")) < why
     assert sum(line.startswith("- **") for line in lines[why:25]) >= 3
 
 
