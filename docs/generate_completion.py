@@ -29,6 +29,8 @@ _KINDS: Final = {
     "[ID]…": "run",
     "STEP": "step",
     "STEP|SEQ": "step",
+    "MODEL": "model",
+    "model": "model",
 }
 """Names and metavars of parameters to what completes them; all else is a file or free text."""
 _FILES: Final = ("FILE", ".yaml", ".jsonl", ".py", "PATH", "DIR")

@@ -111,8 +111,8 @@ def test_columns_of_a_table_are_mapped_by_their_whole_name(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--map", "name=title"), "--map takes INPUT=.PATH"),
-        (("--map", "name=."), "--map takes INPUT=.PATH"),
+        (("--map", "name=title"), "--map takes INPUT=.FIELD"),
+        (("--map", "name=."), "--map takes INPUT=.FIELD"),
         (("--map", "name=.title", "--map", "name=.id"), "twice"),
         (("--map", "nam=.title"), "has no input 'nam'. Did you mean 'name'?"),
         (("--map", "name=.titel", "--ignore-extra"), "nothing at .titel"),

@@ -66,6 +66,19 @@ def test_ids_of_runs_and_sessions_are_offered_with_the_newest_first(here: Path, 
     assert offered(here, f"minions retry {ids[1]} --from s") == ["second"]
 
 
+@pytest.mark.usefixtures("project")
+def test_models_are_offered_those_of_earlier_runs_first(here: Path, cli: Cli, write: Write) -> None:
+    write("minions.toml", '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    write("answers.yaml", "answers: [Really.]\n")
+    write("ask.yaml", "steps: [{id: ask, goal: Really?}]\n")
+    assert cli("run", "ask.yaml", "-m", "scripted/answers.yaml", "--db", "j.sqlite").code == 0
+    offers = offered(here, "minions run news -m ")
+    assert offers[:2] == ["scripted/answers.yaml", "local"]
+    assert {"ollama/", "openai/", "lab/"} < set(offers)
+    assert offered(here, "minions batch news items.jsonl --model scr") == ["scripted/answers.yaml"]
+    assert offered(here, "minions eval news cases.csv -m loc") == ["local"]
+
+
 def test_where_there_is_no_journal_none_is_made(here: Path) -> None:
     assert offered(here, "minions retry run_") == []
     assert not (here / "j.sqlite").exists()
@@ -73,7 +86,8 @@ def test_where_there_is_no_journal_none_is_made(here: Path) -> None:
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
-    "line", ["minions run ne", "minions retry run_", "minions run news --from "]
+    "line",
+    ["minions run ne", "minions retry run_", "minions run news --from ", "minions run news -m "],
 )
 def test_a_completion_loads_no_engine(here: Path, line: str) -> None:
     program = (

@@ -172,7 +172,7 @@ class FieldChoice:
         """Read the words of a command.
 
         Args:
-            paths: Each as `INPUT=.PATH`.
+            paths: Each as `INPUT=.FIELD`.
             kept: Names with commas between them; None: none.
         Raises:
             UsageError: A word is none of these.
@@ -182,7 +182,7 @@ class FieldChoice:
             found = _PATH.fullmatch(word)
             if found is None:
                 raise UsageError(
-                    f"--map takes INPUT=.PATH, such as text=.body or name=.user.names[0]; not "
+                    f"--map takes INPUT=.FIELD, such as text=.body or name=.user.names[0]; not "
                     f"'{word:.80}'."
                 )
             if found[1] in by_input:

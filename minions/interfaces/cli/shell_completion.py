@@ -1,4 +1,4 @@
-"""Completes a command line for a shell: commands, options, recipes, steps, ids of runs.
+"""Completes a command line for a shell: commands, options, recipes, steps, models, ids of runs.
 
 Commands are stand-ins made of a table: a shell waits for each completion, and importing the
 commands themselves loads the engine. `python docs/generate_completion.py` writes the table.
@@ -11,12 +11,15 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from minions.data.bounded_files import read_regular
+
+if TYPE_CHECKING:
+    from minions.app.settings.setting_sources import Origin
 
 VARIABLE: Final = "_MINIONS_COMPLETE"
 """The environment variable by which a shell's script asks for completions."""
@@ -135,9 +138,33 @@ def _run_ids(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     ]
 
 
+def _models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Models that runs of this project had, newest first; then those that the configuration names,
+    the model of this machine, and the providers that a name may begin with.
+    """
+    from minions.app.settings.settings import BUILT_IN_PROVIDERS
+    from minions.data.errors import MinionsError
+
+    names = [model for (model,) in _rows(ctx, _MODELS_OF_RUNS, "run_") if isinstance(model, str)]
+    providers = set(BUILT_IN_PROVIDERS)
+    with contextlib.suppress(MinionsError, OSError):
+        settings = _origin(ctx).settings
+        names += [settings.model] if settings.model else []
+        names += sorted(settings.prices)
+        providers |= set(settings.providers)
+    names += ["local", *(f"{provider}/" for provider in sorted(providers))]
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+_MODELS_OF_RUNS: Final = (
+    "SELECT json_extract(rest, '$[0]') FROM runs WHERE run_id >= ? AND run_id < ? "
+    "AND project = ? ORDER BY started_at DESC LIMIT ?"
+)
+
+
 _COMPLETERS: Final[
     Mapping[str, Callable[[click.Context, click.Parameter, str], list[CompletionItem]]]
-] = {"recipe": _recipes, "file": _files, "step": _steps, "run": _run_ids}
+] = {"recipe": _recipes, "file": _files, "step": _steps, "run": _run_ids, "model": _models}
 
 
 # --- the journal -----------------------------------------------------------------------------
@@ -186,20 +213,25 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
 
 
 def _database(ctx: click.Context) -> Path | None:
+    from minions.app.wiring.databases import database_of, postgres_of
+
+    origin = _origin(ctx)
+    if postgres_of(origin.settings) is not None:
+        return None
+    return database_of(origin.settings, origin.folder_of("db"))
+
+
+def _origin(ctx: click.Context) -> Origin:
     from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
     from minions.app.settings.user_folders import FolderTrust
-    from minions.app.wiring.databases import database_of, postgres_of
 
     db = ctx.params.get("db")
     flags = {"db": db} if db else {}
     environ = environment()
-    origin = load_settings(
+    return load_settings(
         flags,
         environ,
         folder=Path.cwd(),
         user_file=user_settings_file(),
         trust=FolderTrust.of(environ),
     )
-    if postgres_of(origin.settings) is not None:
-        return None
-    return database_of(origin.settings, origin.folder_of("db"))

@@ -114,7 +114,7 @@ class _BatchOptions(
     paths: tuple[str, ...] = option(
         "--map",
         multiple=True,
-        metavar="INPUT=.PATH",
+        metavar="INPUT=.FIELD",
         help="Where an input stands in a line: text=.body, name=.user.names[0].",
     )
     kept: str | None = option(
