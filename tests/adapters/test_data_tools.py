@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from builders import result_of
 from minions.adapters.tools.data_toolset import (
     CsvTable,
+    JsonLines,
     data_toolset,
     parse_csv,
     parse_json,
+    parse_json_lines,
     to_csv,
 )
 from minions.contracts.tools import Effect, ToolScope
@@ -28,6 +30,7 @@ def test_the_tools_are_pure_and_have_no_options() -> None:
         ("parse_csv", Effect.PURE),
         ("to_csv", Effect.PURE),
         ("parse_json", Effect.PURE),
+        ("parse_json_lines", Effect.PURE),
     ]
     for spec in toolset.specs:
         check_schema(spec.parameters)
@@ -170,6 +173,15 @@ def test_a_cell_that_begins_like_the_mark_of_a_file_is_read_again() -> None:
     """Only one such mark in front of a table is none of its text."""
     rows: list[JsonValue] = [["\ufeffa", "b"]]
     assert parse_csv(to_csv(rows), header=False) == CsvTable(rows, [], 1)
+
+
+def test_each_line_of_json_lines_is_a_row_and_a_bad_one_is_named() -> None:
+    text = '\ufeff{"a": 1}\r\n\n  [2]\n"half a\u2028line"\n'
+    assert parse_json_lines(text) == JsonLines([{"a": 1}, [2], "half a\u2028line"], 3)
+    assert parse_json_lines("") == JsonLines([], 0)
+    with pytest.raises(ToolError, match="Line 3 is not JSON") as caught:
+        parse_json_lines('{"a": 1}\n\n{"a": 2\n')
+    assert caught.value.error_code == "bad-json"
 
 
 def test_json_is_read_and_anything_else_refused() -> None:

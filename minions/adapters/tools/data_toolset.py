@@ -1,4 +1,4 @@
-"""The toolset `data`: conversion between CSV or JSON texts and values."""
+"""The toolset `data`: conversion between CSV, JSON or JSON Lines texts and values."""
 
 from __future__ import annotations
 
@@ -31,13 +31,23 @@ class CsvTable:
     """Number of rows."""
 
 
+@frozen
+class JsonLines:
+    """The result of `parse_json_lines`."""
+
+    rows: list[JsonValue]
+    """The value of each line."""
+    count: int
+    """Number of rows."""
+
+
 def built_in_data(_now: Callable[[], datetime]) -> Toolset:
     """The toolset under its usual name, for every recipe."""
     return data_toolset()
 
 
 def data_toolset() -> Toolset:
-    """The tools `parse_csv`, `to_csv`, `parse_json`: all pure, no options."""
+    """The tools `parse_csv`, `to_csv`, `parse_json`, `parse_json_lines`: all pure, no options."""
     return Toolset(
         name="data",
         description="Read and write CSV and JSON texts.",
@@ -57,6 +67,9 @@ def _tools(prefix: str) -> Sequence[Tool]:
         tool(
             name=f"{prefix}parse_json", effect=Effect.PURE, reads=Reads.TRUSTED, success_key=False
         )(parse_json),
+        tool(name=f"{prefix}parse_json_lines", effect=Effect.PURE, reads=Reads.TRUSTED)(
+            parse_json_lines
+        ),
     )
 
 
@@ -151,3 +164,24 @@ def parse_json(text: Annotated[str, "One JSON value, nothing around it."]) -> Js
         ) from error
     except ValueError as error:
         raise ToolError(f"The text is not JSON: {error}.", code="bad-json") from error
+
+
+def parse_json_lines(
+    text: Annotated[str, "One JSON value in each line (.jsonl); empty lines are left out."],
+) -> JsonLines:
+    """Read a JSON Lines text."""
+    rows: list[JsonValue] = []
+    # Not `splitlines`: other ends of lines, such as U+2028, may stand within a JSON text.
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(parsed_json(line))
+        except ValueError as error:
+            what = (
+                f"{error.msg} in column {error.colno}"
+                if isinstance(error, json.JSONDecodeError)
+                else error
+            )
+            raise ToolError(f"Line {number} is not JSON: {what}.", code="bad-json") from error
+    return JsonLines(rows, len(rows))
