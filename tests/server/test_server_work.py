@@ -281,9 +281,6 @@ async def test_the_runs_of_a_batch_come_in_pages_with_their_lines(app: App) -> N
 
 
 def evaluation(name: str) -> EvaluationRecord:
-    def answer(passed: float) -> CaseAnswer:
-        return CaseAnswer(passed=passed, reason=None if passed else "it is b", run_id="run_1")
-
     return EvaluationRecord(
         id=name,
         title=f"{name} on cases.jsonl",
@@ -292,16 +289,23 @@ def evaluation(name: str) -> EvaluationRecord:
         samples=1,
         is_passed=True,
         variants=(VariantRecord(label="one", recipe="r"), VariantRecord(label="two", recipe="r")),
-        cases=(
-            CaseRecord(name="a", answers=(answer(1), answer(1))),
-            CaseRecord(name="b", answers=(answer(0), answer(1))),
-            CaseRecord(name="c", answers=(answer(0), answer(0))),
-        ),
     )
 
 
+def cases() -> list[CaseRecord]:
+    def answer(passed: float) -> CaseAnswer:
+        return CaseAnswer(passed=passed, reason=None if passed else "it is b", run_id="run_1")
+
+    return [
+        CaseRecord(name="a", answers=(answer(1), answer(1))),
+        CaseRecord(name="b", answers=(answer(0), answer(1))),
+        CaseRecord(name="c", answers=(answer(0), answer(0))),
+    ]
+
+
 async def test_an_evaluation_is_listed_and_its_cases_are_filtered(app: App) -> None:
-    await app.app_state.evaluations.put(evaluation("triage"))
+    state = app.app_state
+    await state.evaluations.put(evaluation("triage"), cases(), state.threads)
     client = Client(app)
     found = (await client.get("/evaluations")).json
     assert [each["title"] for each in found["evaluations"]] == ["triage on cases.jsonl"]

@@ -13,8 +13,9 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.adapters.stores.memory_stores import StateStore
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.dated_texts import DatedTexts
+from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, NotFoundError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -23,6 +24,7 @@ from minions.evaluation.report import CaseOutcome, EvaluationReport
 MOST_CASES: Final = 5_000
 """Cases of which it is kept what they showed, the first ones; rates count all."""
 _LONGEST_REASON: Final = 200
+_CASES: Final = f"{RESERVED}evaluation-cases:"
 
 
 @frozen(kw_only=True)
@@ -101,7 +103,6 @@ class EvaluationRecord:
     comparisons: tuple[Mapping[str, JsonValue], ...] = ()
     """Each further variant beside the first one: `label`, `difference`, `low`, `high`, `p`, and how
     many cases are `better` and `worse`."""
-    cases: tuple[CaseRecord, ...] = ()
 
 
 def evaluation_id(identity: Sequence[JsonValue]) -> str:
@@ -113,7 +114,7 @@ def evaluation_id(identity: Sequence[JsonValue]) -> str:
 def record_of(
     report: EvaluationReport, evaluation: str, at: datetime, project: str | None
 ) -> EvaluationRecord:
-    """The record of an evaluation that ended."""
+    """The record of an evaluation that ended, without its cases."""
     variants = []
     for each in report.variants:
         rate, usage = each.rate, each.usage + each.grading
@@ -132,7 +133,6 @@ def record_of(
                 median_ms=each.duration_ms(0.5),
             )
         )
-    cases = zip(*(each.cases[:MOST_CASES] for each in report.variants), strict=True)
     return EvaluationRecord(
         id=evaluation,
         title=report.name,
@@ -156,11 +156,16 @@ def record_of(
             }
             for each in report.comparisons
         ),
-        cases=tuple(
-            CaseRecord(name=answers[0].case.name, answers=tuple(map(_answer_in, answers)))
-            for answers in cases
-        ),
     )
+
+
+def cases_of(report: EvaluationReport) -> list[CaseRecord]:
+    """What the first cases of an evaluation showed."""
+    cases = zip(*(each.cases[:MOST_CASES] for each in report.variants), strict=True)
+    return [
+        CaseRecord(name=answers[0].case.name, answers=tuple(map(_answer_in, answers)))
+        for answers in cases
+    ]
 
 
 def _answer_in(case: CaseOutcome) -> CaseAnswer:
@@ -184,14 +189,22 @@ class EvaluationRecords:
         Args:
             state: The texts beside the journal.
         """
+        self._state = state
         self._texts = DatedTexts(state, "evaluation")
 
-    async def put(self, record: EvaluationRecord) -> None:
+    async def put(
+        self, record: EvaluationRecord, cases: Sequence[CaseRecord], threads: BlockingCalls
+    ) -> None:
         """Store it in place of an earlier one of its id.
 
+        Args:
+            cases: Stored apart, so that no list reads them.
+            threads: Encode them: there may be thousands.
         Raises:
             JournalError: The database cannot be used.
         """
+        text = await threads.run(lambda: dumps(encode(list(cases))))
+        await self._state.put(_CASES + record.id, text)
         await self._texts.put(record.id, record.ended_at, dumps(encode(record)))
 
     async def page(self, limit: int, offset: int) -> tuple[Sequence[EvaluationRecord], int]:
@@ -219,6 +232,24 @@ class EvaluationRecords:
                 code="unknown-evaluation",
             )
         return found
+
+    async def cases(self, evaluation: str, threads: BlockingCalls) -> Sequence[CaseRecord]:
+        """The cases of an evaluation in their order; none where they cannot be read.
+
+        Args:
+            threads: Decode them.
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        text = await self._state.get(_CASES + evaluation)
+        return [] if text is None else await threads.run(lambda: _read_cases(text))
+
+
+def _read_cases(text: str) -> list[CaseRecord]:
+    try:
+        return decode(parse_json(text), list[CaseRecord])
+    except (MinionsError, ValueError):
+        return []
 
 
 def _read(text: str) -> EvaluationRecord | None:
