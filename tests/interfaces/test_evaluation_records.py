@@ -74,7 +74,7 @@ def test_an_evaluation_leaves_its_rates_its_cases_and_their_runs(cli: Cli, write
     assert [each.name for each in cases] == ["one", "two"]
     one = cases[0].answers
     assert [each.passed for each in one] == [1.0, 0.0]
-    assert one[1].reason is not None
+    assert one[1].reason == "fields"  # and not what was answered: that goes with its run
     assert all(each.run_id is not None for each in one)
     assert [each["worse"] for each in record.comparisons] == [1]
     assert cli(*command).code in (0, 1)  # it is the same evaluation, nothing is asked again

@@ -294,7 +294,7 @@ def evaluation(name: str) -> EvaluationRecord:
 
 def cases() -> list[CaseRecord]:
     def answer(passed: float) -> CaseAnswer:
-        return CaseAnswer(passed=passed, reason=None if passed else "it is b", run_id="run_1")
+        return CaseAnswer(passed=passed, reason=None if passed else "fields", run_id="run_1")
 
     return [
         CaseRecord(name="a", answers=(answer(1), answer(1))),
@@ -315,6 +315,6 @@ async def test_an_evaluation_is_listed_and_its_cases_are_filtered(app: App) -> N
         assert ("".join(each["name"] for each in of["cases"]), of["total"]) == (names, len(names))
     part = (await client.get("/evaluations/triage?limit=1&offset=1")).json
     assert [each["name"] for each in part["cases"]] == ["b"]
-    assert part["cases"][0]["answers"][0] == {"passed": 0, "reason": "it is b", "run_id": "run_1"}
+    assert part["cases"][0]["answers"][0] == {"passed": 0, "reason": "fields", "run_id": "run_1"}
     unknown = await client.get("/evaluations/none")
     assert (unknown.status, unknown.json["code"]) == (404, "unknown-evaluation")

@@ -1,6 +1,7 @@
 """Evaluations that were made: what each variant reached and each case showed, beside the journal.
 
-The answers themselves are runs in the journal; a record names them. An evaluation that is continued
+The answers themselves are runs in the journal; a record names them and holds none of their words,
+which are encrypted, kept for a time and removed with the runs. An evaluation that is continued
 replaces its record.
 """
 
@@ -58,7 +59,8 @@ class CaseAnswer:
     passed: float | None = None
     """The share of the answers that passed; None: none counts."""
     reason: str | None = None
-    """Why the first one that did not pass did not."""
+    """What the first one that did not pass missed: the name of a scorer, or the code of the run's
+    error. No words of an output: these go with their run."""
     run_id: str | None = None
     """The run of that answer, else of the first one; None: none was started."""
 
@@ -172,12 +174,21 @@ def _answer_in(case: CaseOutcome) -> CaseAnswer:
     shown = next((each for each in case.counted if not each.is_passed), None)
     if shown is None and case.samples:
         shown = case.samples[0]
-    reason = case.reason or case.ungraded
     return CaseAnswer(
         passed=case.share,
-        reason=None if reason is None else reason[:_LONGEST_REASON],
+        reason=_reason_of(case),
         run_id=None if shown is None else shown.run_id,
     )
+
+
+def _reason_of(case: CaseOutcome) -> str | None:
+    shown = next((each for each in case.counted if not each.is_passed), None)
+    if shown is None:
+        return None if case.ungraded is None else "not graded"
+    if not shown.has_output:
+        return (shown.problem or shown.status).partition(":")[0][:_LONGEST_REASON]
+    missed = next((each.scorer for each in shown.scores if not each.is_passed), None)
+    return None if missed is None else missed[:_LONGEST_REASON]
 
 
 class EvaluationRecords:
