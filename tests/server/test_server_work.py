@@ -21,6 +21,7 @@ from minions.app.evaluating.evaluation_records import (
 )
 from minions.app.runs.batch_records import BatchRecord, batch_id
 from minions.app.runs.left_runs import WorkerRecord
+from minions.app.runs.paused_queues import ALL_QUEUES, QueuePause, put_pause, remove_pause
 from minions.app.runs.schedule_store import Progress, Schedule, SkipCause, SkippedTime
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import QueueLimits, RateLimit
@@ -93,6 +94,23 @@ async def test_a_run_that_waits_says_why(app: App) -> None:
     [queued] = (await Client(app).get("/queues/runs")).json["runs"]
     assert (queued["lacks"], queued["queue"]) == (["the tool 'price'"], "web")
     await put(app, alive("able"))
+    assert await why(app) == ["waits for a free worker"]
+
+
+async def test_a_paused_queue_says_so_and_so_do_its_runs(app: App) -> None:
+    await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})
+    await put(app, alive())
+    for name in ("web", ALL_QUEUES):
+        pause = QueuePause(queue=name, reason="moved", since=AT)
+        await put_pause(app.app_state.marks, pause)
+        assert await why(app) == ["paused: moved"]
+        [web] = [
+            each
+            for each in (await Client(app).get("/queues")).json["queues"]
+            if each["name"] == "web"
+        ]
+        assert web["paused"] == pause.words
+        await remove_pause(app.app_state.marks, name)
     assert await why(app) == ["waits for a free worker"]
 
 
