@@ -818,13 +818,6 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "adapters/dispatch/local_dispatch.py",
-        "LocalDispatch._allowed_at",
-        "while starts and starts[0] <= now - rate.period_s:",
-        "while starts and (starts[0] < now - rate.period_s):",
-        "At that moment the next one may begin in any case.",
-    ),
-    Equivalent(
-        "adapters/dispatch/local_dispatch.py",
         "LocalDispatch._news",
         "await asyncio.gather(*waits, return_exceptions=True)",
         "pass",

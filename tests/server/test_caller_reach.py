@@ -217,6 +217,7 @@ async def _begun(client: Client) -> Mapping[str, str]:
         "sequence": "1",
         "schedule": "none",
         "batch_id": "none",
+        "evaluation_id": "none",
     }
 
 
