@@ -38,7 +38,10 @@ _FILES: Final = (
     *("benchmarks/agent_dojo.md", "benchmarks/agent_dojo.yaml"),
     *("benchmarks/quality/field_tasks.txt", "benchmarks/quality/schema_tasks.jsonl"),
 )
-_NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
+_NOT_PAGES: Final = (
+    *("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__"),
+    *("node_modules", "dist"),
+)
 _REFERENCE: Final = "reference"
 _LATER_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.2\n---\n"
 """Else a search for a command would find every class whose docstring names it first."""

@@ -250,6 +250,9 @@ def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
 
 def _drop_null(schema: Mapping[str, JsonValue]) -> _Json:
     """The schema without null, which no address can express."""
+    if isinstance(several := schema.get("anyOf"), list):
+        several = [each for each in several if each != {"type": "null"}]
+        return {**as_object(several[0])} if len(several) == 1 else {**schema, "anyOf": several}
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return dict(schema)
