@@ -76,7 +76,7 @@ test("events are read however their bytes are cut", async () => {
   const text =
     ": a comment\r\n\r\n" +
     event("run_started", 1, { recipe: "größer \u{1F375}" }).replaceAll("\n", "\r\n") +
-    event("run_completed", 2, { status: "completed" });
+    'id: 2\r\ndata: {"type": "run_completed",\r\ndata: "status": "completed"}\r\n\r\n';
   const bytes = new TextEncoder().encode(text);
   for (let size = 1; size <= 40; size += 1) {
     const pieces = [];
@@ -104,6 +104,13 @@ test("a stream that is cut is opened again after its last event", async () => {
   const after = requests.map((each) => new URL(each.url).searchParams.get("after"));
   assert.deepEqual(after, ["0", "2", "2", "2", "2"]);
   assert.deepEqual(waits, [500, 1_000, 5_000, 4_000]);
+});
+
+test("as long as events come a stream may be cut as often as it will", async () => {
+  const pieces = Array.from({ length: 20 }, (_, at) => streamOf(event("step_started", at + 1)));
+  const { client, waits } = clientOf(...pieces, streamOf(event("run_completed", 21)));
+  assert.equal((await positionsOf(client.follow("run_1"))).length, 21);
+  assert.ok(waits.every((wait) => wait === 500));
 });
 
 test("a run that went on after it had waited is followed to its end", async () => {
