@@ -14,7 +14,7 @@ SITE := .venv-docs
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test long test-local check typos bench agent-dojo quality tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
+.PHONY: demo demo-local docs test long test-local check client typos bench agent-dojo quality tokens conformance-mcp crash workers fuzz search mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -67,6 +67,10 @@ conformance-mcp: $(READY)  ## Run the official conformance suite of MCP; needs n
 	@test -d $(CONFORMANCE)/node_modules/@modelcontextprotocol/conformance || { echo "The suite is not there. Get it, and a Node that it takes, by" \
 		"\`npm install --prefix $(CONFORMANCE) @modelcontextprotocol/conformance@0.1.16 node@22\`." >&2; exit 1; }
 	MINIONS_MCP_CONFORMANCE=$(CONFORMANCE) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interfaces/test_mcp_conformance.py
+
+client: $(READY)  ## Compile the client in TypeScript, and try it at a server; needs Node, gets the compiler by npm.
+	npm install --silent --no-save --prefix out/typescript 'typescript@>=5.6 <8'
+	$(BIN)/python -m pytest -q tests/server/test_typescript_client.py
 
 typos: $(READY)  ## Misspell every name of every recipe; writes docs/design/typos.md.
 	PYTHONPATH=.:tests $(BIN)/python -m typos

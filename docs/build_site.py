@@ -38,7 +38,10 @@ _FILES: Final = (
     *("benchmarks/agent_dojo.md", "benchmarks/agent_dojo.yaml"),
     *("benchmarks/quality/field_tasks.txt", "benchmarks/quality/schema_tasks.jsonl"),
 )
-_NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
+_NOT_PAGES: Final = (
+    *("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__"),
+    *("node_modules", "dist"),
+)
 _REFERENCE: Final = "reference"
 _HOW_TO: Final = ROOT / "docs" / "how-to" / "README.md"
 _QUESTION: Final = re.compile(r"^\| (.+)\? \| .*?\]\(([^)#\s]+\.md)", re.MULTILINE)

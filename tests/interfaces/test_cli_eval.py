@@ -95,6 +95,23 @@ def read(outcome: Outcome) -> Any:  # Any: what the tests expect of it is compar
     return json.loads(outcome.out)
 
 
+def test_cases_that_do_not_pass_are_annotated_at_their_lines(run: Cli) -> None:
+    """Errors where fewer pass than are wanted; warnings where nothing is wanted, or enough pass."""
+    asked = ("triage.yaml", "cases.jsonl", "-m", "scripted/poor", "--annotations")
+    lines = [line for line in run(*asked).out.splitlines() if line.startswith("::")]
+    assert [line.partition("::case")[0] for line in lines[:2]] == [
+        f"::warning file=cases.jsonl,line={line},title=eval scripted/poor" for line in (1, 3)
+    ]
+    assert "case 'white': fields: " in lines[0]
+    assert lines[2:] == ["::warning title=eval scripted/poor::33%25 of the cases pass"]
+    strict = run(*asked, "--at-least", "0.9")
+    lines = [line for line in strict.out.splitlines() if line.startswith("::")]
+    assert (strict.code, {line.partition(" ")[0] for line in lines}) == (1, {"::error"})
+    assert lines[-1].endswith("::33%25 of the cases pass, 90%25 are wanted")
+    passed = run("triage.yaml", "cases.jsonl", "-m", "scripted/good", "--annotations")
+    assert "::" not in passed.out
+
+
 def test_two_models_stand_side_by_side_with_intervals_cost_and_time(run: Cli, here: Path) -> None:
     """A-138."""
     asked = ("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor")

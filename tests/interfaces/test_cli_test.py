@@ -99,6 +99,29 @@ def test_tests_run_with_scripted_answers_and_faked_tools(
     assert (told["name"], told["passed"], told["faults"]) == ("consent", True, [])
 
 
+def test_a_test_that_fails_is_annotated_in_a_workflow(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = """
+  - name: "20, or more"
+    tools: {send: sent}
+    answers: [{json: {count: 3}}]
+    expect: {output: 4}
+"""
+    write("party.yaml", RECIPE + bad)
+    tested = ("test", "party.yaml", "--extensions", "own.py")
+    assert "::" not in cli(*tested).out
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    count, line = cli(*tested).out.splitlines()
+    assert count == "0 of 1 passed"
+    begin = "::error file=party.yaml,line=13,title=test-failed::test '20, or more' of "
+    assert line.startswith(begin)
+    told = cli(*tested, "--json")
+    assert cast("Told", told.json)["recipes"]["party.yaml"][0]["passed"] is False
+    assert begin in told.err
+    assert "::" not in cli(*tested, "--no-annotations").out
+
+
 def test_outcomes_are_written_as_junit(cli: Cli, write: Write, here: Path) -> None:
     """A CI server shows them: a suite for each recipe, a case for each test."""
     bad = """

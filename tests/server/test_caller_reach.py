@@ -80,9 +80,16 @@ def _cells() -> Iterator[Cell]:
         for each in operation.get("parameters", ()):
             yield Cell(operation_id, each["in"], each["name"])
         for content in operation.get("requestBody", {}).get("content", {}).values():
-            kind = content["schema"]["$ref"].rpartition("/")[2]
-            for name in _DOCUMENT["components"]["schemas"][kind]["properties"]:
+            kind = _schema_at(content["schema"])
+            variants = [_schema_at(each) for each in kind.get("oneOf", ())] or [kind]
+            for name in dict.fromkeys(name for each in variants for name in each["properties"]):
                 yield Cell(operation_id, "body", name)
+
+
+def _schema_at(reference: Mapping[str, str]) -> Mapping[str, Any]:  # Any: as above
+    schemas: Mapping[str, Any] = _DOCUMENT["components"]["schemas"]
+    found: Mapping[str, Any] = schemas[reference["$ref"].rpartition("/")[2]]
+    return found
 
 
 OPERATIONS: Final = {name: operation for name, operation, _ in _operations()}

@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, TextIO, TypeVar
 
 import attrs
 import click
@@ -255,17 +255,35 @@ class EventsOption:
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class ReportOptions:
-    """Where the end of a run is reported, beside the console."""
+class AnnotationOption:
+    """Whether failures are printed as annotations."""
 
-    junit: str | None = option(
-        "--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends."
-    )
     annotations: bool | None = option(
         "--annotations/--no-annotations",
         default=None,
         help="Print failures as annotations of a GitHub workflow. "
         "In one of them it is done anyway.",
+    )
+
+    def annotation_stream(self, context: CommandContext, out: TextIO) -> TextIO | None:
+        """Where annotations are printed: on `out`, or beside it where that is for programs.
+
+        None: they are not wanted.
+        """
+        wanted = self.annotations
+        if wanted is None:
+            wanted = context.environ.get("GITHUB_ACTIONS") == "true"
+        settings = context.settings
+        stream = sys.stderr if settings.json or settings.events else out
+        return stream if wanted else None
+
+
+@frozen(kw_only=True, slots=False, eq=False, repr=False)
+class ReportOptions(AnnotationOption):
+    """Where the end of a run is reported, beside the console."""
+
+    junit: str | None = option(
+        "--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends."
     )
 
 

@@ -465,8 +465,3 @@ class RunReports(Struct, frozen=True, kw_only=True):
             from minions.interfaces.cli.console.junit_reports import write_break
 
             write_break(self.junit, recipe_id, error)
-
-
-def annotations_wanted(environ: Mapping[str, str], *, asked: bool | None) -> bool:
-    """Whether annotations are printed: as asked, else within a workflow of GitHub."""
-    return environ.get("GITHUB_ACTIONS") == "true" if asked is None else asked

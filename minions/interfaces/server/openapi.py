@@ -38,6 +38,7 @@ from minions.interfaces.http.tokens import SCOPES
 from minions.interfaces.server.documents.openai_documents import ErrorAnswer
 from minions.interfaces.server.documents.shared_documents import number_schema
 from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream
+from minions.interfaces.server.routes.agui_routes import run_ag_ui
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.openai_routes import OPENAI
 from minions.interfaces.server.routes.run_routes import follow_run
@@ -153,15 +154,41 @@ class _ContractSchemas(OpenAPISchemaPlugin):
     def of(self, kind: type[object]) -> _Json:
         """A reference to the schema, which is collected by the name of its class."""
         schema = schema_of(kind)
-        self.found.update(as_object(schema.pop("$defs", {})))
-        schema.update(_rules(kind))
-        self.found[kind.__name__] = schema
+        for name, each in as_object_of_objects(schema.pop("$defs", {})).items():
+            self._add(name, each)
+        variants = {
+            name: _variant(schema, properties)
+            for name, properties in as_object_of_objects(_variants(kind)).items()
+        }
+        for name, each in variants.items():
+            self._add(name, each)
+        if variants:
+            union: list[JsonValue] = [{"$ref": f"#/$defs/{name}"} for name in variants]
+            schema = {"description": schema["description"], "oneOf": union}
+        self._add(kind.__name__, schema)
         return {"$ref": f"#/$defs/{kind.__name__}"}
 
+    def _add(self, name: str, schema: Mapping[str, JsonValue]) -> None:
+        if self.found.setdefault(name, dict(schema)) != schema:
+            raise ValueError(f"Two schemas of the OpenAPI document are called {name}.")
 
-def _rules(kind: type[object]) -> Mapping[str, JsonValue]:
-    """What the class says of its fields together; empty: nothing."""
-    return as_object(getattr(kind, "schema_rules", {}))
+
+def _variants(kind: type[object]) -> Mapping[str, JsonValue]:
+    """The forms that the class has, one of which a value fits; empty: there is only one.
+
+    By name the properties in which it differs from the class. One that cannot be null is required.
+    """
+    return as_object(getattr(kind, "schema_variants", {}))
+
+
+def _variant(schema: Mapping[str, JsonValue], properties: Mapping[str, JsonValue]) -> _Json:
+    needed = [name for name, each in properties.items() if each != {"type": "null"}]
+    required = dict.fromkeys([*as_texts(schema.get("required", ())), *needed])
+    return {
+        **schema,
+        "properties": {**as_object(schema["properties"]), **properties},
+        "required": list(required),
+    }
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problems: _Json) -> None:
@@ -177,7 +204,7 @@ def _complete(operation: _Operation, handler: HTTPRouteHandler, problems: _Json)
     _complete_parameters(operation, arguments.get("asked"))
     if "data" in arguments:
         kind = arguments["data"].annotation
-        is_required = schema_of(kind).get("required") or _rules(kind)
+        is_required = schema_of(kind).get("required") or _variants(kind)
         operation["requestBody"]["required"] = bool(is_required)
     for media_type, about in handler.opt.get("texts", {}).items():
         schema = {"type": "string", "description": about}
@@ -192,6 +219,10 @@ def _complete_success(operation: _Operation, handler: HTTPRouteHandler) -> None:
         responses[min(responses)]["links"] = dict(links)
     if handler.handler_name == follow_run.handler_name:
         responses["204"] = {"description": "The run has ended, and the reader has all of it."}
+    if handler.handler_name == run_ag_ui.handler_name:
+        about = "Events of AG-UI 1.0, each in one `data:` line."
+        schema = {"type": "string", "contentMediaType": EVENT_STREAM, "description": about}
+        responses["200"]["content"][EVENT_STREAM] = {"schema": schema}
 
 
 def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -> None:
@@ -219,6 +250,9 @@ def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
 
 def _drop_null(schema: Mapping[str, JsonValue]) -> _Json:
     """The schema without null, which no address can express."""
+    if isinstance(several := schema.get("anyOf"), list):
+        several = [each for each in several if each != {"type": "null"}]
+        return {**as_object(several[0])} if len(several) == 1 else {**schema, "anyOf": several}
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return dict(schema)

@@ -64,6 +64,7 @@ from minions.interfaces.cli.console.render import (
 )
 from minions.interfaces.cli.options import (
     FILE,
+    AnnotationOption,
     CacheOption,
     CassetteOptions,
     CommandContext,
@@ -95,7 +96,7 @@ _MOST_MISSED: Final = 10
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _EvalOptions(CaseOptions, CacheOption, CassetteOptions, CommonOptions):
+class _EvalOptions(CaseOptions, CacheOption, CassetteOptions, AnnotationOption, CommonOptions):
     """What is compared, and where the report goes."""
 
     models: tuple[str, ...] = option(
@@ -158,6 +159,9 @@ def eval_command(options: _EvalOptions, recipe: str, data: str | None) -> int:
         say(json_text(report.to_json()))
     else:
         _print_report(report, context.flags_again[0])
+    if (stream := options.annotation_stream(context, sys.stdout)) is not None:
+        for line in _missed_annotations(report, options.suite):
+            say(line, stream)
     if options.page is not None:
         tell(f"page: {options.page}")
     return code
@@ -324,11 +328,36 @@ def _print_report(report: EvaluationReport, database: str) -> None:
         tell(f"stopped: {report.stopped}")
 
 
+def _missed_annotations(report: EvaluationReport, suite: Suite | None) -> Iterator[str]:
+    """A line for a workflow for each case that did not pass, at its line of the file.
+
+    They are warnings where as many pass as are wanted, and no more than the terminal names.
+    """
+    from minions.interfaces.cli.console.fault_reports import workflow_command
+
+    level = "warning" if report.is_passed else "error"
+    for outcome in report.variants:
+        title = f"eval {outcome.variant.label}"
+        missed = [each for each in outcome.cases if each.reason or each.ungraded]
+        for each in missed[:_MOST_MISSED]:
+            file, _, line = each.case.place.rpartition(":")
+            where = {"file": file, "line": line} if file and line.isdecimal() else {}
+            if not where and suite is not None:
+                where = {"file": suite.file}
+            why = each.reason or f"not graded: {each.ungraded}"
+            words = f"case '{each.case.name}': {why}"
+            yield workflow_command(level, {**where, "title": title}, words)
+        if (rate := outcome.rate) is not None and missed:
+            passed = f"{rate.value:.0%} of the cases pass"
+            wanted = f", {report.at_least:.0%} are wanted" if report.at_least is not None else ""
+            yield workflow_command(level, {"title": title}, f"{passed}{wanted}")
+
+
 # --- `minions test` ------------------------------------------------------------------------------
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
-class _TestOptions(ExtensionOptions):
+class _TestOptions(AnnotationOption, ExtensionOptions):
     """Which tests, and what may go wrong in them."""
 
     wanted: str | None = option("-k", metavar="TEXT", help="Only tests whose name holds TEXT.")
@@ -399,6 +428,9 @@ def test_command(options: _TestOptions, recipes: tuple[str, ...]) -> int:
         say(json_text({"recipes": shown}))
     else:
         _print_tests(done)
+    if (stream := options.annotation_stream(context, sys.stdout)) is not None:
+        for line in _fault_annotations(done):
+            say(line, stream)
     return 1 if any(tested.faults for all_ in done.values() for tested in all_) else 0
 
 
@@ -428,6 +460,19 @@ def _print_tests(done: dict[str, list[TestOutcome]]) -> None:
             failed += bool(tested.faults)
     count = sum(len(all_) for all_ in done.values())
     say(f"{count - failed} of {count} passed")
+
+
+def _fault_annotations(done: dict[str, list[TestOutcome]]) -> Iterator[str]:
+    """A line for a workflow for each test that failed, at its line of the recipe."""
+    from minions.interfaces.cli.console.fault_reports import workflow_command
+
+    for name, all_ in done.items():
+        for tested in all_:
+            if tested.faults:
+                where = tested.test.where
+                place = {"file": where.file, "line": str(where.line), "title": "test-failed"}
+                words = f"test '{tested.test.name}' of '{name}': {'; '.join(tested.faults)}"
+                yield workflow_command("error", place, words)
 
 
 # --- `minions test --crash` ----------------------------------------------------------------------

@@ -55,7 +55,6 @@ from minions.interfaces.cli.recipe_argument import (
 from minions.interfaces.cli.run_follower import (
     RunReports,
     Signals,
-    annotations_wanted,
     follow,
     note_of,
     refuse_two_outputs,
@@ -273,11 +272,9 @@ def reports_of(context: CommandContext, options: ReportOptions, out: TextIO) -> 
     settings = context.settings
     if options.junit is not None and settings.dry_run:
         raise UsageError("--junit does not go with --dry-run: nothing is run.")
-    stream = sys.stderr if settings.json or settings.events else out
-    wants = annotations_wanted(context.environ, asked=options.annotations)
     reports = RunReports(
         junit=Path(options.junit) if options.junit is not None else None,
-        annotations=stream if wants else None,
+        annotations=options.annotation_stream(context, out),
     )
     reports.check()
     return reports

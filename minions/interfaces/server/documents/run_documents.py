@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from attrs import field, frozen
 
@@ -53,10 +53,15 @@ class RunsPage:
 class RunRequest:
     """A run to begin."""
 
-    schema_rules: ClassVar[JsonObject] = {
-        "if": {"properties": {"recipe": {"type": "string"}}, "required": ["recipe"]},
-        "then": {"properties": {"recipe_text": {"type": "null"}}},
-        "else": {"properties": {"recipe_text": {"type": "string"}}, "required": ["recipe_text"]},
+    schema_variants: ClassVar[JsonObject] = {
+        "StoredRecipeRequest": {
+            "recipe": text_schema()["schema"],
+            "recipe_text": {"type": "null"},
+        },
+        "RecipeTextRequest": {
+            "recipe": {"type": "null"},
+            "recipe_text": text_schema(500_000)["schema"],
+        },
     }
     """For the OpenAPI document, what no single field says: one of the two recipes is given."""
 
@@ -568,13 +573,22 @@ class CallsAlike:
     """For how many seconds; null: until the run ends."""
 
 
+_APPROVES: Final[JsonObject] = {
+    "decision": {"const": "approve"},
+    "digest": text_schema()["schema"],
+}
+_DECIDES_OTHERWISE: Final[JsonObject] = {
+    "decision": {"enum": ["reject", "answer", "redo", "done", "fail"]}
+}
+
+
 @frozen(kw_only=True)
 class DecisionRequest:
     """The decision of a person."""
 
-    schema_rules: ClassVar[JsonObject] = {
-        "if": {"properties": {"decision": {"enum": ["approve"]}}},
-        "then": {"properties": {"digest": {"type": "string"}}, "required": ["digest"]},
+    schema_variants: ClassVar[JsonObject] = {
+        "ApproveRequest": _APPROVES,
+        "OtherDecisionRequest": _DECIDES_OTHERWISE,
     }
     """For the OpenAPI document: an approval names what it is about."""
 
@@ -599,6 +613,11 @@ class DecisionRequest:
 @frozen(kw_only=True)
 class RunDecisionRequest(DecisionRequest):
     """The decision of a person about what a run waits for."""
+
+    schema_variants: ClassVar[JsonObject] = {
+        "ApproveInRunRequest": _APPROVES,
+        "OtherDecisionInRunRequest": _DECIDES_OTHERWISE,
+    }
 
     address: str | None = field(default=None, metadata=MAYBE_TEXT)
     """What is decided, by its address (`sub[1]/each[2]`), step, tool or key; None: the only
@@ -671,7 +690,7 @@ class Items:
 
 
 @frozen(kw_only=True)
-class StepView:
+class RunStepView:
     """One step of a run, or one item of a loop, with what it sent and received."""
 
     step: StepOfRun

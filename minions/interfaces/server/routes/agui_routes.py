@@ -47,9 +47,9 @@ from minions.interfaces.server.routes.session_routes import session_of
 from minions.interfaces.server.server_runtime import ids_of_key
 from minions.recipe.model import AgentRecipe
 
-_LIST: Final[Mapping[str, JsonObject]] = {
-    "schema": {"type": ["array", "null"], "items": {"type": "object"}}
-}
+_OBJECTS: Final[JsonObject] = {"items": {"type": "object"}}
+_LIST: Final[Mapping[str, JsonObject]] = {"schema": {"type": "array", **_OBJECTS}}
+_MAYBE_LIST: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["array", "null"], **_OBJECTS}}
 
 
 @frozen(kw_only=True)
@@ -60,15 +60,15 @@ class RunAgentInput:
     """The caller's name of the conversation: the session of that name has it."""
     runId: str = field(metadata=text_schema(200))  # noqa: N815  # as above
     """The caller's name of the run: the same one is begun once."""
-    messages: tuple[JsonObject, ...] = field(metadata={"schema": {"type": "array"}})
+    messages: tuple[JsonObject, ...] = field(metadata=_LIST)
     """The conversation; the last message is the user's."""
     forwardedProps: JsonValue = None  # noqa: N815  # as above
     """`inputs`: further inputs of the recipe, by name."""
-    resume: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
+    resume: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
     """Answers to interrupts of one earlier run, which then continues."""
     state: JsonValue = None
-    context: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
-    tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_LIST)
+    context: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
+    tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
     parentRunId: JsonValue = None  # noqa: N815  # as above
     protocolVersion: JsonValue = None  # noqa: N815  # as above
 

@@ -48,12 +48,12 @@ from minions.interfaces.server.documents.run_documents import (
     RunRequest,
     Runs,
     RunsPage,
+    RunStepView,
     RunView,
     SearchHits,
     SearchHitView,
     SearchQuery,
     StepAddress,
-    StepView,
 )
 from minions.interfaces.server.documents.shared_documents import (
     After,
@@ -221,7 +221,7 @@ _STEP_VALUES: Final = (
     "/messages/*/content",
     "/messages/*/tool_calls",
 )
-"""The places of a `StepView` that may hold large values."""
+"""The places of a `RunStepView` that may hold large values."""
 
 
 @get("/items", responses=refuses(404, 409), needs=TokenScope.READ)
@@ -249,7 +249,7 @@ async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[Items
 @get("/steps", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_run_step(
     request: ApiRequest, run_id: InPath, asked: Asked[StepAddress]
-) -> ApiResponse[StepView]:
+) -> ApiResponse[RunStepView]:
     """One step or one item of a loop: output, messages, sections of its prompts."""
     view = await _step(request, run_id, asked.address)
     if (most := asked.cut) is None:
@@ -281,7 +281,7 @@ async def get_run_value(
         ) from error
 
 
-async def _step(request: ApiRequest, run_id: str, address: str) -> StepView:
+async def _step(request: ApiRequest, run_id: str, address: str) -> RunStepView:
     journal = request.app_state.journal
     run = await find_exact(request, run_id)
     found = await step_of_run(journal, run, address, threads=request.app_state.threads)
@@ -289,7 +289,7 @@ async def _step(request: ApiRequest, run_id: str, address: str) -> StepView:
         raise NotFoundError(
             f"Run '{run_id}' has recorded no step '{address[:100]}'.", code="unknown-step"
         )
-    return StepView(
+    return RunStepView(
         step=step_view(found.summary),
         messages=found.messages,
         prompts=tuple(map(prompt_view, found.prompts)),
