@@ -236,8 +236,8 @@ class PostgresJournal(RowLookups):
         rows = await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
         return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
 
-    async def _count_runs(self, wanted: RunFilter) -> int:
-        return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
+    async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
+        return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted, at_most))
 
     async def is_ambiguous(self, start: str) -> bool:
         return await self._looked_up(lambda db: postgres_rows.is_ambiguous(db, start))
@@ -256,9 +256,9 @@ class PostgresJournal(RowLookups):
         )
         return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
 
-    async def _count_sessions(self, wanted: SessionFilter) -> int:
+    async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
         return await self._looked_up(
-            lambda db: postgres_rows.count_sessions(db, wanted, self.cipher)
+            lambda db: postgres_rows.count_sessions(db, wanted, at_most, self.cipher)
         )
 
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:

@@ -116,24 +116,37 @@ class _Where:
         return Question(sql, tuple(values))
 
 
+    def count(self, table: str, at_most: int | None) -> Question:
+        """How many rows of the table fulfil them; only so many are looked at."""
+        if at_most is None:
+            return self.question(f"SELECT count(*) FROM {self.dialect.schema}{table}", "", None)  # noqa: S608  # constants
+        few = self.question(f"SELECT 1 FROM {self.dialect.schema}{table}", "", None)  # noqa: S608  # constants
+        sql = f"SELECT count(*) FROM ({few.sql} LIMIT {self.dialect.mark}) AS few"  # noqa: S608  # constants
+        return Question(sql, (*few.values, _within(at_most)))
+
+
 def _within(number: int) -> int:
     return max(min(number, _LARGEST), 0)
 
 
 def runs_question(
-    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part | None
+    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part
 ) -> Question:
-    """Runs that fit, but for their text; or how many they are, where no `part` is asked for."""
+    """Runs that fit, but for their text."""
     where, is_few = _of_runs(dialect, wanted)
     if after is not None:
         where.behind("started_at", after.started_at, "run_id", after.run_id)
-    start = "count(*)" if part is None else RUN_COLUMNS
     begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
     return where.question(
-        f"SELECT {start} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
+        f"SELECT {RUN_COLUMNS} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
         f"{begin} DESC, run_id",
         part,
     )
+
+
+def runs_count_question(dialect: Dialect, wanted: RunFilter, at_most: int | None) -> Question:
+    """How many runs fit, but for their text; None: all of them are counted."""
+    return _of_runs(dialect, wanted)[0].count("runs", at_most)
 
 
 def totals_question(dialect: Dialect, wanted: RunFilter) -> Question:
@@ -177,8 +190,7 @@ def few_question(dialect: Dialect, start: str) -> Question:
     """
     where = _Where(dialect)
     where.begins("run_id", start)
-    few = where.question(f"SELECT 1 FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
-    return Question(f"SELECT count(*) FROM ({few.sql} LIMIT 2) AS few", few.values)  # noqa: S608
+    return where.count("runs", 2)
 
 
 def spent_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
@@ -262,10 +274,32 @@ def sessions_question(
     dialect: Dialect,
     wanted: SessionFilter,
     after: SessionRow | None,
-    part: Part | None,
-    cipher: BodyCipher | None = None,
+    part: Part,
+    cipher: BodyCipher | None,
 ) -> Question:
-    """Sessions that fit, but for their text; or how many they are."""
+    """Sessions that fit, but for their text."""
+    where, is_few = _of_sessions(dialect, wanted, cipher)
+    if after is not None:
+        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
+    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
+    return where.question(
+        f"SELECT {SESSION_COLUMNS} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
+        f"{begin} DESC, session_id",
+        part,
+    )
+
+
+def sessions_count_question(
+    dialect: Dialect, wanted: SessionFilter, at_most: int | None, cipher: BodyCipher | None
+) -> Question:
+    """How many sessions fit, but for their text; None: all of them are counted."""
+    return _of_sessions(dialect, wanted, cipher)[0].count("sessions", at_most)
+
+
+def _of_sessions(
+    dialect: Dialect, wanted: SessionFilter, cipher: BodyCipher | None
+) -> tuple[_Where, bool]:
+    """The conditions but for the text, and whether few sessions fulfil them."""
     where = _Where(dialect)
     is_few = False
     if wanted.session_ids is not None:
@@ -294,15 +328,7 @@ def sessions_question(
         else:
             by = dialect.time(expiry.ended_by)
             where.add("(expires_at <= {} OR updated_at <= {})", now, by)
-    if after is not None:
-        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
-    start = "count(*)" if part is None else SESSION_COLUMNS
-    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
-    return where.question(
-        f"SELECT {start} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
-        f"{begin} DESC, session_id",
-        part,
-    )
+    return where, is_few
 
 
 # --- look-ups of runs and sessions that two databases have in common -----------------------------
@@ -333,11 +359,13 @@ class RowLookups(Journal):
             return (await found_by_text(page, fit.has_text, after, most))[offset:]
         return await self._runs_page(fit, after, Part(limit=limit, offset=offset))
 
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+    async def count_runs(
+        self, wanted: RunFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """Counted by the database; with a text, by looking at each."""
         if wanted is not None and wanted.text:
-            return len(await self.runs(wanted))
-        return await self._count_runs(wanted or RunFilter())
+            return len(await self.runs(wanted, limit=at_most))
+        return await self._count_runs(wanted or RunFilter(), at_most)
 
     async def sessions(
         self,
@@ -358,11 +386,13 @@ class RowLookups(Journal):
             return (await found_by_text(page, fit.has_text, after, most))[offset:]
         return await self._sessions_page(fit, after, Part(limit=limit, offset=offset))
 
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+    async def count_sessions(
+        self, wanted: SessionFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """As runs are."""
         if wanted is not None and wanted.text:
-            return len(await self.sessions(wanted))
-        return await self._count_sessions(wanted or SessionFilter())
+            return len(await self.sessions(wanted, limit=at_most))
+        return await self._count_sessions(wanted or SessionFilter(), at_most)
 
     @abstractmethod
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
@@ -383,8 +413,8 @@ class RowLookups(Journal):
         """Runs that fit, but for their text, in rows that are right."""
 
     @abstractmethod
-    async def _count_runs(self, wanted: RunFilter) -> int:
-        """How many fit, but for their text."""
+    async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
+        """How many fit, but for their text; None: all of them are counted."""
 
     @abstractmethod
     async def _sessions_page(
@@ -393,5 +423,5 @@ class RowLookups(Journal):
         """Sessions that fit, but for their text, in rows that are right."""
 
     @abstractmethod
-    async def _count_sessions(self, wanted: SessionFilter) -> int:
-        """How many fit, but for their text."""
+    async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
+        """How many fit, but for their text; None: all of them are counted."""

@@ -52,6 +52,14 @@ class Page:
     offset: int = field(default=0, metadata=number_schema(0))
 
 
+def most_counted(limit: int, offset: int) -> int:
+    """Where counting the entries of a list ends: at a full thousand behind the part."""
+    return ((offset + limit) // _THOUSAND + 1) * _THOUSAND
+
+
+_THOUSAND: Final = 1_000
+
+
 @frozen(kw_only=True)
 class After:
     """The position after which a stream begins; the header Last-Event-ID wins over it."""

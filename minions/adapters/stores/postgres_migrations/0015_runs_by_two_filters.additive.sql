@@ -1,0 +1,7 @@
+-- Runs of a user, a project or a recipe that are in one state: without these, a list of few of them
+-- reads all runs of that user, project or recipe.
+CREATE INDEX runs_of_user_by_status ON minions.runs (user_name, status, started_at DESC, run_id)
+WHERE user_name IS NOT NULL;
+CREATE INDEX runs_of_project_by_status ON minions.runs (project, status, started_at DESC, run_id)
+WHERE project IS NOT NULL;
+CREATE INDEX runs_of_recipe_by_status ON minions.runs (recipe, status, started_at DESC, run_id);
