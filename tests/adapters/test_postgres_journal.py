@@ -494,6 +494,59 @@ async def test_the_server_wakes_who_waits(
     await until(lambda: connections_to(url) == 1)  # the server takes a moment to notice
 
 
+async def notified_until_now(listening: psycopg.AsyncConnection[TupleRow]) -> list[str]:
+    """What the server told, in the order of commits."""
+    told = list[str]()
+    await listening.execute("NOTIFY minions_facts, 'now'")
+    async for each in listening.notifies(timeout=HANG_S):
+        if each.payload == "now":
+            break
+        told.append(each.payload)
+    return told
+
+
+async def test_the_server_tells_of_facts_of_sessions_that_somebody_waits_for(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Transactions that notify are committed one after the other: others do not."""
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as listening:
+        await listening.execute("LISTEN minions_facts")
+        lease = await lease_of(journal)
+        other = await journal.acquire("ses_2", "run_2", "w1", 60)
+        await journal.append(lease, draft("a"))
+        async with asyncio.TaskGroup() as group:  # stored together
+            group.create_task(journal.append(lease, draft("b")))
+            group.create_task(journal.append(other, draft("b")))
+        assert await notified_until_now(listening) == []
+        async with aclosing(PostgresJournal(url, FakeClock())) as follower:
+            assert not await follower.wait("ses_1", 2, 0)
+            await journal.append(lease, draft("c"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(journal.append(lease, draft("d")))
+                group.create_task(journal.append(other, draft("d")))
+            assert await notified_until_now(listening) == ["3 ses_1", "4 ses_1"]
+        carry_out(url, "UPDATE minions.leases SET listened_until = now()")
+        await journal.append(lease, draft("e"))
+        assert await notified_until_now(listening) == []
+
+
+async def test_who_begins_to_wait_sees_the_fact_that_is_being_stored(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Its writer did not know yet that somebody waits, so it tells nobody."""
+    await journal.append(await lease_of(journal), draft("a"))
+    with connection_to(url) as writer, connection_to(url) as watcher:
+        writer.execute("BEGIN")
+        writer.execute("UPDATE minions.leases SET last_position = 2")
+        waiting = asyncio.ensure_future(journal.wait("ses_1", 1, 0))
+        while not watcher.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+            await asyncio.sleep(0.001)
+        writer.execute("COMMIT")
+        assert await waiting
+
+
 async def test_who_waits_learns_of_facts_though_the_listener_is_cut_off(
     wired: PostgresJournal, wire: Wire, other: PostgresJournal
 ) -> None:

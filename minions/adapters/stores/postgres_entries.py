@@ -129,14 +129,15 @@ WITH owned AS (
     UPDATE minions.leases SET last_position = last_position + 1, chain = %s
     WHERE last_position = %s AND session_id = %s AND epoch = %s AND run_id = %s
         AND deadline IS NOT NULL
-    RETURNING last_position, chain
+    RETURNING last_position, chain, listened_until > clock_timestamp() AS is_listened_to
 ), added AS (
     INSERT INTO minions.entries
         (session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain)
     SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s, chain FROM owned
     RETURNING session_id, position
 )
-SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
+SELECT position, CASE WHEN is_listened_to THEN
+    pg_notify('minions_facts', position || ' ' || session_id) END FROM added, owned
 """
 
 
@@ -460,12 +461,14 @@ WITH appended AS (
         last_position, chain, number)
 ), held AS (
     SELECT l.* FROM (SELECT DISTINCT session_id FROM appended) a CROSS JOIN LATERAL (
-        SELECT session_id, run_id, epoch, last_position FROM minions.leases
+        SELECT session_id, run_id, epoch, last_position,
+            listened_until > clock_timestamp() AS is_listened_to
+        FROM minions.leases
         WHERE session_id = a.session_id AND deadline IS NOT NULL FOR UPDATE SKIP LOCKED
     ) l
 ), placed AS (
     SELECT a.session_id, a.run_id, a.generation, a.key, a.kind, a.state, a.body, a.epoch, a.at,
-        a.chain, a.number, a.last_position
+        a.chain, a.number, h.is_listened_to, a.last_position
         + row_number() OVER (PARTITION BY a.session_id ORDER BY a.number) AS position
     FROM appended a JOIN held h USING (session_id, run_id, epoch, last_position)
 ), counted AS (
@@ -479,7 +482,8 @@ WITH appended AS (
     SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain
     FROM placed ORDER BY number
 )
-SELECT number, position, pg_notify('minions_facts', position || ' ' || session_id) FROM placed
+SELECT number, position, CASE WHEN is_listened_to THEN
+    pg_notify('minions_facts', position || ' ' || session_id) END FROM placed
 ORDER BY number
 """
 

@@ -417,7 +417,9 @@ class PostgresJournal(RowLookups):
         await self._listener.listen(self._waiting, self._last_positions)
 
     async def _last_positions(self, sessions: Collection[str]) -> Mapping[str, int]:
-        return await self._link.run(lambda attempt: last_positions(attempt.connection, sessions))
+        return await self._link.run(
+            lambda attempt: positions_listened_to(attempt.connection, sessions)
+        )
 
     def _lease_now(self) -> datetime | None:
         return None if self._lease_clock is None else self._lease_clock.now()
@@ -659,6 +661,34 @@ async def last_positions(db: Connection, sessions: Collection[str]) -> Mapping[s
         binary=True,
     )
     return dict(await found.fetchall())
+
+
+async def positions_listened_to(db: Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    """As `last_positions`; of later entries the server tells for half a minute at least."""
+    from psycopg.errors import ReadOnlySqlTransaction
+
+    asked = [list(sessions)]
+    found = await (await db.execute(_POSITIONS, asked, binary=True)).fetchall()
+    if not all(is_listened_to for *_, is_listened_to in found):
+        with contextlib.suppress(ReadOnlySqlTransaction):  # a standby tells of nothing
+            await db.execute(_LISTEN, asked)
+        found = await (await db.execute(_POSITIONS, asked, binary=True)).fetchall()
+    return {session_id: position for session_id, position, _ in found}
+
+
+_POSITIONS: Final = b"""
+SELECT session_id, last_position,
+    coalesce(listened_until > clock_timestamp() + interval '30 s', false)
+FROM minions.leases WHERE session_id = ANY (%s)
+"""
+# An append that is under way holds the row, which is waited for: it may not know of the listener.
+# Rows are locked in the order of their sessions, as by everybody.
+_LISTEN: Final = b"""
+UPDATE minions.leases SET listened_until = clock_timestamp() + interval '60 s'
+WHERE session_id IN (
+    SELECT session_id FROM minions.leases WHERE session_id = ANY (%s) ORDER BY session_id FOR UPDATE
+)
+"""
 
 
 async def adopt_entries(
