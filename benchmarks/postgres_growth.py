@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,9 @@ from attrs import frozen
 
 from minions import Minions, ScriptedModel
 from minions.contracts.executions import RunState
-from minions.contracts.journal.journal import EntryDraft, JournalEntry
-from minions.contracts.journal.run_rows import RunFilter, RunRow, SessionFilter
+from minions.contracts.journal.facts import Fact, UnreadableFact
+from minions.contracts.journal.journal import EntryDraft
+from minions.contracts.journal.run_rows import Expiry, RunFilter, RunRow, SessionFilter
 from minions.contracts.runtime import SystemClock
 from minions.services import PostgresJournal
 
@@ -35,8 +37,8 @@ _USERS, _RECIPES, _PROJECTS = 10, 4, 3
 _DONE: Final = "id: done\nsteps: [{id: a, set: {n: 1}}, {id: b, set: {n: 2}}]\n"
 _ASKS: Final = "id: asks\nsteps: [{id: who, ask: 'Fine?'}]\n"
 
-# Copies of the one run that was recorded, in every table as they would be stored: of ten users, four
-# recipes and three projects, spread over 23 days. Users with an odd number have no failed run.
+# Copies of the one run that was recorded, in every table as they would be stored: of ten users,
+# four recipes and three projects, spread over 23 days. User 1 and recipe 1 have no failed run.
 _COPY: Final = (
     "SET session_replication_role = replica",  # no triggers: the rows are made here, too
     "SET synchronous_commit = off",
@@ -119,14 +121,15 @@ class Place:
     journal: CountedJournal
     page: Sequence[RunRow]
     """The newest runs."""
-    start: JournalEntry
-    """The first entry of one of them."""
+    key: str
+    start: Fact
+    """With which one of them began, and its key."""
     numbers: count[int]
 
     async def store_run(self, session_id: str, run_id: str) -> None:
         """A lease, the fact of a start, and the lease given back."""
         lease = await self.journal.acquire(session_id, run_id, "w", 60.0, next_generation=True)
-        await self.journal.append(lease, EntryDraft(key=self.start.key, fact=self.start.fact))
+        await self.journal.append(lease, EntryDraft(key=self.key, fact=self.start))
         await self.journal.release(lease)
 
     async def resume(self) -> None:
@@ -145,6 +148,11 @@ def _runs(**fields: object) -> Work:
     return lambda at: at.journal.runs(wanted, limit=50)
 
 
+def _too_old(at: Place, days: int) -> SessionFilter:
+    now = at.page[0].started_at
+    return SessionFilter(expiry=Expiry(now=now, ended_by=now - timedelta(days=days)))
+
+
 _FAILED, _WAITS = [RunState.FAILED], [RunState.NEEDS_DECISION]
 OPERATIONS: Final[Mapping[str, Work]] = {
     "the newest runs": _runs(),
@@ -157,6 +165,9 @@ OPERATIONS: Final[Mapping[str, Work]] = {
     "runs of an unknown recipe": _runs(recipe="none"),
     "failed runs of a user who has none": _runs(user="user_1", statuses=_FAILED),
     "failed runs of a recipe that has none": _runs(recipe="recipe_1", statuses=_FAILED),
+    "completed runs of a user behind one": lambda at: at.journal.runs(
+        RunFilter(user="user_1", statuses=[RunState.COMPLETED]), limit=50, after=at.page[150]
+    ),
     "waiting runs of a project that has none": _runs(project="project_1", statuses=_WAITS),
     "the run of an id": lambda at: at.journal.runs(RunFilter(run_ids=[at.page[100].run_id])),
     "runs whose id starts so": lambda at: at.journal.runs(
@@ -166,6 +177,10 @@ OPERATIONS: Final[Mapping[str, Work]] = {
     "a frequent text": _runs(text="recipe_1"),
     "the newest sessions": lambda at: at.journal.sessions(limit=50),
     "sessions of a user": lambda at: at.journal.sessions(SessionFilter(user="user_1"), limit=50),
+    "sessions that are too old, a page": lambda at: at.journal.sessions(_too_old(at, 1), limit=50),
+    "sessions that are too old, of none": lambda at: at.journal.sessions(
+        _too_old(at, 60), limit=50
+    ),
     "how many runs, up to 1,000": lambda at: at.journal.count_runs(at_most=1_000),
     "how many sessions, up to 1,000": lambda at: at.journal.count_sessions(at_most=1_000),
     "the facts of a run": lambda at: at.journal.entries(run_id=at.page[100].run_id),
@@ -186,7 +201,8 @@ async def measure(url: str) -> dict[str, int]:
     try:
         page = await journal.runs(limit=300)
         (start, *_) = await journal.entries(page[250].session_id, kinds=["run"])
-        place = Place(journal=journal, page=page, start=start, numbers=count(1))
+        assert not isinstance(start.fact, UnreadableFact)
+        place = Place(journal=journal, page=page, key=start.key, start=start.fact, numbers=count(1))
         for name, work in OPERATIONS.items():
             await work(place)
             touched = []

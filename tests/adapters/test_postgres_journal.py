@@ -22,7 +22,13 @@ from minions.adapters.stores.postgres_side_tables import PostgresState, Postgres
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
-from minions.data.errors import EnvironmentRefusedError, FencedError, JournalError, LeaseHeldError
+from minions.data.errors import (
+    EnvironmentRefusedError,
+    FencedError,
+    JournalError,
+    LeaseHeldError,
+    NotFoundError,
+)
 from minions.testing.journal_suite import holding
 from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
@@ -494,6 +500,44 @@ async def test_the_server_wakes_who_waits(
     await until(lambda: connections_to(url) == 1)  # the server takes a moment to notice
 
 
+async def until_somebody_waits(db: psycopg.Connection[TupleRow]) -> None:
+    """For a lock that another connection holds."""
+    while not db.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():  # noqa: ASYNC110  # the server says nothing
+        await asyncio.sleep(0.001)
+
+
+async def test_facts_are_stored_while_blobs_are_collected(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Of a large journal that takes minutes."""
+    lease = await lease_of(journal)
+    with connection_to(url) as locking, connection_to(url) as watching:
+        locking.execute("BEGIN; LOCK TABLE minions.blobs IN ACCESS EXCLUSIVE MODE")
+        collecting = asyncio.ensure_future(journal.collect())
+        await until_somebody_waits(watching)
+        assert (await journal.append(lease, draft())).position == 1
+        locking.execute("COMMIT")
+        assert (await collecting).blobs == 0
+
+
+async def test_a_blob_that_is_put_again_during_a_collection_stays(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Its name is in a fact that comes after those that were read; however long that takes."""
+    digests = [await journal.put_blob(data) for data in (b"put again", b"left over")]
+    await journal.append(await lease_of(journal), draft())
+    with connection_to(url) as locking, connection_to(url) as watching:
+        locking.execute("BEGIN; LOCK TABLE minions.entries IN ACCESS EXCLUSIVE MODE")
+        collecting = asyncio.ensure_future(journal.collect(spare_s=0))
+        await until_somebody_waits(watching)
+        assert await journal.put_blob(b"put again") == digests[0]
+        locking.execute("COMMIT")
+        assert (await collecting).blobs == 2  # found; one of them was left
+    assert await journal.get_blob(digests[0]) == b"put again"
+    with pytest.raises(NotFoundError, match=digests[1]):
+        await journal.get_blob(digests[1])
+
+
 async def notified_until_now(listening: psycopg.AsyncConnection[TupleRow]) -> list[str]:
     """What the server told, in the order of commits."""
     told = list[str]()
@@ -541,8 +585,7 @@ async def test_who_begins_to_wait_sees_the_fact_that_is_being_stored(
         writer.execute("BEGIN")
         writer.execute("UPDATE minions.leases SET last_position = 2")
         waiting = asyncio.ensure_future(journal.wait("ses_1", 1, 0))
-        while not watcher.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
-            await asyncio.sleep(0.001)
+        await until_somebody_waits(watcher)
         writer.execute("COMMIT")
         assert await waiting
 

@@ -396,12 +396,10 @@ class PostgresJournal(RowLookups):
         spare_s: float = SPARED_S,
         only: Collection[str] | None = None,
     ) -> BlobCollection:
-        """All bodies are read, by and by; nobody is kept from writing meanwhile."""
+        """All bodies are read, by and by, over a connection of its own; nobody waits meanwhile."""
         now = self._lease_now()
-        return await self._link.run(
-            lambda attempt: collect_blobs(
-                attempt.connection, now, spare_s, self.cipher, only, dry_run=dry_run
-            )
+        return await self._link.beside(
+            lambda db: collect_blobs(db, now, spare_s, self.cipher, only, dry_run=dry_run)
         )
 
     async def erase(self) -> bool:
@@ -597,11 +595,16 @@ async def collect_blobs(
     *,
     dry_run: bool,
 ) -> BlobCollection:
-    """The young ones are left out twice: one may be put again while the bodies are read."""
-    old = "put_at <= coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)"
+    """The young ones are left out twice, by the time at the beginning: one may be put again while
+    the bodies are read, however long that takes.
+    """
     found = await db.execute(
-        f"SELECT digest, octet_length(data) FROM minions.blobs WHERE {old}".encode(),  # noqa: S608  # a constant
+        "SELECT coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)",
         [now, spare_s],
+    )
+    (latest,) = await found.fetchone() or (now,)
+    found = await db.execute(
+        "SELECT digest, octet_length(data) FROM minions.blobs WHERE put_at <= %s", [latest]
     )
     sizes: dict[str, int] = dict(await found.fetchall())
     named = await _find_named(db, cipher) if sizes else set()
@@ -612,15 +615,19 @@ async def collect_blobs(
         for digest, size in sizes.items()
         if digest not in named and (only is None or digest in only)
     }
-    if useless and not dry_run:
-        locked = (
-            "SELECT digest FROM minions.blobs WHERE digest = ANY(%s) ORDER BY digest FOR UPDATE"
-        )
-        await db.execute(
-            f"DELETE FROM minions.blobs WHERE {old} AND digest IN ({locked})".encode(),  # noqa: S608  # constants
-            [now, spare_s, list(useless)],
-        )
+    names = sorted(useless) if not dry_run else []
+    for at in range(0, len(names), _DELETED_AT_ONCE):  # a transaction each
+        await db.execute(_DELETE_OLD, [latest, names[at : at + _DELETED_AT_ONCE]])
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
+
+
+_DELETED_AT_ONCE: Final = 500
+"""Blobs: whoever puts one of them waits no longer than their deletion takes."""
+_DELETE_OLD: Final = b"""
+DELETE FROM minions.blobs WHERE put_at <= %s AND digest IN (
+    SELECT digest FROM minions.blobs WHERE digest = ANY (%s) ORDER BY digest FOR UPDATE
+)
+"""
 
 
 async def _find_named(db: Connection, cipher: BodyCipher | None) -> set[str]:

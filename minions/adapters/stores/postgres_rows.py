@@ -277,6 +277,7 @@ _DIALECT: Final = Dialect(
     list_of=list,
     time=_as_it_is,
     unordered="{column}",
+    in_state="({column} AT TIME ZONE 'UTC')",
 )
 
 

@@ -7,11 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.stored_rows import found_by_text, name_keys, search_key, started_by
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import (
+    Expiry,
     RunFilter,
     RunRow,
     SessionFilter,
@@ -58,6 +61,9 @@ class Dialect(NamedTuple):
     time: Callable[[datetime], object]
     unordered: str
     """`{column}`, so that no index is chosen for its order."""
+    in_state: str
+    """`{column}`, a time, as the indexes of runs in one state have it: an index of the order alone
+    cannot be chosen then, by which all runs would be read where few are in that state."""
 
 
 class Part(NamedTuple):
@@ -99,22 +105,28 @@ class _Where:
         self.add(f"{column} >= {{}}", start)
         self.add(f"{column} <= {{}}", start + _LAST_CHARACTER)
 
-    def behind(self, time: str, at: datetime, name: str, value: str) -> None:
-        """In a list whose times fall and, where they are the same, whose names rise."""
-        bound = self.dialect.time(at)
-        self.add(f"{time} <= {{}} AND ({time} < {{}} OR {name} > {{}})", bound, bound, value)
+    def behind(
+        self, time: str, at: datetime, name: str, value: str, *, form: str = "{column}"
+    ) -> None:
+        """In a list whose times fall and, where they are the same, whose names rise.
+
+        Args:
+            form: Of times in the order of the list.
+        """
+        bound, column, mark = (
+            self.dialect.time(at),
+            form.format(column=time),
+            form.format(column="{}"),
+        )
+        condition = f"{column} <= {mark} AND ({column} < {mark} OR {name} > {{}})"
+        self.add(condition, bound, bound, value)
 
     def question(self, start: str, order: str, part: Part | None) -> Question:
         """The whole statement; None: no part of a list, but a number."""
         sql = start + (f" WHERE {' AND '.join(self.conditions)}" if self.conditions else "")
-        values = list(self.values)
-        if part is not None:
-            mark = self.dialect.mark
-            sql += f" ORDER BY {order} LIMIT {mark} OFFSET {mark}"
-            most = _LARGEST if part.limit is None else part.limit
-            values += [_within(most), _within(part.offset)]
-        return Question(sql, tuple(values))
-
+        if part is None:
+            return Question(sql, tuple(self.values))
+        return _cut(self.dialect, sql, self.values, order, part)
 
     def count(self, table: str, at_most: int | None) -> Question:
         """How many rows of the table fulfil them; only so many are looked at."""
@@ -123,6 +135,13 @@ class _Where:
         few = self.question(f"SELECT 1 FROM {self.dialect.schema}{table}", "", None)  # noqa: S608  # constants
         sql = f"SELECT count(*) FROM ({few.sql} LIMIT {self.dialect.mark}) AS few"  # noqa: S608  # constants
         return Question(sql, (*few.values, _within(at_most)))
+
+
+def _cut(dialect: Dialect, sql: str, values: Sequence[object], order: str, part: Part) -> Question:
+    """That part of what is found, in that order."""
+    most = _LARGEST if part.limit is None else part.limit
+    sql += f" ORDER BY {order} LIMIT {dialect.mark} OFFSET {dialect.mark}"
+    return Question(sql, (*values, _within(most), _within(part.offset)))
 
 
 def _within(number: int) -> int:
@@ -134,12 +153,16 @@ def runs_question(
 ) -> Question:
     """Runs that fit, but for their text."""
     where, is_few = _of_runs(dialect, wanted)
+    is_in_state = wanted.statuses is not None and len(wanted.statuses) == 1
+    if is_in_state and (wanted.user, wanted.project, wanted.recipe) != (None, None, None):
+        form = dialect.in_state
+    else:
+        form = dialect.unordered if is_few else "{column}"
     if after is not None:
-        where.behind("started_at", after.started_at, "run_id", after.run_id)
-    begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
+        where.behind("started_at", after.started_at, "run_id", after.run_id, form=form)
     return where.question(
         f"SELECT {RUN_COLUMNS} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
-        f"{begin} DESC, run_id",
+        f"{form.format(column='started_at')} DESC, run_id",
         part,
     )
 
@@ -278,7 +301,42 @@ def sessions_question(
     cipher: BodyCipher | None,
 ) -> Question:
     """Sessions that fit, but for their text."""
+    expiry = wanted.expiry
+    if expiry is not None and expiry.ended_by is not None:
+        return _old_question(dialect, wanted, expiry.ended_by, after, part, cipher)
     where, is_few = _of_sessions(dialect, wanted, cipher)
+    return _sessions_page(dialect, where, after, part, is_few=is_few)
+
+
+def _old_question(
+    dialect: Dialect,
+    wanted: SessionFilter,
+    ended_by: datetime,
+    after: SessionRow | None,
+    part: Part,
+    cipher: BodyCipher | None,
+) -> Question:
+    """Of those whose own time is over, and of those that ended by that time, each by its index: one
+    condition for both would be looked for in the order of the list, through all that stay.
+    """
+    now = replace(wanted.expiry or Expiry(now=ended_by), ended_by=None)
+    over, is_few = _of_sessions(dialect, replace(wanted, expiry=now), cipher)
+    over.add("updated_at > {}", dialect.time(ended_by))
+    ended, _ = _of_sessions(dialect, replace(wanted, expiry=None), cipher)
+    ended.add("updated_at <= {}", dialect.time(ended_by))
+    most = None if part.limit is None else part.limit + part.offset
+    halves = [
+        _sessions_page(dialect, each, after, Part(limit=most), is_few=is_few)
+        for each in (over, ended)
+    ]
+    both = " UNION ALL ".join(f"SELECT * FROM ({each.sql}) AS half" for each in halves)  # noqa: S608
+    values = (*halves[0].values, *halves[1].values)
+    return _cut(dialect, both, values, "updated_at DESC, session_id", part)
+
+
+def _sessions_page(
+    dialect: Dialect, where: _Where, after: SessionRow | None, part: Part, *, is_few: bool
+) -> Question:
     if after is not None:
         where.behind("updated_at", after.updated_at, "session_id", after.session_id)
     begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"

@@ -292,6 +292,7 @@ _DIALECT: Final = Dialect(
     list_of=_list_of,
     time=micros,
     unordered="+{column}",
+    in_state="{column}",
 )
 
 
