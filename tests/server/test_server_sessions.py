@@ -58,7 +58,7 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
 async def test_lists_are_counted_a_little_beyond_what_they_show(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A-184: of a million runs not all are counted for each page."""
+    """A-127: of a million runs not all are counted for each page."""
     for _ in range(4):
         await client.post("/sessions", {"recipe": "chat"})
     monkeypatch.setattr(shared_documents, "_COUNTED_AT_ONCE", 3)
