@@ -500,6 +500,33 @@ async def test_the_server_wakes_who_waits(
     await until(lambda: connections_to(url) == 1)  # the server takes a moment to notice
 
 
+@pytest.mark.parametrize("is_beside", [False, True])
+async def test_a_worker_does_not_continue_in_a_database_of_an_earlier_time(
+    url: str, journal: PostgresJournal, *, is_beside: bool
+) -> None:
+    """It has the lease there, too; but facts would be missing before its next one."""
+    lease = await lease_of(journal)
+    other = await journal.acquire("ses_2", "run_2", "w1", 60)
+    for key in "ab":
+        await journal.append(lease, draft(key))
+    carry_out(url, "DELETE FROM minions.entries WHERE session_id = 'ses_1' AND position > 1")
+    carry_out(
+        url,
+        "UPDATE minions.leases l SET last_position = 1, chain = e.chain FROM minions.entries e "
+        "WHERE l.session_id = 'ses_1' AND e.session_id = 'ses_1'",
+    )
+    for key in "cd":  # also not at its next try
+        beside = [journal.append(other, draft(key))] if is_beside else []
+        refused, *_ = await asyncio.gather(
+            journal.append(lease, draft(key)), *beside, return_exceptions=True
+        )
+        assert isinstance(refused, FencedError)
+        assert "it stored 2 facts, and the database has 1 of them" in refused.message
+    again = await journal.acquire("ses_1", "run_1", "w2", 60, takes_over="w1")
+    assert (await journal.append(again, draft("b"))).position == 2
+    assert len(await journal.entries("ses_2")) == 2 * is_beside
+
+
 async def until_somebody_waits(db: psycopg.Connection[TupleRow]) -> None:
     """For a lock that another connection holds."""
     while not db.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():  # noqa: ASYNC110  # the server says nothing
