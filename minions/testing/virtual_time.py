@@ -139,6 +139,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         ready = self._after_quiet(min(timeout, self._time.quiet_s))
         while not ready and _is_importing():
             ready = super().select(_IMPORT_S)
+            if not ready and not _is_importing():
+                ready = super().select(0)  # its last byte may have come between the two looks
         if not ready:
             self._time.advance(max(timeout, 0.0))
         return ready

@@ -107,7 +107,12 @@ class Fleet:
         runtime = self.runtime("executor")
         for text in texts:
             recipe, note = await self.store.recipe_for(
-                deployment, number, "", runtime.catalog, journal=self.services.journal
+                deployment,
+                number,
+                "",
+                runtime.catalog,
+                journal=self.services.journal,
+                threads=self.services.beside,
             )
             executor = runtime.executor(recipe)
             await executor.prepare(recipe, {"text": text}, note=note).execute()
@@ -149,6 +154,7 @@ async def test_a_session_of_another_deployment_or_of_a_version_that_is_gone_is_n
 ) -> None:
     deployment = await fleet.deploy(fleet.canary(None))
     journal, catalog = fleet.services.journal, fleet.runtime().catalog
+    threads = fleet.services.beside
     recipe = fleet.recipe(NEW)
     keys = [str(each) for each in range(12)]
     for name, number in (("other", 2), ("echo", 3)):
@@ -159,7 +165,13 @@ async def test_a_session_of_another_deployment_or_of_a_version_that_is_gone_is_n
             str(
                 (
                     await fleet.store.recipe_for(
-                        deployment, None, key, catalog, journal=journal, session=run.session_id
+                        deployment,
+                        None,
+                        key,
+                        catalog,
+                        journal=journal,
+                        threads=threads,
+                        session=run.session_id,
                     )
                 )[1]
             )
@@ -205,16 +217,23 @@ def test_a_version_is_named_by_a_number_or_as_live(
 async def test_a_session_stays_with_its_version_while_a_canary_runs(fleet: Fleet) -> None:
     deployment = await fleet.deploy(fleet.canary(None))
     journal, catalog = fleet.services.journal, fleet.runtime().catalog
+    threads = fleet.services.beside
     executor = fleet.runtime().executor(fleet.recipe(NEW))
     for number in (1, 2):
         recipe, note = await fleet.store.recipe_for(
-            deployment, number, "", catalog, journal=journal
+            deployment, number, "", catalog, journal=journal, threads=threads
         )
         run = executor.prepare(recipe, {"text": "x"}, note=note)
         await run.execute()
         for key in ("a", "b", "c", "d", "e", "f"):
             _, later = await fleet.store.recipe_for(
-                deployment, None, key, catalog, journal=journal, session=run.session_id
+                deployment,
+                None,
+                key,
+                catalog,
+                journal=journal,
+                threads=threads,
+                session=run.session_id,
             )
             assert deployment_noted(later) == ("echo", number)
 
@@ -227,6 +246,19 @@ async def test_the_same_text_is_one_version(fleet: Fleet) -> None:
     assert (second.number, second.version) == (2, "2")
     third, _ = other.with_version(fleet.recipe(NEW.replace('"2"', '"3"')))
     assert [each.number for each in third.versions] == [1, 2, 3]
+
+
+async def test_the_same_text_in_another_folder_is_another_version(fleet: Fleet) -> None:
+    """Its relative paths start there: a deploy may have removed the folder before."""
+    recipe = fleet.recipe(OLD)
+    made, _ = first_deployment("echo", recipe, fleet.clock.now(), None)
+    moved, version = made.with_version(evolve(recipe, directory="/srv/release-2"))
+    assert (version.number, version.directory) == (2, "/srv/release-2")
+    catalog = fleet.runtime().catalog
+    folders = [fleet.store.recipe(moved, number, catalog).directory for number in (1, 2)]
+    assert folders == [recipe.directory, "/srv/release-2"]
+    store = fleet.store
+    assert store.recipe(moved, 1, catalog).directory != store.recipe(moved, 2, catalog).directory
 
 
 async def test_the_live_version_is_kept_however_many_follow(fleet: Fleet) -> None:

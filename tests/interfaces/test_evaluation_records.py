@@ -20,6 +20,7 @@ from minions.app.evaluating.evaluation_records import (
     evaluation_id,
 )
 from minions.data.errors import NotFoundError
+from minions.engine.services.services import Services
 from minions.testing.virtual_time import FakeClock
 
 RECIPE: Final = """
@@ -34,18 +35,21 @@ LOUD: Final = RECIPE.replace("id: echo", "id: loud").replace(
 CASES: Final = (
     '{"name": "one", "text": "a", "expected": "a"}\n{"name": "two", "text": "B", "expected": "B"}\n'
 )
+THREADS: Final = Services().beside
 DB: Final = ("--db", "j.db")
 
 
-def _read(folder: Path) -> list[EvaluationRecord]:
-    async def read() -> list[EvaluationRecord]:
+def _read(folder: Path) -> list[tuple[EvaluationRecord, list[CaseRecord]]]:
+    async def read() -> list[tuple[EvaluationRecord, list[CaseRecord]]]:
         state = SqliteState(folder / "j.db")
         try:
-            found, total = await EvaluationRecords(state).page(10, 0)
+            records = EvaluationRecords(state)
+            found, total = await records.page(10, 0)
+            cases = [list(await records.cases(each.id, THREADS)) for each in found]
         finally:
             await state.aclose()
         assert total == len(found)
-        return list(found)
+        return list(zip(found, cases, strict=True))
 
     return asyncio.run(read())
 
@@ -60,17 +64,17 @@ def test_an_evaluation_leaves_its_rates_its_cases_and_their_runs(cli: Cli, write
     write("cases.jsonl", CASES)
     command = ("eval", "echo.yaml", "cases.jsonl", "--against", "loud.yaml", *DB)
     assert cli(*command).code in (0, 1)
-    (record,) = _read(Path())
+    ((record, cases),) = _read(Path())
     assert record.title == "echo.yaml on cases.jsonl"
     assert [(each.label, each.pass_rate) for each in record.variants] == [
         ("echo.yaml", 1.0),
         ("loud.yaml", 0.5),
     ]
     assert record.variants[0].low is not None
-    assert [each.name for each in record.cases] == ["one", "two"]
-    one = record.cases[0].answers
+    assert [each.name for each in cases] == ["one", "two"]
+    one = cases[0].answers
     assert [each.passed for each in one] == [1.0, 0.0]
-    assert one[1].reason is not None
+    assert one[1].reason == "fields"  # and not what was answered: that goes with its run
     assert all(each.run_id is not None for each in one)
     assert [each["worse"] for each in record.comparisons] == [1]
     assert cli(*command).code in (0, 1)  # it is the same evaluation, nothing is asked again
@@ -98,15 +102,44 @@ async def test_records_are_listed_by_time_and_replaced_by_their_id() -> None:
         )
 
     first = record("first")
-    await records.put(first)
+    await records.put(first, [], THREADS)
     clock.advance(60)
-    await records.put(record("second"))
+    await records.put(record("second"), [], THREADS)
     assert [each.title for each in (await records.page(10, 0))[0]] == ["second", "first"]
     clock.advance(60)
     again = evolve(record("first"), is_passed=False)
-    await records.put(again)
+    await records.put(again, [], THREADS)
     assert await records.find(first.id) == again
     assert (await records.page(10, 0))[1] == 2
     assert [each.title for each in (await records.page(1, 1))[0]] == ["first"]
     with pytest.raises(NotFoundError):
         await records.find("none")
+
+
+async def test_a_list_reads_no_cases() -> None:
+    state, read = MemoryState(), []
+    records = EvaluationRecords(state)
+    record = EvaluationRecord(
+        id="one",
+        title="one",
+        ended_at=FakeClock().now(),
+        case_count=1,
+        samples=1,
+        is_passed=True,
+        variants=(),
+    )
+    await records.put(record, [answer("a", 1.0)], THREADS)
+    get = state.get
+
+    async def noted(key: str) -> str | None:
+        read.append(key)
+        return await get(key)
+
+    state.get = noted  # type: ignore[method-assign]  # of a test
+    assert (await records.page(10, 0))[0] == [record]
+    assert await records.find("one") == record
+    assert not [key for key in read if "cases" in key]
+    assert [each.name for each in await records.cases("one", THREADS)] == ["a"]
+    assert await records.cases("none", THREADS) == []
+    await state.put(next(key for key in read if "cases" in key), "[{}]")
+    assert await records.cases("one", THREADS) == []

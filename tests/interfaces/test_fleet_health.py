@@ -69,11 +69,11 @@ async def test_what_waits_is_grouped_by_queue_and_reason() -> None:
     health = await fleet_health(journal, state, None, "gone".__eq__, now)
     assert [each.name for each in health.workers] == ["w1"]
     assert {(each.queue, each.reason, each.is_stuck, each.count) for each in health.waiting} == {
-        ("default", "workers have no room, or a limit of the queue holds", False, 2),
+        ("default", "waits for a free worker", False, 2),
         ("default", "its time has not come", False, 1),
         ("default", "no worker has the tool 'price'", True, 1),
         ("slow", "paused: moved", False, 1),
-        ("lone", "no living worker serves the queue", True, 1),
+        ("lone", "no living worker takes the queue 'lone'", True, 1),
     }
     (pair,) = [each for each in health.waiting if each.count == 2]
     assert pair.oldest_run == first != second
@@ -143,7 +143,7 @@ def test_the_command_fails_where_something_wants_a_hand(cli: Cli, write: Write) 
     assert stuck.code == 4
     found = {each["name"]: each for each in json.loads(stuck.out)}
     assert found["workers"]["ok"] is found["queue default"]["ok"] is False
-    assert "no living worker serves the queue" in found["queue default"]["detail"]
+    assert "no living worker takes the queue 'default'" in found["queue default"]["detail"]
     cli("worker", "--once", *at)
     assert cli("doctor", "--fleet", *at).code == 0
     assert cli("doctor", "--fleet", "--no-store").code == 2

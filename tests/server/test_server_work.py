@@ -21,6 +21,7 @@ from minions.app.evaluating.evaluation_records import (
 )
 from minions.app.runs.batch_records import BatchRecord, batch_id
 from minions.app.runs.left_runs import WorkerRecord
+from minions.app.runs.paused_queues import ALL_QUEUES, QueuePause, put_pause, remove_pause
 from minions.app.runs.schedule_store import Progress, Schedule, SkipCause, SkippedTime
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import QueueLimits, RateLimit
@@ -93,6 +94,23 @@ async def test_a_run_that_waits_says_why(app: App) -> None:
     [queued] = (await Client(app).get("/queues/runs")).json["runs"]
     assert (queued["lacks"], queued["queue"]) == (["the tool 'price'"], "web")
     await put(app, alive("able"))
+    assert await why(app) == ["waits for a free worker"]
+
+
+async def test_a_paused_queue_says_so_and_so_do_its_runs(app: App) -> None:
+    await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})
+    await put(app, alive())
+    for name in ("web", ALL_QUEUES):
+        pause = QueuePause(queue=name, reason="moved", since=AT)
+        await put_pause(app.app_state.marks, pause)
+        assert await why(app) == ["paused: moved"]
+        [web] = [
+            each
+            for each in (await Client(app).get("/queues")).json["queues"]
+            if each["name"] == "web"
+        ]
+        assert web["paused"] == pause.words
+        await remove_pause(app.app_state.marks, name)
     assert await why(app) == ["waits for a free worker"]
 
 
@@ -281,9 +299,6 @@ async def test_the_runs_of_a_batch_come_in_pages_with_their_lines(app: App) -> N
 
 
 def evaluation(name: str) -> EvaluationRecord:
-    def answer(passed: float) -> CaseAnswer:
-        return CaseAnswer(passed=passed, reason=None if passed else "it is b", run_id="run_1")
-
     return EvaluationRecord(
         id=name,
         title=f"{name} on cases.jsonl",
@@ -292,16 +307,23 @@ def evaluation(name: str) -> EvaluationRecord:
         samples=1,
         is_passed=True,
         variants=(VariantRecord(label="one", recipe="r"), VariantRecord(label="two", recipe="r")),
-        cases=(
-            CaseRecord(name="a", answers=(answer(1), answer(1))),
-            CaseRecord(name="b", answers=(answer(0), answer(1))),
-            CaseRecord(name="c", answers=(answer(0), answer(0))),
-        ),
     )
 
 
+def cases() -> list[CaseRecord]:
+    def answer(passed: float) -> CaseAnswer:
+        return CaseAnswer(passed=passed, reason=None if passed else "fields", run_id="run_1")
+
+    return [
+        CaseRecord(name="a", answers=(answer(1), answer(1))),
+        CaseRecord(name="b", answers=(answer(0), answer(1))),
+        CaseRecord(name="c", answers=(answer(0), answer(0))),
+    ]
+
+
 async def test_an_evaluation_is_listed_and_its_cases_are_filtered(app: App) -> None:
-    await app.app_state.evaluations.put(evaluation("triage"))
+    state = app.app_state
+    await state.evaluations.put(evaluation("triage"), cases(), state.threads)
     client = Client(app)
     found = (await client.get("/evaluations")).json
     assert [each["title"] for each in found["evaluations"]] == ["triage on cases.jsonl"]
@@ -311,6 +333,6 @@ async def test_an_evaluation_is_listed_and_its_cases_are_filtered(app: App) -> N
         assert ("".join(each["name"] for each in of["cases"]), of["total"]) == (names, len(names))
     part = (await client.get("/evaluations/triage?limit=1&offset=1")).json
     assert [each["name"] for each in part["cases"]] == ["b"]
-    assert part["cases"][0]["answers"][0] == {"passed": 0, "reason": "it is b", "run_id": "run_1"}
+    assert part["cases"][0]["answers"][0] == {"passed": 0, "reason": "fields", "run_id": "run_1"}
     unknown = await client.get("/evaluations/none")
     assert (unknown.status, unknown.json["code"]) == (404, "unknown-evaluation")

@@ -11,7 +11,7 @@ import pytest
 
 from minions import Message, OpenAIModel, Prompt
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.testing import ChatEndpoint, HangError, VirtualTime, endpoint
+from minions.testing import ChatEndpoint, HangError, VirtualTime, endpoint, virtual_time
 
 
 def test_hours_of_sleep_pass_at_once_and_in_order() -> None:
@@ -67,6 +67,29 @@ def test_an_import_in_a_thread_takes_no_virtual_time() -> None:
             assert await loading
 
     time.run(work())
+
+
+def test_the_last_byte_of_an_import_counts_when_it_comes_between_two_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time, states = VirtualTime(), iter([True, False])
+
+    async def work() -> None:
+        loop, loaded = asyncio.get_running_loop(), asyncio.Event()
+
+        def is_importing() -> bool:
+            if next(states, False):
+                return True
+            if not loaded.is_set():
+                loop.call_soon_threadsafe(loaded.set)
+            return False
+
+        monkeypatch.setattr(virtual_time, "_is_importing", is_importing)
+        async with asyncio.timeout(1):
+            await loaded.wait()
+
+    time.run(work())
+    assert time.monotonic() == 0
 
 
 async def _wait_for_nothing() -> None:

@@ -1,6 +1,7 @@
 """Evaluations that were made: what each variant reached and each case showed, beside the journal.
 
-The answers themselves are runs in the journal; a record names them. An evaluation that is continued
+The answers themselves are runs in the journal; a record names them and holds none of their words,
+which are encrypted, kept for a time and removed with the runs. An evaluation that is continued
 replaces its record.
 """
 
@@ -13,8 +14,9 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.adapters.stores.memory_stores import StateStore
+from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.app.runs.dated_texts import DatedTexts
+from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, NotFoundError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -23,6 +25,7 @@ from minions.evaluation.report import CaseOutcome, EvaluationReport
 MOST_CASES: Final = 5_000
 """Cases of which it is kept what they showed, the first ones; rates count all."""
 _LONGEST_REASON: Final = 200
+_CASES: Final = f"{RESERVED}evaluation-cases:"
 
 
 @frozen(kw_only=True)
@@ -56,7 +59,8 @@ class CaseAnswer:
     passed: float | None = None
     """The share of the answers that passed; None: none counts."""
     reason: str | None = None
-    """Why the first one that did not pass did not."""
+    """What the first one that did not pass missed: the name of a scorer, or the code of the run's
+    error. No words of an output: these go with their run."""
     run_id: str | None = None
     """The run of that answer, else of the first one; None: none was started."""
 
@@ -101,7 +105,6 @@ class EvaluationRecord:
     comparisons: tuple[Mapping[str, JsonValue], ...] = ()
     """Each further variant beside the first one: `label`, `difference`, `low`, `high`, `p`, and how
     many cases are `better` and `worse`."""
-    cases: tuple[CaseRecord, ...] = ()
 
 
 def evaluation_id(identity: Sequence[JsonValue]) -> str:
@@ -113,7 +116,7 @@ def evaluation_id(identity: Sequence[JsonValue]) -> str:
 def record_of(
     report: EvaluationReport, evaluation: str, at: datetime, project: str | None
 ) -> EvaluationRecord:
-    """The record of an evaluation that ended."""
+    """The record of an evaluation that ended, without its cases."""
     variants = []
     for each in report.variants:
         rate, usage = each.rate, each.usage + each.grading
@@ -132,7 +135,6 @@ def record_of(
                 median_ms=each.duration_ms(0.5),
             )
         )
-    cases = zip(*(each.cases[:MOST_CASES] for each in report.variants), strict=True)
     return EvaluationRecord(
         id=evaluation,
         title=report.name,
@@ -156,23 +158,37 @@ def record_of(
             }
             for each in report.comparisons
         ),
-        cases=tuple(
-            CaseRecord(name=answers[0].case.name, answers=tuple(map(_answer_in, answers)))
-            for answers in cases
-        ),
     )
+
+
+def cases_of(report: EvaluationReport) -> list[CaseRecord]:
+    """What the first cases of an evaluation showed."""
+    cases = zip(*(each.cases[:MOST_CASES] for each in report.variants), strict=True)
+    return [
+        CaseRecord(name=answers[0].case.name, answers=tuple(map(_answer_in, answers)))
+        for answers in cases
+    ]
 
 
 def _answer_in(case: CaseOutcome) -> CaseAnswer:
     shown = next((each for each in case.counted if not each.is_passed), None)
     if shown is None and case.samples:
         shown = case.samples[0]
-    reason = case.reason or case.ungraded
     return CaseAnswer(
         passed=case.share,
-        reason=None if reason is None else reason[:_LONGEST_REASON],
+        reason=_reason_of(case),
         run_id=None if shown is None else shown.run_id,
     )
+
+
+def _reason_of(case: CaseOutcome) -> str | None:
+    shown = next((each for each in case.counted if not each.is_passed), None)
+    if shown is None:
+        return None if case.ungraded is None else "not graded"
+    if not shown.has_output:
+        return (shown.problem or shown.status).partition(":")[0][:_LONGEST_REASON]
+    missed = next((each.scorer for each in shown.scores if not each.is_passed), None)
+    return None if missed is None else missed[:_LONGEST_REASON]
 
 
 class EvaluationRecords:
@@ -184,14 +200,22 @@ class EvaluationRecords:
         Args:
             state: The texts beside the journal.
         """
+        self._state = state
         self._texts = DatedTexts(state, "evaluation")
 
-    async def put(self, record: EvaluationRecord) -> None:
+    async def put(
+        self, record: EvaluationRecord, cases: Sequence[CaseRecord], threads: BlockingCalls
+    ) -> None:
         """Store it in place of an earlier one of its id.
 
+        Args:
+            cases: Stored apart, so that no list reads them.
+            threads: Encode them: there may be thousands.
         Raises:
             JournalError: The database cannot be used.
         """
+        text = await threads.run(lambda: dumps(encode(list(cases))))
+        await self._state.put(_CASES + record.id, text)
         await self._texts.put(record.id, record.ended_at, dumps(encode(record)))
 
     async def page(self, limit: int, offset: int) -> tuple[Sequence[EvaluationRecord], int]:
@@ -219,6 +243,24 @@ class EvaluationRecords:
                 code="unknown-evaluation",
             )
         return found
+
+    async def cases(self, evaluation: str, threads: BlockingCalls) -> Sequence[CaseRecord]:
+        """The cases of an evaluation in their order; none where they cannot be read.
+
+        Args:
+            threads: Decode them.
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        text = await self._state.get(_CASES + evaluation)
+        return [] if text is None else await threads.run(lambda: _read_cases(text))
+
+
+def _read_cases(text: str) -> list[CaseRecord]:
+    try:
+        return decode(parse_json(text), list[CaseRecord])
+    except (MinionsError, ValueError):
+        return []
 
 
 def _read(text: str) -> EvaluationRecord | None:

@@ -24,6 +24,7 @@ from attrs import evolve, field, frozen
 
 from minions.app.evaluating.evaluation_records import (
     EvaluationRecords,
+    cases_of,
     evaluation_id,
     record_of,
 )
@@ -285,7 +286,8 @@ class Evaluation:
         try:
             state = state_beside(services.journal)
             try:
-                await EvaluationRecords(state).put(record)
+                records = EvaluationRecords(state)
+                await records.put(record, cases_of(report), services.beside)
             finally:
                 await state.aclose()
         except JournalError as error:

@@ -22,6 +22,7 @@ from minions.app.runs.schedule_store import recipe_of_texts
 from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import QUEUE_NAME
+from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import decode, encode
 from minions.data.errors import JournalError, MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -59,6 +60,7 @@ class DeployedVersion:
     bundle: Mapping[str, JsonValue] = field(repr=False)
     """The recipes that its steps are."""
     directory: str | None = None
+    """Where relative paths of the recipe start."""
 
 
 @frozen(kw_only=True)
@@ -132,7 +134,8 @@ class Deployment:
         return self.canary.number if is_canary else self.live
 
     def with_version(self, recipe: AgentRecipe) -> tuple[Deployment, DeployedVersion]:
-        """With that text of the recipe as a further version, unless a version has it; the version.
+        """With that text of the recipe as a further version, unless one has it, in the same folder;
+        the version.
 
         Raises:
             UsageError: `recipe-needed`: the recipe was made by code. `other-deployment`: its id
@@ -146,7 +149,7 @@ class Deployment:
                 code="other-deployment",
             )
         for each in self.versions:
-            if each.digest == made.digest:
+            if (each.digest, each.directory) == (made.digest, made.directory):
                 return self, each
         kept = list(self.versions[1 - _MOST_VERSIONS :])
         if all(each.number != self.live for each in kept):
@@ -174,7 +177,7 @@ class Deployment:
         return (*self.history, event)[-_MOST_EVENTS:]
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The deployment as `--json` and HTTP show it: without the texts."""
+        """The deployment as `--json` shows it: without the texts."""
         canary = None if self.canary is None else encode(self.canary)
         return {
             "name": self.name,
@@ -262,8 +265,8 @@ class DeploymentStore:
     def __init__(self, state: StateStore) -> None:
         """Nothing is read yet."""
         self._state = state
-        self._recipes: dict[str, AgentRecipe] = {}
-        """Recipes by the digests of their texts: a text is read once."""
+        self._recipes: dict[tuple[str, str | None], AgentRecipe] = {}
+        """Recipes by the digests of their texts and their folders: a text is read once."""
 
     async def names(self) -> Sequence[str]:
         """The names of all deployments, sorted."""
@@ -334,9 +337,10 @@ class DeploymentStore:
             RecipeError: What it names is not registered here.
         """
         version = deployment.version(number)
-        known = self._recipes.get(version.digest)
+        place = version.digest, version.directory
+        known = self._recipes.get(place)
         if known is None:
-            known = self._recipes[version.digest] = recipe_of_texts(
+            known = self._recipes[place] = recipe_of_texts(
                 version.document,
                 version.bundle,
                 version.directory,
@@ -353,6 +357,7 @@ class DeploymentStore:
         catalog: Catalog,
         *,
         journal: Journal,
+        threads: BlockingCalls,
         session: str | None = None,
     ) -> tuple[AgentRecipe, dict[str, JsonValue]]:
         """The recipe of a new run of that deployment, and what the run notes of it.
@@ -373,7 +378,9 @@ class DeploymentStore:
                 given = (deployment.live, deployment.canary.number)
                 if noted is not None and noted[0] == deployment.name and noted[1] in given:
                     number = noted[1]
-        recipe = self.recipe(deployment, number, catalog)
+        chosen = number
+        # A text that was not read yet may be long.
+        recipe = await threads.run(lambda: self.recipe(deployment, chosen, catalog))
         return recipe, {DEPLOYMENT: {"name": deployment.name, "number": number}}
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from attrs import field, frozen
 
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WorkerRecord, left_runs, worker_records
-from minions.app.runs.paused_queues import ALL_QUEUES, QueuePause, queue_pauses
-from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.runs.left_runs import WorkerRecord, left_runs, waiting_run, worker_records
+from minions.app.runs.paused_queues import QueuePause, queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.work_lists import wait_reason
 from minions.contracts.dispatch import WorkerView
 from minions.contracts.executions import RunState
-from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import IsWorkerGone
@@ -111,20 +110,12 @@ async def fleet_health(
     served = {queue for each in workers for queue in each.queues}
     groups: dict[tuple[str, str, bool], list[tuple[datetime, str]]] = {}
     for row in rows:
-        if row.mark != QUEUE:
+        run = left.get(row.run_id) or await waiting_run(journal, row)
+        if run is None:
             continue
-        newest = await journal.entries(
-            row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
-        )
-        fact = newest[0].fact if newest else None
-        place = (
-            RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
-        )
-        if place is None:
-            continue
-        lacks = left[row.run_id].parts if row.run_id in left else ()
-        reason, is_stuck = _reason(place.name, place.not_before, lacks, pauses, served, now)
-        groups.setdefault((place.name, reason, is_stuck), []).append((newest[0].at, row.run_id))
+        why = wait_reason(run, now, pauses, is_served=run.queue in served)
+        group = groups.setdefault((run.queue, why.words, why.is_stuck), [])
+        group.append((run.since, run.run_id))
     return FleetHealth(
         now=now,
         workers=workers,
@@ -169,24 +160,3 @@ def _living(
         for each in views
         if each.is_alive and not is_gone(each.name)
     ]
-
-
-def _reason(
-    queue: str,
-    not_before: datetime | None,
-    lacks: Sequence[str],
-    pauses: Mapping[str, QueuePause],
-    served: Collection[str],
-    now: datetime,
-) -> tuple[str, bool]:
-    """What a queued run waits for, and whether somebody has to do something for it."""
-    pause = pauses.get(ALL_QUEUES) or pauses.get(queue)
-    if pause is not None:
-        return f"paused: {pause.reason}", False
-    if not_before is not None and not_before > now:
-        return "its time has not come", False
-    if queue not in served:
-        return "no living worker serves the queue", True
-    if lacks:
-        return f"no worker has {'; '.join(lacks)}", True
-    return "workers have no room, or a limit of the queue holds", False

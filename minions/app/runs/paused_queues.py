@@ -87,6 +87,11 @@ async def queue_pauses(state: StateStore) -> Mapping[str, QueuePause]:
     return found
 
 
+def pause_among(pauses: Mapping[str, QueuePause], queue: str) -> QueuePause | None:
+    """The pause that holds for a queue: that of all, or its own; None: there is none."""
+    return pauses.get(ALL_QUEUES) or pauses.get(queue)
+
+
 async def pause_of(
     journal: Journal, state: StateStore, run_id: str, session_id: str
 ) -> QueuePause | None:
@@ -103,4 +108,4 @@ async def pause_of(
     )
     fact = newest[0].fact if newest else None
     place = RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
-    return None if place is None else pauses.get(place.name)
+    return None if place is None else pause_among(pauses, place.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from minions.app.runs.left_runs import (
     waiting_run,
     worker_records,
 )
+from minions.app.runs.paused_queues import QueuePause, pause_among, queue_pauses
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
@@ -64,6 +65,8 @@ class ListedQueue:
     """Whether its limits hold: in an SQLite file there are none."""
     is_partial: bool = False
     """Whether more runs are queued than were counted."""
+    pause: QueuePause | None = None
+    """Since when and why no worker takes its runs; None: they do."""
 
 
 @frozen(kw_only=True)
@@ -146,7 +149,7 @@ class WorkLists:
         serving = Counter(name for each in living for name in each.queues)
         total = await self._journal.count_runs(_QUEUED)
         waiting, delayed = Counter[str](), Counter[str]()
-        oldest = dict[str, datetime]()
+        oldest, pauses = dict[str, datetime](), await queue_pauses(self._state)
         for run in await self._waiting(_MOST_COUNTED, 0, total):
             is_delayed = run.not_before is not None and run.not_before > now
             (delayed if is_delayed else waiting)[run.queue] += 1
@@ -166,6 +169,7 @@ class WorkLists:
                 workers=serving[each.limits.name],
                 has_limits=self._engine is not None,
                 is_partial=self._engine is None and total > _MOST_COUNTED,
+                pause=pause_among(pauses, each.limits.name),
             )
             for each in views
         ]
@@ -179,13 +183,14 @@ class WorkLists:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
         total = await self._journal.count_runs(_QUEUED)
-        living = await self._living()
+        living, pauses = await self._living(), await queue_pauses(self._state)
         found = []
         for run in await self._waiting(limit, offset, total):
             serving = [each for each in living if run.queue in each.queues]
             if len(lacks := lacks_of(run, serving)) == len(serving):
                 run = evolve(run, lacks=lacks)  # noqa: PLW2901  # the same run, with what is lacking
-            found.append(QueuedRun(run=run, reason=_reason(run, now, is_served=bool(serving))))
+            why = wait_reason(run, now, pauses, is_served=bool(serving))
+            found.append(QueuedRun(run=run, reason=why.until or why.words))
         return found, total
 
     async def _waiting(self, limit: int, offset: int, total: int) -> Sequence[WaitingRun]:
@@ -211,19 +216,42 @@ def _parts(record: WorkerRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for each in record.lacks.values() for part in each))
 
 
-def _reason(run: WaitingRun, now: datetime, *, is_served: bool) -> str:
+@frozen(kw_only=True)
+class WaitReason:
+    """Why no worker has begun with a queued run."""
+
+    words: str
+    """One clause for a person, the same for all runs that wait for the same."""
+    is_stuck: bool = False
+    """Whether somebody has to do something."""
+    until: str | None = None
+    """The same with the time until which it waits; None: it waits until something happens."""
+
+
+def wait_reason(
+    run: WaitingRun, now: datetime, pauses: Mapping[str, QueuePause], *, is_served: bool
+) -> WaitReason:
     """Why no worker has begun with it.
 
     Args:
+        pauses: Those of queues, by name.
         is_served: Whether a living worker takes its queue.
     """
+    pause = pause_among(pauses, run.queue)
+    if pause is not None:
+        return WaitReason(words=f"paused: {pause.reason}")
     if run.not_before is not None and run.not_before > now:
-        until = f"{run.not_before:%Y-%m-%d %H:%M:%S}Z"
-        return f"waits for a server until {until}" if run.pauses else f"not before {until}"
+        at = f"{run.not_before:%Y-%m-%d %H:%M:%S}Z"
+        if run.pauses:
+            return WaitReason(words="waits for a server", until=f"waits for a server until {at}")
+        return WaitReason(words="its time has not come", until=f"not before {at}")
     if run.has_children:
-        return "waits for its child runs"
+        return WaitReason(words="waits for its child runs")
     if run.is_in_batch:
-        return "waits for answers of a batch of model calls"
+        return WaitReason(words="waits for answers of a batch of model calls")
     if not is_served:
-        return f"no living worker takes the queue '{run.queue}'"
-    return f"no worker has {'; '.join(run.parts)}" if run.parts else "waits for a free worker"
+        words = f"no living worker takes the queue '{run.queue}'"
+        return WaitReason(words=words, is_stuck=True)
+    if run.parts:
+        return WaitReason(words=f"no worker has {'; '.join(run.parts)}", is_stuck=True)
+    return WaitReason(words="waits for a free worker")

@@ -703,6 +703,7 @@ class DueSchedules:
                 run_id,
                 self._runtime.catalog,
                 journal=self._journal,
+                threads=self._runtime.services.beside,
             )
             recipe, note = self._runtime.bounded(recipe), note | noted
         run = self._runtime.executor_of(recipe, note=note).prepare(

@@ -347,6 +347,7 @@ async def _deployed_recipe(
             services.ids("run"),
             runtime.catalog,
             journal=services.journal,
+            threads=services.beside,
             session=session,
         )
     finally:

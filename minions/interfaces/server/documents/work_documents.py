@@ -103,6 +103,8 @@ class QueueRow:
     """Since when the run waits that waits longest; null: none waits."""
     workers: int
     """Living workers that take its runs."""
+    paused: str | None
+    """Since when and why no worker takes its runs; null: they do."""
 
     @classmethod
     def of(cls, queue: ListedQueue) -> QueueRow:
@@ -120,6 +122,7 @@ class QueueRow:
             taken=view.taken if has_limits else None,
             is_partial=queue.is_partial,
             oldest_at=queue.oldest_at,
+            paused=None if queue.pause is None else queue.pause.words,
             workers=queue.workers,
         )
 

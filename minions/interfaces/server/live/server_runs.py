@@ -261,6 +261,7 @@ class RunStarter:
             key or services.ids("run"),
             self._runtime.catalog,
             journal=services.journal,
+            threads=services.beside,
             session=session,
         )
         return self._runtime.bounded(recipe), noted

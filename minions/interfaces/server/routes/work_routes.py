@@ -136,8 +136,10 @@ async def get_evaluation(
     """One evaluation with a part of its cases, in their order."""
     _check_owner(request, "evaluations")
     limit, offset = asked.limit, asked.offset
-    record = await request.app_state.evaluations.find(evaluation_id)
-    found = [each for each in record.cases if asked.shows(each)]
+    state = request.app_state
+    record = await state.evaluations.find(evaluation_id)
+    cases = await state.evaluations.cases(record.id, state.threads)
+    found = [each for each in cases if asked.shows(each)]
     return EvaluationCases(
         evaluation=EvaluationRow.of(record),
         cases=tuple(found[offset : offset + limit]),

@@ -70,7 +70,7 @@ async function showEvaluation({ root, path, query, signal }) {
 		none: empty("No such cases"),
 	});
 	fill(root, title, note, h("table.list.cards.variants", h("caption.away", "Variants"), h("thead", h("tr", [["Variant"], ["Pass rate"], ["Scorers"], ["No output", "num"], ["Tokens", "num"], ["Cost", "num"], ["Median", "num"]].map(([word, side]) => h("th", { scope: "col", class: side ?? null, text: word })))), variants),
-		others, h("div.head", h("p.muted", "What each variant answered, and why the first answer that did not pass did not."), h("div.row.tools", control)), list.el);
+		others, h("div.head", h("p.muted", "What the first answer that did not pass missed. Its run says why."), h("div.row.tools", control)), list.el);
 	const take = async (asked) => {
 		const show = asked.get("show") ?? "";
 		offer(control, show ? [[show, show]] : []).value = show;

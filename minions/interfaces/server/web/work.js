@@ -65,13 +65,13 @@ const or = (value, otherwise = "–") => (value === null || value === "" ? other
 
 function queueRow(each) {
 	const waits = each.waiting + each.delayed, more = each.is_partial ? "+" : "";
-	const look = waits && !each.workers ? tag("bad", "no worker") : waits ? tag("wait", "waits") : tag("good", "empty");
+	const look = each.paused ? tag("stop", "paused") : waits && !each.workers ? tag("bad", "no worker") : waits ? tag("wait", "waits") : tag("good", "empty");
 	const limits = [
 		each.concurrency !== null && `at most ${count(each.concurrency)}`,
 		each.per_worker !== null && `${count(each.per_worker)} at each worker`,
 		each.rate && `${count(each.rate.starts)} per ${each.rate.period_s} s`,
 	].filter(Boolean);
-	return h("tr", main("Queue", h("span.strong", each.name)), state("State", look),
+	return h("tr", main("Queue", h("span.strong", each.name)), state("State", look, each.paused ? h("div.hint", each.paused) : null),
 		num("Waiting", count(each.waiting) + more), num("Delayed", count(each.delayed) + more), num("Executed", count(each.taken)), num("Workers", count(each.workers)),
 		cell("Longest wait", each.oldest_at ? duration(between(each.oldest_at)) : "–"),
 		cell("Limits", limits.join(", ") || (each.has_limits ? "none" : "none in an SQLite file")));
