@@ -114,8 +114,12 @@ class JournalInFront(Journal):
             "runs", lambda: self._real.runs(wanted, limit=limit, offset=offset, after=after)
         )
 
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        return await self.through("count_runs", lambda: self._real.count_runs(wanted))
+    async def count_runs(
+        self, wanted: RunFilter | None = None, *, at_most: int | None = None
+    ) -> int:
+        return await self.through(
+            "count_runs", lambda: self._real.count_runs(wanted, at_most=at_most)
+        )
 
     async def sessions(
         self,
@@ -139,8 +143,12 @@ class JournalInFront(Journal):
     async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
         return await self.through("totals", lambda: self._real.totals(wanted))
 
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        return await self.through("count_sessions", lambda: self._real.count_sessions(wanted))
+    async def count_sessions(
+        self, wanted: SessionFilter | None = None, *, at_most: int | None = None
+    ) -> int:
+        return await self.through(
+            "count_sessions", lambda: self._real.count_sessions(wanted, at_most=at_most)
+        )
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         return await self.through("wait", lambda: self._real.wait(session_id, after, timeout_s))

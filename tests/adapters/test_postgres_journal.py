@@ -22,7 +22,13 @@ from minions.adapters.stores.postgres_side_tables import PostgresState, Postgres
 from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.journal.facts import UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
-from minions.data.errors import EnvironmentRefusedError, FencedError, JournalError, LeaseHeldError
+from minions.data.errors import (
+    EnvironmentRefusedError,
+    FencedError,
+    JournalError,
+    LeaseHeldError,
+    NotFoundError,
+)
 from minions.testing.journal_suite import holding
 from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
@@ -492,6 +498,123 @@ async def test_the_server_wakes_who_waits(
     assert connections_to(url) == 3
     await journal.aclose()
     await until(lambda: connections_to(url) == 1)  # the server takes a moment to notice
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+async def test_a_worker_does_not_continue_in_a_database_of_an_earlier_time(
+    url: str, journal: PostgresJournal, *, is_beside: bool
+) -> None:
+    """It has the lease there, too; but facts would be missing before its next one."""
+    lease = await lease_of(journal)
+    other = await journal.acquire("ses_2", "run_2", "w1", 60)
+    for key in "ab":
+        await journal.append(lease, draft(key))
+    carry_out(url, "DELETE FROM minions.entries WHERE session_id = 'ses_1' AND position > 1")
+    carry_out(
+        url,
+        "UPDATE minions.leases l SET last_position = 1, chain = e.chain FROM minions.entries e "
+        "WHERE l.session_id = 'ses_1' AND e.session_id = 'ses_1'",
+    )
+    for key in "cd":  # also not at its next try
+        beside = [journal.append(other, draft(key))] if is_beside else []
+        refused, *_ = await asyncio.gather(
+            journal.append(lease, draft(key)), *beside, return_exceptions=True
+        )
+        assert isinstance(refused, FencedError)
+        assert "it stored 2 facts, and the database has 1 of them" in refused.message
+    again = await journal.acquire("ses_1", "run_1", "w2", 60, takes_over="w1")
+    assert (await journal.append(again, draft("b"))).position == 2
+    assert len(await journal.entries("ses_2")) == 2 * is_beside
+
+
+async def until_somebody_waits(db: psycopg.Connection[TupleRow]) -> None:
+    """For a lock that another connection holds."""
+    while not db.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():  # noqa: ASYNC110  # the server says nothing
+        await asyncio.sleep(0.001)
+
+
+async def test_facts_are_stored_while_blobs_are_collected(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Of a large journal that takes minutes."""
+    lease = await lease_of(journal)
+    with connection_to(url) as locking, connection_to(url) as watching:
+        locking.execute("BEGIN; LOCK TABLE minions.blobs IN ACCESS EXCLUSIVE MODE")
+        collecting = asyncio.ensure_future(journal.collect())
+        await until_somebody_waits(watching)
+        assert (await journal.append(lease, draft())).position == 1
+        locking.execute("COMMIT")
+        assert (await collecting).blobs == 0
+
+
+async def test_a_blob_that_is_put_again_during_a_collection_stays(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Its name is in a fact that comes after those that were read; however long that takes."""
+    digests = [await journal.put_blob(data) for data in (b"put again", b"left over")]
+    await journal.append(await lease_of(journal), draft())
+    with connection_to(url) as locking, connection_to(url) as watching:
+        locking.execute("BEGIN; LOCK TABLE minions.entries IN ACCESS EXCLUSIVE MODE")
+        collecting = asyncio.ensure_future(journal.collect(spare_s=0))
+        await until_somebody_waits(watching)
+        assert await journal.put_blob(b"put again") == digests[0]
+        locking.execute("COMMIT")
+        assert (await collecting).blobs == 2  # found; one of them was left
+    assert await journal.get_blob(digests[0]) == b"put again"
+    with pytest.raises(NotFoundError, match=digests[1]):
+        await journal.get_blob(digests[1])
+
+
+async def notified_until_now(listening: psycopg.AsyncConnection[TupleRow]) -> list[str]:
+    """What the server told, in the order of commits."""
+    told = list[str]()
+    await listening.execute("NOTIFY minions_facts, 'now'")
+    async for each in listening.notifies(timeout=HANG_S):
+        if each.payload == "now":
+            break
+        told.append(each.payload)
+    return told
+
+
+async def test_the_server_tells_of_facts_of_sessions_that_somebody_waits_for(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Transactions that notify are committed one after the other: others do not."""
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as listening:
+        await listening.execute("LISTEN minions_facts")
+        lease = await lease_of(journal)
+        other = await journal.acquire("ses_2", "run_2", "w1", 60)
+        await journal.append(lease, draft("a"))
+        async with asyncio.TaskGroup() as group:  # stored together
+            group.create_task(journal.append(lease, draft("b")))
+            group.create_task(journal.append(other, draft("b")))
+        assert await notified_until_now(listening) == []
+        async with aclosing(PostgresJournal(url, FakeClock())) as follower:
+            assert not await follower.wait("ses_1", 2, 0)
+            await journal.append(lease, draft("c"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(journal.append(lease, draft("d")))
+                group.create_task(journal.append(other, draft("d")))
+            assert await notified_until_now(listening) == ["3 ses_1", "4 ses_1"]
+        carry_out(url, "UPDATE minions.leases SET listened_until = now()")
+        await journal.append(lease, draft("e"))
+        assert await notified_until_now(listening) == []
+
+
+async def test_who_begins_to_wait_sees_the_fact_that_is_being_stored(
+    url: str, journal: PostgresJournal
+) -> None:
+    """Its writer did not know yet that somebody waits, so it tells nobody."""
+    await journal.append(await lease_of(journal), draft("a"))
+    with connection_to(url) as writer, connection_to(url) as watcher:
+        writer.execute("BEGIN")
+        writer.execute("UPDATE minions.leases SET last_position = 2")
+        waiting = asyncio.ensure_future(journal.wait("ses_1", 1, 0))
+        await until_somebody_waits(watcher)
+        writer.execute("COMMIT")
+        assert await waiting
 
 
 async def test_who_waits_learns_of_facts_though_the_listener_is_cut_off(

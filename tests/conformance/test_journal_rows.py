@@ -98,12 +98,14 @@ async def store(journal: Journal, session_id: str, run_id: str, *drafts: EntryDr
 async def run_ids(journal: Journal, wanted: RunFilter | None = None, **part: int) -> list[str]:
     found = await journal.runs(wanted, **part)  # type: ignore[arg-type]  # limit, offset
     assert part or len(found) == await journal.count_runs(wanted)
+    assert part or min(len(found), 2) == await journal.count_runs(wanted, at_most=2)
     return [row.run_id for row in found]
 
 
 async def session_ids(journal: Journal, wanted: SessionFilter | None = None) -> list[str]:
     found = await journal.sessions(wanted)
     assert len(found) == await journal.count_sessions(wanted)
+    assert min(len(found), 2) == await journal.count_sessions(wanted, at_most=2)
     return [row.session_id for row in found]
 
 

@@ -15,6 +15,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
 from minions.data.json_values import as_object
 from minions.interfaces.server.app import api_document, create_app
+from minions.interfaces.server.documents import shared_documents
 from minions.interfaces.server.server_options import ServerOptions
 from served import Door, MakeApp
 
@@ -52,6 +53,26 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
     assert (listed["total"], listed["sessions"]) == (1, [made.json])
     missing = await client.get("/sessions/ses_nobody")
     assert (missing.status, missing.json["code"]) == (404, "unknown-session")
+
+
+async def test_lists_are_counted_a_little_beyond_what_they_show(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-127: of a million runs not all are counted for each page."""
+    for _ in range(4):
+        await client.post("/sessions", {"recipe": "chat"})
+    monkeypatch.setattr(shared_documents, "_COUNTED_AT_ONCE", 3)
+    found = [
+        (await client.get(f"/sessions?limit={limit}&offset={offset}")).json
+        for limit, offset in ((1, 0), (2, 1), (1, 3))
+    ]
+    assert [(each["total"], each["total_is_minimum"]) for each in found] == [
+        (3, True),
+        (4, False),
+        (4, False),
+    ]
+    runs = (await client.get("/runs?limit=1")).json
+    assert (runs["total"], runs["total_is_minimum"]) == (0, False)
 
 
 async def test_inputs_of_a_session_are_checked_when_it_is_made(

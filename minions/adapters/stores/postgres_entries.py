@@ -26,7 +26,7 @@ from minions.contracts.journal.chain import (
 )
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
 from minions.contracts.journal.run_rows import JUDGED, LISTED
-from minions.data.errors import JournalError
+from minions.data.errors import FencedError, JournalError
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -100,6 +100,7 @@ async def _append_alone(db: Connection, append: Append) -> ChainHead | None:
     if head is None or head.epoch != entry.epoch:
         head = await _read_head(db, append.lease)
     while head is not None:
+        _refuse_earlier(append, head)
         after = append.head_after(head)
         values = [
             after.value, head.position, entry.session_id, entry.epoch, entry.run_id,
@@ -110,6 +111,29 @@ async def _append_alone(db: Connection, append: Append) -> ChainHead | None:
             return after
         head = await _read_head(db, append.lease)
     return None
+
+
+def _refuse_earlier(append: Append, head: ChainHead) -> None:
+    """Refuse to append to a session that has fewer facts than this journal stored under the lease:
+    the database was restored to an earlier time, and facts would be missing before the new one.
+
+    Raises:
+        FencedError: It is so; whoever takes the run up anew continues from what is there.
+    """
+    if not _is_earlier(append, head):
+        return
+    lease = append.lease
+    raise FencedError(
+        f"Worker '{lease.worker_id}' may no longer write run '{lease.run_id}' of session "
+        f"'{lease.session_id}': it stored {append.heads[lease.session_id].position} facts, and the "
+        f"database has {head.position} of them. It was restored to an earlier time. Nothing "
+        "was stored; what is missing is done again when the run is resumed."
+    )
+
+
+def _is_earlier(append: Append, head: ChainHead) -> bool:
+    known = append.heads.get(append.entry.session_id)
+    return known is not None and known.epoch == head.epoch and known.position > head.position
 
 
 async def _read_head(db: Connection, lease: Lease) -> ChainHead | None:
@@ -129,14 +153,15 @@ WITH owned AS (
     UPDATE minions.leases SET last_position = last_position + 1, chain = %s
     WHERE last_position = %s AND session_id = %s AND epoch = %s AND run_id = %s
         AND deadline IS NOT NULL
-    RETURNING last_position, chain
+    RETURNING last_position, chain, listened_until > clock_timestamp() AS is_listened_to
 ), added AS (
     INSERT INTO minions.entries
         (session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain)
     SELECT %s, last_position, %s, %s, %s, %s, %s, %s, %s, %s, chain FROM owned
     RETURNING session_id, position
 )
-SELECT position, pg_notify('minions_facts', position || ' ' || session_id) FROM added
+SELECT position, CASE WHEN is_listened_to THEN
+    pg_notify('minions_facts', position || ' ' || session_id) END FROM added, owned
 """
 
 
@@ -147,6 +172,7 @@ async def _append_listed(db: Connection, append: Append) -> ChainHead | None:
     lease or its position is another one meanwhile, nothing is stored.
     """
     while known := await postgres_rows.rows_before(db, [append.lease]):
+        _refuse_earlier(append, known[0].head)
         done = await _append_with_rows(db, append, known[0])
         if done.rowcount:
             return append.head_after(known[0].head)
@@ -460,12 +486,14 @@ WITH appended AS (
         last_position, chain, number)
 ), held AS (
     SELECT l.* FROM (SELECT DISTINCT session_id FROM appended) a CROSS JOIN LATERAL (
-        SELECT session_id, run_id, epoch, last_position FROM minions.leases
+        SELECT session_id, run_id, epoch, last_position,
+            listened_until > clock_timestamp() AS is_listened_to
+        FROM minions.leases
         WHERE session_id = a.session_id AND deadline IS NOT NULL FOR UPDATE SKIP LOCKED
     ) l
 ), placed AS (
     SELECT a.session_id, a.run_id, a.generation, a.key, a.kind, a.state, a.body, a.epoch, a.at,
-        a.chain, a.number, a.last_position
+        a.chain, a.number, h.is_listened_to, a.last_position
         + row_number() OVER (PARTITION BY a.session_id ORDER BY a.number) AS position
     FROM appended a JOIN held h USING (session_id, run_id, epoch, last_position)
 ), counted AS (
@@ -479,7 +507,8 @@ WITH appended AS (
     SELECT session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain
     FROM placed ORDER BY number
 )
-SELECT number, position, pg_notify('minions_facts', position || ' ' || session_id) FROM placed
+SELECT number, position, CASE WHEN is_listened_to THEN
+    pg_notify('minions_facts', position || ' ' || session_id) END FROM placed
 ORDER BY number
 """
 
@@ -493,6 +522,11 @@ async def _append_in_pipeline(
     if not psycopg.Pipeline.is_supported():  # libpq before 14
         return {}
     known = await postgres_rows.rows_before(db, [append.lease for append in appends])
+    known = {  # the others are refused one by one
+        number: before
+        for number, before in known.items()
+        if not _is_earlier(appends[number], before.head)
+    }
     async with db.pipeline():
         done = {
             number: await _append_with_rows(db, appends[number], before, waits=False)

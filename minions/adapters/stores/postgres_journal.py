@@ -236,8 +236,8 @@ class PostgresJournal(RowLookups):
         rows = await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
         return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
 
-    async def _count_runs(self, wanted: RunFilter) -> int:
-        return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
+    async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
+        return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted, at_most))
 
     async def is_ambiguous(self, start: str) -> bool:
         return await self._looked_up(lambda db: postgres_rows.is_ambiguous(db, start))
@@ -256,9 +256,9 @@ class PostgresJournal(RowLookups):
         )
         return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
 
-    async def _count_sessions(self, wanted: SessionFilter) -> int:
+    async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
         return await self._looked_up(
-            lambda db: postgres_rows.count_sessions(db, wanted, self.cipher)
+            lambda db: postgres_rows.count_sessions(db, wanted, at_most, self.cipher)
         )
 
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
@@ -396,12 +396,10 @@ class PostgresJournal(RowLookups):
         spare_s: float = SPARED_S,
         only: Collection[str] | None = None,
     ) -> BlobCollection:
-        """All bodies are read, by and by; nobody is kept from writing meanwhile."""
+        """All bodies are read, by and by, over a connection of its own; nobody waits meanwhile."""
         now = self._lease_now()
-        return await self._link.run(
-            lambda attempt: collect_blobs(
-                attempt.connection, now, spare_s, self.cipher, only, dry_run=dry_run
-            )
+        return await self._link.beside(
+            lambda db: collect_blobs(db, now, spare_s, self.cipher, only, dry_run=dry_run)
         )
 
     async def erase(self) -> bool:
@@ -417,7 +415,9 @@ class PostgresJournal(RowLookups):
         await self._listener.listen(self._waiting, self._last_positions)
 
     async def _last_positions(self, sessions: Collection[str]) -> Mapping[str, int]:
-        return await self._link.run(lambda attempt: last_positions(attempt.connection, sessions))
+        return await self._link.run(
+            lambda attempt: positions_listened_to(attempt.connection, sessions)
+        )
 
     def _lease_now(self) -> datetime | None:
         return None if self._lease_clock is None else self._lease_clock.now()
@@ -595,11 +595,16 @@ async def collect_blobs(
     *,
     dry_run: bool,
 ) -> BlobCollection:
-    """The young ones are left out twice: one may be put again while the bodies are read."""
-    old = "put_at <= coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)"
+    """The young ones are left out twice, by the time at the beginning: one may be put again while
+    the bodies are read, however long that takes.
+    """
     found = await db.execute(
-        f"SELECT digest, octet_length(data) FROM minions.blobs WHERE {old}".encode(),  # noqa: S608  # a constant
+        "SELECT coalesce(%s::timestamptz, clock_timestamp()) - make_interval(secs => %s)",
         [now, spare_s],
+    )
+    (latest,) = await found.fetchone() or (now,)
+    found = await db.execute(
+        "SELECT digest, octet_length(data) FROM minions.blobs WHERE put_at <= %s", [latest]
     )
     sizes: dict[str, int] = dict(await found.fetchall())
     named = await _find_named(db, cipher) if sizes else set()
@@ -610,15 +615,19 @@ async def collect_blobs(
         for digest, size in sizes.items()
         if digest not in named and (only is None or digest in only)
     }
-    if useless and not dry_run:
-        locked = (
-            "SELECT digest FROM minions.blobs WHERE digest = ANY(%s) ORDER BY digest FOR UPDATE"
-        )
-        await db.execute(
-            f"DELETE FROM minions.blobs WHERE {old} AND digest IN ({locked})".encode(),  # noqa: S608  # constants
-            [now, spare_s, list(useless)],
-        )
+    names = sorted(useless) if not dry_run else []
+    for at in range(0, len(names), _DELETED_AT_ONCE):  # a transaction each
+        await db.execute(_DELETE_OLD, [latest, names[at : at + _DELETED_AT_ONCE]])
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
+
+
+_DELETED_AT_ONCE: Final = 500
+"""Blobs: whoever puts one of them waits no longer than their deletion takes."""
+_DELETE_OLD: Final = b"""
+DELETE FROM minions.blobs WHERE put_at <= %s AND digest IN (
+    SELECT digest FROM minions.blobs WHERE digest = ANY (%s) ORDER BY digest FOR UPDATE
+)
+"""
 
 
 async def _find_named(db: Connection, cipher: BodyCipher | None) -> set[str]:
@@ -659,6 +668,34 @@ async def last_positions(db: Connection, sessions: Collection[str]) -> Mapping[s
         binary=True,
     )
     return dict(await found.fetchall())
+
+
+async def positions_listened_to(db: Connection, sessions: Collection[str]) -> Mapping[str, int]:
+    """As `last_positions`; of later entries the server tells for half a minute at least."""
+    from psycopg.errors import ReadOnlySqlTransaction
+
+    asked = [list(sessions)]
+    found = await (await db.execute(_POSITIONS, asked, binary=True)).fetchall()
+    if not all(is_listened_to for *_, is_listened_to in found):
+        with contextlib.suppress(ReadOnlySqlTransaction):  # a standby tells of nothing
+            await db.execute(_LISTEN, asked)
+        found = await (await db.execute(_POSITIONS, asked, binary=True)).fetchall()
+    return {session_id: position for session_id, position, _ in found}
+
+
+_POSITIONS: Final = b"""
+SELECT session_id, last_position,
+    coalesce(listened_until > clock_timestamp() + interval '30 s', false)
+FROM minions.leases WHERE session_id = ANY (%s)
+"""
+# An append that is under way holds the row, which is waited for: it may not know of the listener.
+# Rows are locked in the order of their sessions, as by everybody.
+_LISTEN: Final = b"""
+UPDATE minions.leases SET listened_until = clock_timestamp() + interval '60 s'
+WHERE session_id IN (
+    SELECT session_id FROM minions.leases WHERE session_id = ANY (%s) ORDER BY session_id FOR UPDATE
+)
+"""
 
 
 async def adopt_entries(

@@ -164,6 +164,27 @@ class PostgresLink:
                 last = error
         raise self._lost(f"it does not come back within {self._reconnect_within_s:g} s") from last
 
+    async def beside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """`work` that may take long, over a connection of its own: nobody waits for its end.
+
+        Raises:
+            JournalError: The database cannot be used, or went away: it is not begun again.
+        """
+        require_psycopg()
+        import psycopg
+
+        connection = await self.connect()
+        try:
+            return await work(connection)
+        except DamageError as error:
+            raise damaged(self.url, str(error)) from error
+        except psycopg.Error as error:
+            if connection.closed or is_connection_lost(error):
+                raise self._lost(str(error).strip().partition("\n")[0]) from error
+            raise journal_error(self.url, error) from error
+        finally:
+            await connection.close()
+
     async def connect(self) -> Connection:
         """One more connection, which is the caller's to close.
 

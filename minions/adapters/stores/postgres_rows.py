@@ -19,7 +19,9 @@ from minions.adapters.stores.row_queries import (
     Question,
     earlier_question,
     few_question,
+    runs_count_question,
     runs_question,
+    sessions_count_question,
     sessions_question,
     spent_question,
     totals_question,
@@ -275,6 +277,7 @@ _DIALECT: Final = Dialect(
     list_of=list,
     time=_as_it_is,
     unordered="{column}",
+    in_state="({column} AT TIME ZONE 'UTC')",
 )
 
 
@@ -305,9 +308,9 @@ async def sessions_page(
     return [_session(row) for row in await _rows(db, question)]
 
 
-async def count_runs(db: Connection, wanted: RunFilter) -> int:
-    """How many fit, but for their text."""
-    return await _number(db, runs_question(_DIALECT, wanted, None, None))
+async def count_runs(db: Connection, wanted: RunFilter, at_most: int | None) -> int:
+    """How many fit, but for their text; None: all of them are counted."""
+    return await _number(db, runs_count_question(_DIALECT, wanted, at_most))
 
 
 async def is_ambiguous(db: Connection, start: str) -> bool:
@@ -334,9 +337,11 @@ async def totals(db: Connection, wanted: RunFilter) -> dict[str, StateTotal]:
     }
 
 
-async def count_sessions(db: Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:
-    """How many fit, but for their text."""
-    return await _number(db, sessions_question(_DIALECT, wanted, None, None, cipher))
+async def count_sessions(
+    db: Connection, wanted: SessionFilter, at_most: int | None, cipher: BodyCipher | None
+) -> int:
+    """How many fit, but for their text; None: all of them are counted."""
+    return await _number(db, sessions_count_question(_DIALECT, wanted, at_most, cipher))
 
 
 async def _rows(db: Connection, question: Question) -> list[tuple[object, ...]]:

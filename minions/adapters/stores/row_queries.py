@@ -7,11 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.stored_rows import found_by_text, name_keys, search_key, started_by
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import (
+    Expiry,
     RunFilter,
     RunRow,
     SessionFilter,
@@ -58,6 +61,9 @@ class Dialect(NamedTuple):
     time: Callable[[datetime], object]
     unordered: str
     """`{column}`, so that no index is chosen for its order."""
+    in_state: str
+    """`{column}`, a time, as the indexes of runs in one state have it: an index of the order alone
+    cannot be chosen then, by which all runs would be read where few are in that state."""
 
 
 class Part(NamedTuple):
@@ -99,21 +105,43 @@ class _Where:
         self.add(f"{column} >= {{}}", start)
         self.add(f"{column} <= {{}}", start + _LAST_CHARACTER)
 
-    def behind(self, time: str, at: datetime, name: str, value: str) -> None:
-        """In a list whose times fall and, where they are the same, whose names rise."""
-        bound = self.dialect.time(at)
-        self.add(f"{time} <= {{}} AND ({time} < {{}} OR {name} > {{}})", bound, bound, value)
+    def behind(
+        self, time: str, at: datetime, name: str, value: str, *, form: str = "{column}"
+    ) -> None:
+        """In a list whose times fall and, where they are the same, whose names rise.
+
+        Args:
+            form: Of times in the order of the list.
+        """
+        bound, column, mark = (
+            self.dialect.time(at),
+            form.format(column=time),
+            form.format(column="{}"),
+        )
+        condition = f"{column} <= {mark} AND ({column} < {mark} OR {name} > {{}})"
+        self.add(condition, bound, bound, value)
 
     def question(self, start: str, order: str, part: Part | None) -> Question:
         """The whole statement; None: no part of a list, but a number."""
         sql = start + (f" WHERE {' AND '.join(self.conditions)}" if self.conditions else "")
-        values = list(self.values)
-        if part is not None:
-            mark = self.dialect.mark
-            sql += f" ORDER BY {order} LIMIT {mark} OFFSET {mark}"
-            most = _LARGEST if part.limit is None else part.limit
-            values += [_within(most), _within(part.offset)]
-        return Question(sql, tuple(values))
+        if part is None:
+            return Question(sql, tuple(self.values))
+        return _cut(self.dialect, sql, self.values, order, part)
+
+    def count(self, table: str, at_most: int | None) -> Question:
+        """How many rows of the table fulfil them; only so many are looked at."""
+        if at_most is None:
+            return self.question(f"SELECT count(*) FROM {self.dialect.schema}{table}", "", None)  # noqa: S608  # constants
+        few = self.question(f"SELECT 1 FROM {self.dialect.schema}{table}", "", None)  # noqa: S608  # constants
+        sql = f"SELECT count(*) FROM ({few.sql} LIMIT {self.dialect.mark}) AS few"  # noqa: S608  # constants
+        return Question(sql, (*few.values, _within(at_most)))
+
+
+def _cut(dialect: Dialect, sql: str, values: Sequence[object], order: str, part: Part) -> Question:
+    """That part of what is found, in that order."""
+    most = _LARGEST if part.limit is None else part.limit
+    sql += f" ORDER BY {order} LIMIT {dialect.mark} OFFSET {dialect.mark}"
+    return Question(sql, (*values, _within(most), _within(part.offset)))
 
 
 def _within(number: int) -> int:
@@ -121,19 +149,27 @@ def _within(number: int) -> int:
 
 
 def runs_question(
-    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part | None
+    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part
 ) -> Question:
-    """Runs that fit, but for their text; or how many they are, where no `part` is asked for."""
+    """Runs that fit, but for their text."""
     where, is_few = _of_runs(dialect, wanted)
+    is_in_state = wanted.statuses is not None and len(wanted.statuses) == 1
+    if is_in_state and (wanted.user, wanted.project, wanted.recipe) != (None, None, None):
+        form = dialect.in_state
+    else:
+        form = dialect.unordered if is_few else "{column}"
     if after is not None:
-        where.behind("started_at", after.started_at, "run_id", after.run_id)
-    start = "count(*)" if part is None else RUN_COLUMNS
-    begin = dialect.unordered.format(column="started_at") if is_few else "started_at"
+        where.behind("started_at", after.started_at, "run_id", after.run_id, form=form)
     return where.question(
-        f"SELECT {start} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
-        f"{begin} DESC, run_id",
+        f"SELECT {RUN_COLUMNS} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
+        f"{form.format(column='started_at')} DESC, run_id",
         part,
     )
+
+
+def runs_count_question(dialect: Dialect, wanted: RunFilter, at_most: int | None) -> Question:
+    """How many runs fit, but for their text; None: all of them are counted."""
+    return _of_runs(dialect, wanted)[0].count("runs", at_most)
 
 
 def totals_question(dialect: Dialect, wanted: RunFilter) -> Question:
@@ -177,8 +213,7 @@ def few_question(dialect: Dialect, start: str) -> Question:
     """
     where = _Where(dialect)
     where.begins("run_id", start)
-    few = where.question(f"SELECT 1 FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
-    return Question(f"SELECT count(*) FROM ({few.sql} LIMIT 2) AS few", few.values)  # noqa: S608
+    return where.count("runs", 2)
 
 
 def spent_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:
@@ -262,10 +297,67 @@ def sessions_question(
     dialect: Dialect,
     wanted: SessionFilter,
     after: SessionRow | None,
-    part: Part | None,
-    cipher: BodyCipher | None = None,
+    part: Part,
+    cipher: BodyCipher | None,
 ) -> Question:
-    """Sessions that fit, but for their text; or how many they are."""
+    """Sessions that fit, but for their text."""
+    expiry = wanted.expiry
+    if expiry is not None and expiry.ended_by is not None:
+        return _old_question(dialect, wanted, expiry.ended_by, after, part, cipher)
+    where, is_few = _of_sessions(dialect, wanted, cipher)
+    return _sessions_page(dialect, where, after, part, is_few=is_few)
+
+
+def _old_question(
+    dialect: Dialect,
+    wanted: SessionFilter,
+    ended_by: datetime,
+    after: SessionRow | None,
+    part: Part,
+    cipher: BodyCipher | None,
+) -> Question:
+    """Of those whose own time is over, and of those that ended by that time, each by its index: one
+    condition for both would be looked for in the order of the list, through all that stay.
+    """
+    now = replace(wanted.expiry or Expiry(now=ended_by), ended_by=None)
+    over, is_few = _of_sessions(dialect, replace(wanted, expiry=now), cipher)
+    over.add("updated_at > {}", dialect.time(ended_by))
+    ended, _ = _of_sessions(dialect, replace(wanted, expiry=None), cipher)
+    ended.add("updated_at <= {}", dialect.time(ended_by))
+    most = None if part.limit is None else part.limit + part.offset
+    halves = [
+        _sessions_page(dialect, each, after, Part(limit=most), is_few=is_few)
+        for each in (over, ended)
+    ]
+    both = " UNION ALL ".join(f"SELECT * FROM ({each.sql}) AS half" for each in halves)  # noqa: S608
+    values = (*halves[0].values, *halves[1].values)
+    return _cut(dialect, both, values, "updated_at DESC, session_id", part)
+
+
+def _sessions_page(
+    dialect: Dialect, where: _Where, after: SessionRow | None, part: Part, *, is_few: bool
+) -> Question:
+    if after is not None:
+        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
+    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
+    return where.question(
+        f"SELECT {SESSION_COLUMNS} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
+        f"{begin} DESC, session_id",
+        part,
+    )
+
+
+def sessions_count_question(
+    dialect: Dialect, wanted: SessionFilter, at_most: int | None, cipher: BodyCipher | None
+) -> Question:
+    """How many sessions fit, but for their text; None: all of them are counted."""
+    return _of_sessions(dialect, wanted, cipher)[0].count("sessions", at_most)
+
+
+def _of_sessions(
+    dialect: Dialect, wanted: SessionFilter, cipher: BodyCipher | None
+) -> tuple[_Where, bool]:
+    """The conditions but for the text, and whether few sessions fulfil them."""
     where = _Where(dialect)
     is_few = False
     if wanted.session_ids is not None:
@@ -294,15 +386,7 @@ def sessions_question(
         else:
             by = dialect.time(expiry.ended_by)
             where.add("(expires_at <= {} OR updated_at <= {})", now, by)
-    if after is not None:
-        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
-    start = "count(*)" if part is None else SESSION_COLUMNS
-    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
-    return where.question(
-        f"SELECT {start} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
-        f"{begin} DESC, session_id",
-        part,
-    )
+    return where, is_few
 
 
 # --- look-ups of runs and sessions that two databases have in common -----------------------------
@@ -333,11 +417,13 @@ class RowLookups(Journal):
             return (await found_by_text(page, fit.has_text, after, most))[offset:]
         return await self._runs_page(fit, after, Part(limit=limit, offset=offset))
 
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+    async def count_runs(
+        self, wanted: RunFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """Counted by the database; with a text, by looking at each."""
         if wanted is not None and wanted.text:
-            return len(await self.runs(wanted))
-        return await self._count_runs(wanted or RunFilter())
+            return len(await self.runs(wanted, limit=at_most))
+        return await self._count_runs(wanted or RunFilter(), at_most)
 
     async def sessions(
         self,
@@ -358,11 +444,13 @@ class RowLookups(Journal):
             return (await found_by_text(page, fit.has_text, after, most))[offset:]
         return await self._sessions_page(fit, after, Part(limit=limit, offset=offset))
 
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+    async def count_sessions(
+        self, wanted: SessionFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """As runs are."""
         if wanted is not None and wanted.text:
-            return len(await self.sessions(wanted))
-        return await self._count_sessions(wanted or SessionFilter())
+            return len(await self.sessions(wanted, limit=at_most))
+        return await self._count_sessions(wanted or SessionFilter(), at_most)
 
     @abstractmethod
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
@@ -383,8 +471,8 @@ class RowLookups(Journal):
         """Runs that fit, but for their text, in rows that are right."""
 
     @abstractmethod
-    async def _count_runs(self, wanted: RunFilter) -> int:
-        """How many fit, but for their text."""
+    async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
+        """How many fit, but for their text; None: all of them are counted."""
 
     @abstractmethod
     async def _sessions_page(
@@ -393,5 +481,5 @@ class RowLookups(Journal):
         """Sessions that fit, but for their text, in rows that are right."""
 
     @abstractmethod
-    async def _count_sessions(self, wanted: SessionFilter) -> int:
-        """How many fit, but for their text."""
+    async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
+        """How many fit, but for their text; None: all of them are counted."""

@@ -283,8 +283,8 @@ class SqliteJournal(RowLookups):
         rows = await self._looked_up(lambda db: sqlite_rows.runs_page(db, wanted, after, part))
         return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
 
-    async def _count_runs(self, wanted: RunFilter) -> int:
-        return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted))
+    async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
+        return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted, at_most))
 
     async def is_ambiguous(self, start: str) -> bool:
         return await self._looked_up(lambda db: sqlite_rows.is_ambiguous(db, start))
@@ -303,8 +303,10 @@ class SqliteJournal(RowLookups):
         )
         return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
 
-    async def _count_sessions(self, wanted: SessionFilter) -> int:
-        return await self._looked_up(lambda db: sqlite_rows.count_sessions(db, wanted, self.cipher))
+    async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
+        return await self._looked_up(
+            lambda db: sqlite_rows.count_sessions(db, wanted, at_most, self.cipher)
+        )
 
     async def _looked_up(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """In rows that are right: those that may not be are made anew first, unless that needs a

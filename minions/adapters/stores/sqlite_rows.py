@@ -16,7 +16,9 @@ from minions.adapters.stores.row_queries import (
     Part,
     earlier_question,
     few_question,
+    runs_count_question,
     runs_question,
+    sessions_count_question,
     sessions_question,
     spent_question,
     totals_question,
@@ -290,6 +292,7 @@ _DIALECT: Final = Dialect(
     list_of=_list_of,
     time=micros,
     unordered="+{column}",
+    in_state="{column}",
 )
 
 
@@ -321,11 +324,11 @@ def sessions_page(
     return [_session(row) for row in readable_rows(db, question.sql, _values(question.values))]
 
 
-def count_runs(db: sqlite3.Connection, wanted: RunFilter) -> int:
-    """How many fit, but for their text."""
-    if wanted == RunFilter():
+def count_runs(db: sqlite3.Connection, wanted: RunFilter, at_most: int | None) -> int:
+    """How many fit, but for their text; None: all of them are counted."""
+    if wanted == RunFilter() and at_most is None:
         return _number(db, "SELECT runs FROM row_counts", ())
-    question = runs_question(_DIALECT, wanted, None, None)
+    question = runs_count_question(_DIALECT, wanted, at_most)
     return _number(db, question.sql, question.values)
 
 
@@ -357,11 +360,13 @@ def totals(db: sqlite3.Connection, wanted: RunFilter) -> dict[str, StateTotal]:
     }
 
 
-def count_sessions(db: sqlite3.Connection, wanted: SessionFilter, cipher: BodyCipher | None) -> int:
-    """How many fit, but for their text."""
-    if wanted == SessionFilter():
+def count_sessions(
+    db: sqlite3.Connection, wanted: SessionFilter, at_most: int | None, cipher: BodyCipher | None
+) -> int:
+    """How many fit, but for their text; None: all of them are counted."""
+    if wanted == SessionFilter() and at_most is None:
         return _number(db, "SELECT sessions FROM row_counts", ())
-    question = sessions_question(_DIALECT, wanted, None, None, cipher)
+    question = sessions_count_question(_DIALECT, wanted, at_most, cipher)
     return _number(db, question.sql, question.values)
 
 

@@ -277,8 +277,15 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
-        """The number of runs that `wanted` selects; None: of all."""
+    async def count_runs(
+        self, wanted: RunFilter | None = None, *, at_most: int | None = None
+    ) -> int:
+        """The number of runs that `wanted` selects; None: of all.
+
+        Args:
+            at_most: Counting ends with this number, so that the cost does not depend on how many
+                there are; None: all of them are counted.
+        """
 
     async def is_ambiguous(self, start: str) -> bool:
         """Whether the ids of several runs start so.
@@ -312,8 +319,14 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
-        """The number of sessions that `wanted` selects; None: of all."""
+    async def count_sessions(
+        self, wanted: SessionFilter | None = None, *, at_most: int | None = None
+    ) -> int:
+        """The number of sessions that `wanted` selects; None: of all.
+
+        Args:
+            at_most: As with `count_runs`.
+        """
 
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         """What the rows of runs say that somebody spent, by the last end of each run.

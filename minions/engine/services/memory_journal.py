@@ -245,9 +245,11 @@ class MemoryJournal(Journal):
         """See the contract. Found in an ordered list, or by id."""
         return self._fresh_rows().runs(wanted or RunFilter(), limit, offset, after)
 
-    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+    async def count_runs(
+        self, wanted: RunFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """See the contract. Looks at each run."""
-        return len(await self.runs(wanted))
+        return len(await self.runs(wanted, limit=at_most))
 
     async def sessions(
         self,
@@ -264,9 +266,11 @@ class MemoryJournal(Journal):
         """See the contract. Kept up to date with the rows."""
         return self._fresh_rows().spent(spender, without)
 
-    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+    async def count_sessions(
+        self, wanted: SessionFilter | None = None, *, at_most: int | None = None
+    ) -> int:
         """See the contract. Looks at each session."""
-        return len(await self.sessions(wanted))
+        return len(await self.sessions(wanted, limit=at_most))
 
     def _fresh_rows(self) -> MemoryRows:
         self._rows.refresh(self._entries_of)

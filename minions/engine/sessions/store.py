@@ -199,11 +199,20 @@ class StepRepository:
         return tuple(await self._with_states(recorded))
 
     async def count_sessions(
-        self, *, text: str | None = None, user: str | None = None, project: str | None = None
+        self,
+        *,
+        text: str | None = None,
+        user: str | None = None,
+        project: str | None = None,
+        at_most: int | None = None,
     ) -> int:
-        """How many sessions `list_sessions` returns without a limit."""
+        """How many sessions `list_sessions` returns without a limit.
+
+        Args:
+            at_most: Counting ends with this number; None: all of them are counted.
+        """
         wanted = SessionFilter(text=text, user=user, project=project)
-        return await self.services.journal.count_sessions(wanted)
+        return await self.services.journal.count_sessions(wanted, at_most=at_most)
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The root of the session's fork tree and all its forks, parents before their forks.

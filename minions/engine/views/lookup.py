@@ -62,12 +62,20 @@ async def list_runs(
 
 
 async def count_runs(
-    journal: Journal, wanted: RunFilter, *, is_worker_gone: IsWorkerGone = is_worker_gone
+    journal: Journal,
+    wanted: RunFilter,
+    *,
+    at_most: int | None = None,
+    is_worker_gone: IsWorkerGone = is_worker_gone,
 ) -> int:
-    """How many runs match; the filter's `running` is filled in here."""
+    """How many runs match; the filter's `running` is filled in here.
+
+    Args:
+        at_most: Counting ends with this number; None: all of them are counted.
+    """
     if wanted.statuses is not None or wanted.text:
         wanted = evolve(wanted, running=await executed_runs(journal, is_worker_gone))
-    return await journal.count_runs(wanted)
+    return await journal.count_runs(wanted, at_most=at_most)
 
 
 def _summary(row: RunRow) -> RunSummary:

@@ -308,6 +308,8 @@ class Runs:
 
     runs: tuple[RunRow, ...]
     total: int
+    total_is_minimum: bool
+    """Whether counting ended there: it ends at a full thousand behind the part."""
     limit: int
     offset: int
 

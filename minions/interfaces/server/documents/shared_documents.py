@@ -52,6 +52,14 @@ class Page:
     offset: int = field(default=0, metadata=number_schema(0))
 
 
+_COUNTED_AT_ONCE: Final = 1_000
+
+
+def most_counted(limit: int, offset: int) -> int:
+    """Where counting the entries of a list ends: at a full thousand behind the part."""
+    return ((offset + limit) // _COUNTED_AT_ONCE + 1) * _COUNTED_AT_ONCE
+
+
 @frozen(kw_only=True)
 class After:
     """The position after which a stream begins; the header Last-Event-ID wins over it."""

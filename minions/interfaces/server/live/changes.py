@@ -23,6 +23,8 @@ from minions.interfaces.server.live.channels import HEARTBEAT, StreamPlaces, no_
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _NEWEST: Final = 200
 """Runs at the head of the list in which every change is noticed."""
+_MOST_COUNTED: Final = 1_000
+"""Where there are more, the removal of a run behind the newest is not noticed."""
 _OPEN: Final = frozenset(
     (RunState.RUNNING.value, RunState.INTERRUPTED.value, RunState.NEEDS_DECISION.value)
 )
@@ -133,7 +135,7 @@ class Changes:
         whose = RunFilter(user=owner)
         newest = await list_runs(self._journal, wanted=whose, limit=_NEWEST)
         open_runs = await list_runs(self._journal, wanted=evolve(whose, statuses=_OPEN))
-        total = await count_runs(self._journal, whose)
+        total = await count_runs(self._journal, whose, at_most=_MOST_COUNTED)
         runs = (total, *((run.run_id, run.status, run.finished_at) for run in newest + open_runs))
         waiting = tuple(
             (run.run_id, run.finished_at)

@@ -60,6 +60,7 @@ from minions.interfaces.server.documents.shared_documents import (
     ValueAddress,
     ValueView,
     cut_at,
+    most_counted,
     value_at,
 )
 from minions.interfaces.server.endpoint_parts import (
@@ -141,14 +142,23 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
     )
     if request.owner is not None:
         if asked.user not in (None, request.owner):
-            return Runs(runs=(), total=0, limit=asked.limit, offset=asked.offset)
+            return Runs(
+                runs=(), total=0, total_is_minimum=False, limit=asked.limit, offset=asked.offset
+            )
         wanted = evolve(wanted, user=request.owner)
     found = await recorded_runs(
         app_state.journal, wanted=wanted, limit=asked.limit, offset=asked.offset
     )
     rows = tuple(run_row(request, run) for run in found)
-    total = await count_runs(app_state.journal, wanted)
-    return Runs(runs=rows, total=total, limit=asked.limit, offset=asked.offset)
+    most = most_counted(asked.limit, asked.offset)
+    total = await count_runs(app_state.journal, wanted, at_most=most)
+    return Runs(
+        runs=rows,
+        total=total,
+        total_is_minimum=total == most,
+        limit=asked.limit,
+        offset=asked.offset,
+    )
 
 
 @get("/{run_id:str}", responses=refuses(404, 409), needs=TokenScope.READ)

@@ -33,6 +33,7 @@ from minions.interfaces.server.documents.shared_documents import (
     USER,
     After,
     JsonObject,
+    most_counted,
     number_schema,
 )
 from minions.interfaces.server.endpoint_parts import (
@@ -138,18 +139,22 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
             each for each in every if owner in (None, each.user) and project in (None, each.project)
         )
         found = [each for each in own if has_words(text, each.name, each.recipe, each.id)]
-        part, total = found[offset : offset + limit], len(found)
+        part, total, most = found[offset : offset + limit], len(found), None
     else:
         part = list(
             await repository.list_sessions(
                 limit=limit, offset=offset, text=text, user=owner, project=project
             )
         )
-        total = await repository.count_sessions(text=text, user=owner, project=project)
+        most = most_counted(limit, offset)
+        total = await repository.count_sessions(
+            text=text, user=owner, project=project, at_most=most
+        )
     shown = [_view(request, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
         "total": total,
+        "total_is_minimum": total == most,
         "limit": limit,
         "offset": offset,
     }
@@ -589,6 +594,8 @@ class Sessions:
 
     sessions: tuple[SessionView, ...]
     total: int
+    total_is_minimum: bool
+    """Whether counting ended there: it ends at a full thousand behind the part."""
     limit: int
     offset: int
 

@@ -14,7 +14,7 @@ const TYPING_MS = 250; // after the last key the server is asked
  */
 export class LiveList {
 	constructor({ signal, name, heads, key, row, filters = [], none, after }) {
-		Object.assign(this, { signal, name, key, row, none, after, items: null, total: 0, values: {}, page: 1, asked: 0 });
+		Object.assign(this, { signal, name, key, row, none, after, items: null, total: 0, isMinimum: false, values: {}, page: 1, asked: 0 });
 		this.words = h("input", { type: "search", id: "filter", placeholder: `Filter ${name}`, "aria-label": `Filter ${name}`, "aria-keyshortcuts": "/", oninput: () => this.type() });
 		this.filters = [{ name: "text", label: "words", control: this.words }, ...filters];
 		for (const { name: which, control } of filters) control?.addEventListener("change", () => this.set(which, control.value));
@@ -100,7 +100,7 @@ export class LiveList {
 		const query = new URLSearchParams({ ...this.values, limit: PAGE, offset: (this.page - 1) * PAGE });
 		const reply = await get(`/${this.name}?${query}`, { signal: this.signal });
 		if (asked !== this.asked) return; // another address was asked for meanwhile
-		[this.items, this.total] = [reply[this.name], reply.total];
+		[this.items, this.total, this.isMinimum] = [reply[this.name], reply.total, reply.total_is_minimum];
 		const last = Math.max(1, Math.ceil(this.total / PAGE));
 		if (this.page > last) go(this.address(this.values, last), { replace: true });
 		else this.show();
@@ -112,7 +112,7 @@ export class LiveList {
 		this.rows.show(this.items, this.key, JSON.stringify, this.row);
 		const first = (this.page - 1) * PAGE + 1;
 		const part = this.total > PAGE ? `${count(first)}–${count(first + this.items.length - 1)} of ` : "";
-		this.summary.textContent = this.total ? `${part}${plural(this.total, this.name.slice(0, -1))}${this.isFiltered ? " with these filters" : ""}` : "";
+		this.summary.textContent = this.total ? `${part}${this.isMinimum ? "at least " : ""}${plural(this.total, this.name.slice(0, -1))}${this.isFiltered ? " with these filters" : ""}` : "";
 		this.clearing.hidden = !this.total || !this.isFiltered;
 		this.newer.hidden = this.page === 1;
 		this.older.hidden = this.page * PAGE >= this.total;

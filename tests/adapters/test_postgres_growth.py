@@ -1,0 +1,70 @@
+"""What is done all the time costs the same in a database of many runs as in one of few.
+
+`python -m benchmarks.postgres_growth` does it with a million, in six minutes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.postgres_growth import FEW, fill, measure
+from minions import Minions, ScriptedModel
+from postgres import PostgresServer
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+_MORE = 20
+"""Blocks: an index of a hundred times as many rows has a level more, and the plan of a statement
+looks at both ends of large ones, some 15 blocks."""
+
+
+@pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
+async def test_operations_touch_no_more_blocks_where_more_runs_are_stored(
+    postgres: PostgresServer, many: int
+) -> None:
+    """A-127: lists, filters, counts, resume, a new run and a removed one."""
+    counts = []
+    for runs in (FEW, many):
+        with postgres.database() as url:
+            await fill(url, runs)
+            counts.append(await measure(url))
+    few, more = counts
+    grown = {name: (few[name], more[name]) for name in few if more[name] > 1.2 * few[name] + _MORE}
+    assert grown == {}
+
+
+async def test_a_step_is_one_transaction_of_little_log(postgres_url: str) -> None:
+    """Of a run that is alone; runs beside each other share transactions."""
+    async with (
+        Minions(model=ScriptedModel([]), journal=postgres_url) as app,
+        await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as db,
+    ):
+
+        async def written(steps: int) -> tuple[int, int]:
+            """By a run: its transactions, and bytes of the server's log."""
+            before = await (await db.execute(_WRITTEN)).fetchone()
+            await app.arun(_chain(steps), {})
+            after = await (await db.execute(_WRITTEN)).fetchone()
+            assert before is not None
+            assert after is not None
+            return after[0] - before[0], after[1] - before[1]
+
+        await written(60)
+        few, many = await written(10), await written(60)
+    assert many[0] - few[0] == 50
+    assert (many[1] - few[1]) / 50 <= 1_200
+
+
+_WRITTEN = """
+SELECT txid_snapshot_xmax(txid_current_snapshot()),
+    (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint
+"""
+
+
+def _chain(steps: int) -> str:
+    """A recipe of so many steps, one after the other."""
+    lines = [
+        f"  - {{id: s{at}, set: {{n: 1}}{f', depends_on: [s{at - 1}]' if at else ''}}}"
+        for at in range(steps)
+    ]
+    return "\n".join(["id: chain", "steps:", *lines])
