@@ -96,6 +96,10 @@ sample:
 - How many calls a question needs, as a number: 1 for 22 of 24 questions, though 12 need two to
   four. A list of calls of any length: 0 of 24 right, most with the most calls that are allowed.
   With the right count given, 1 of 12. So one call is made at a time.
+- The same list with the tool's name in each item, equal calls and those with values that do not
+  stand in the question left out: two or more calls are left for 5 of 12 questions that need them
+  and for 1 of 12 that do not, but none of the 12 is right. Whether another call is needed, as yes
+  or no: yes for 1 of 10.
 - The tool's parameters in a short form: 10 to 12 of 30 calls right, 14 as JSON. The question
   before them instead of behind them: 14 as well, with 8 % more tokens.
 - Optional parameters only where a word of them stands in the question: 14 of 30 instead of 11, and

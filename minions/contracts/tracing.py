@@ -8,15 +8,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 if TYPE_CHECKING:
     from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ToolCall
     from minions.contracts.messages import TokenUsage
     from minions.contracts.tools import ToolSpec
     from minions.data.errors import FailureInfo
+
+TRACE_HEADERS: Final = ("traceparent", "tracestate")
+"""Names of the headers of W3C's Trace Context: a span's ids, and what vendors add."""
 
 
 @frozen(kw_only=True)
@@ -29,6 +32,10 @@ class RunSubject:
     """The recipe's id."""
     is_resumed: bool
     """Whether an earlier execution of the run is continued."""
+    queued_by: Mapping[str, str] = field(factory=dict)
+    """Headers of the span of whoever queued it, named as `TRACE_HEADERS`; empty: nobody did."""
+    earlier: Mapping[str, str] = field(factory=dict)
+    """Those of the span of its execution before; empty: there is none."""
 
 
 @frozen(kw_only=True)
@@ -76,7 +83,11 @@ class Tracer(ABC):
 
     @abstractmethod
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
-        """A span around an execution of a run."""
+        """A span around an execution of a run.
+
+        It belongs to the trace of whoever queued the run where there is no current span, and names
+        the span of the execution before.
+        """
 
     @abstractmethod
     def step(self, subject: StepSubject) -> AbstractContextManager[Span]:

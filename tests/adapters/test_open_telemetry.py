@@ -20,8 +20,11 @@ from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
+from minions.app.runs.run_queue import RunQueue
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure
 from minions.contracts.executions import AgentResult
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.metrics import Metrics
 from minions.contracts.tools import Tool, Toolbox
 from minions.data.json_values import JsonValue
@@ -323,6 +326,48 @@ async def test_a_run_is_below_the_span_of_the_application_and_below_its_callers_
     assert f"{alone.parent.span_id:016x}" == "b7ad6b7169203331"
     assert f"{alone.parent.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+ANSWERED = """
+name: answered
+steps:
+  - {id: wait, ask: May it?}
+"""
+
+
+async def test_a_resumed_run_has_a_link_to_the_span_of_its_execution_before() -> None:
+    traced = Traced()
+    executor = AgentExecutor(ScriptedModel([]), services=traced.services)
+    waiting = await executor.execute(load_recipe_text(ANSWERED, "r.yaml", Catalog()))
+    result = await executor.resume(waiting.run_id, decisions={"wait": 'answer:"yes"'})
+    assert result.status.value == "completed"
+    first, second = (each for each in traced.spans if each.name == "invoke_workflow answered")
+    assert first.context is not None
+    assert second.context is not None
+    assert first.context.trace_id != second.context.trace_id
+    assert not first.links
+    assert [each.context.span_id for each in second.links] == [first.context.span_id]
+    assert [each.context.trace_id for each in second.links] == [first.context.trace_id]
+
+
+async def test_a_queued_run_joins_the_trace_of_whoever_queued_it() -> None:
+    services, worker = deterministic_services(), Traced()
+    front = Traced()
+    text = "name: s\nsteps:\n  - {id: a, set: {n: 1}}\n"
+    recipe = load_recipe_text(text, "r.yaml", Catalog())
+    submits = AgentExecutor(ScriptedModel([]), services=evolve(services, tracer=front.tracer))
+    with front.tracer.caller({"traceparent": CALLER, "baggage": "a=b"}):
+        run = submits.prepare(recipe)
+        await RunQueue(None, services.clock).put(run, QueuePlace())
+    executes = AgentExecutor(ScriptedModel([]), services=evolve(services, tracer=worker.tracer))
+    await executes.resume(run.run_id)
+    (span,) = (each for each in worker.spans if each.name == "invoke_workflow s")
+    assert span.parent is not None
+    assert f"{span.parent.trace_id:032x}-{span.parent.span_id:016x}" == CALLER[3:-3]
+    assert not span.links
+    (queued, *_) = await services.journal.entries(run.session_id, kinds={"run"})
+    assert isinstance(queued.fact, RunBeginning)
+    assert queued.fact.trace == {"traceparent": CALLER}
 
 
 async def test_a_damaged_header_of_a_caller_begins_a_trace() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import TracebackType
@@ -25,7 +25,7 @@ from minions.contracts.calls import (
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.metrics import Metrics
 from minions.contracts.tools import ToolSpec
-from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
+from minions.contracts.tracing import TRACE_HEADERS, RunSubject, Span, StepSubject, Tracer
 from minions.data.errors import NEEDS_DECISION, FailureInfo
 from minions.data.json_values import JsonValue, dumps
 
@@ -42,8 +42,6 @@ _NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))
 _USUAL_END: Final = "completed"
 _USUAL_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
 """What the propagators write that OpenTelemetry has unless OTEL_PROPAGATORS says otherwise."""
-_CARRIED: Final = ("traceparent", "tracestate")
-"""Headers of a caller that are read: not its baggage."""
 
 
 class OpenTelemetryTracer(Tracer):
@@ -87,9 +85,18 @@ class OpenTelemetryTracer(Tracer):
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
         name = f"invoke_workflow {subject.recipe}"
         parent = self._parent
+        links: list[trace.Link] = []
+        if subject.queued_by:
+            parent = self._propagate.extract(_carry(subject.queued_by))
         if parent is not None and self.trace.get_current_span().get_span_context().is_valid:
             parent = None
-        return _OpenSpan(self, name, run_attributes(subject), kind="run", parent=parent)
+        if subject.earlier:
+            around = self._propagate.extract(_carry(subject.earlier), self.new_context())
+            earlier = self.trace.get_current_span(around).get_span_context()
+            if earlier.is_valid:
+                links.append(self.trace.Link(earlier))
+        attributes = run_attributes(subject)
+        return _OpenSpan(self, name, attributes, kind="run", parent=parent, links=links)
 
     def step(self, subject: StepSubject) -> AbstractContextManager[Span]:
         operation = "invoke_agent" if subject.is_agent else "step"
@@ -153,12 +160,14 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
         kind: str,
         is_client: bool = False,
         parent: Context | None = None,
+        links: Sequence[trace.Link] = (),
     ) -> None:
         """Nothing is begun.
 
         Args:
             kind: What its status is one of: `run`, `step` or `call`.
             parent: None: the current span.
+            links: Spans of other traces.
         """
         self._tracer = tracer
         self._name = name
@@ -166,6 +175,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
         self._kind = kind
         self._is_client = is_client
         self._parent = parent
+        self._links = links
         self._is_told = False
 
     def __enter__(self) -> Span:
@@ -173,7 +183,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
         around = tracer.context.get_current()
         above = self._parent if self._parent is not None else around
         span_kind = tracer.client if self._is_client else tracer.internal
-        self._span = tracer.start_span(self._name, above, span_kind, self._attributes)
+        self._span = tracer.start_span(self._name, above, span_kind, self._attributes, self._links)
         within = tracer.new_context({**around, tracer.span_key: self._span})
         self._token = tracer.context.attach(within)
         return self
@@ -212,7 +222,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
 
 
 def _carry(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: headers[name] for name in _CARRIED if name in headers}
+    return {name: headers[name] for name in TRACE_HEADERS if name in headers}
 
 
 # --- attributes of spans as the GenAI semantic conventions of OpenTelemetry name them ------------

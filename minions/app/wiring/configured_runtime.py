@@ -518,8 +518,6 @@ _USUAL_PLACE: Final = "http://localhost:4318"
 _DISABLED: Final = "OTEL_SDK_DISABLED"
 _CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OF_SPANS: Final = ("true", "1", "span_only", "span_and_event")
-_PARENT: Final = ("traceparent", "tracestate")
-"""Variables in upper case that tell a process which trace it belongs to."""
 _HTTP: Final = ("", "http/protobuf")
 
 
@@ -589,7 +587,10 @@ def _open_telemetry(
         ) from error
     tracer = metrics = None
     if providers.traces is not None:
-        parent = {name: environ[name.upper()] for name in _PARENT if name.upper() in environ}
+        from minions.contracts.tracing import TRACE_HEADERS
+
+        said = {name: environ.get(name.upper()) for name in TRACE_HEADERS}
+        parent = {name: value for name, value in said.items() if value is not None}
         tracer = OpenTelemetryTracer(providers.traces, has_content=has_content, parent=parent)
     if providers.metrics is not None:
         metrics = OpenTelemetryMetrics(providers.metrics)

@@ -81,4 +81,4 @@ def _without_votes(fact: RunResumed) -> RunResumed:
 def _without_grants(fact: R) -> R:
     allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
     note = {**allowed, **StartNote(is_imported=True, is_strangers=True).to_json()}
-    return replace(fact, note=note, user=None, directory=UNSET, queued=None)
+    return replace(fact, note=note, user=None, directory=UNSET, queued=None, trace=None)

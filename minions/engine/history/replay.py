@@ -130,6 +130,10 @@ class Replay:
         """What became of beginnings of prompts that providers keep, oldest first."""
         self.position = 0
         """The position of the newest row."""
+        self.trace: Mapping[str, str] = {}
+        """Headers of the span of the newest execution; empty: it was not traced."""
+        self.queued_trace: Mapping[str, str] = {}
+        """Those of whoever queued the run since; empty: nobody did, or it was not traced."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
         self._interrupted: set[str] = set()
@@ -177,10 +181,9 @@ class Replay:
                 self.warnings.append(RunWarning(code=code, message=message))
             case StoredPrefixFact():
                 self.prefixes.append(entry)
-            case RunResumed():
-                self._add_resume(fact)
-                self.add_votes(fact.decided, fact.maker, entry.at)
-            case RunStarted() | RunFinished() | RunLimitReached() | RunRejected():
+            case RunStarted() | RunResumed():
+                self._add_beginning(fact, entry.at)
+            case RunFinished() | RunLimitReached() | RunRejected():
                 pass  # the state of the run is no recorded work
             case FileChangeFact() | FileRollbackFact():
                 pass  # a rollback reads them; a change that is made again is recorded again
@@ -257,7 +260,15 @@ class Replay:
         is_waiting = newest is not None and isinstance(newest.fact, DecisionWaiting)
         return self._asked.get(key) if is_waiting else None
 
-    def _add_resume(self, fact: RunResumed) -> None:
+    def _add_beginning(self, fact: RunStarted | RunResumed, at: datetime) -> None:
+        trace = fact.trace or {}
+        if fact.queued:
+            self.queued_trace = trace
+        else:
+            self.trace, self.queued_trace = trace, {}
+        if isinstance(fact, RunStarted):
+            return
+        self.add_votes(fact.decided, fact.maker, at)
         self.decisions.update(fact.decided)
         if fact.retries:
             self.retry(fact.anew or (), fact.anew_at or ())

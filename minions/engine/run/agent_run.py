@@ -241,12 +241,14 @@ class AgentRun(Generic[T_co]):
     def _subject(self) -> RunSubject:
         from minions.contracts.tracing import RunSubject
 
-        scope = self.context.scope
+        scope, replay = self.context.scope, self._start.replay
         return RunSubject(
             run_id=scope.run_id,
             session_id=scope.session_id,
             recipe=self.context.recipe.id,
-            is_resumed=self._start.replay is not None,
+            is_resumed=replay is not None,
+            queued_by=replay.queued_trace if replay is not None else {},
+            earlier=replay.trace if replay is not None else {},
         )
 
     async def _executed(self) -> AgentResult[T_co]:

@@ -60,6 +60,7 @@ class _Beginning(TypedDict, total=False):
     steps: Mapping[str, str] | None
     queued: bool | None
     retain_s: float | None
+    trace: Mapping[str, str] | None
 
 
 class RunRecord:
@@ -153,6 +154,13 @@ class RunRecord:
             "thread": conversation.recorded() if conversation is not None else None,
             "part": await chosen.stored(journal) if chosen is not None else None,
         }
+        if (tracer := context.scope.services.tracer) is not None:
+            from minions.contracts.tracing import TRACE_HEADERS
+
+            headers = tracer.headers()
+            beginning["trace"] = {
+                name: headers[name] for name in TRACE_HEADERS if name in headers
+            } or None
         operators, own = context.scope.services.retain_s, recipe.retain_s
         if operators is not None or own is not None:
             beginning["retain_s"] = min(each for each in (operators, own) if each is not None)

@@ -316,6 +316,9 @@ class RunBeginning(FactShape, frozen=True, kw_only=True):
     retain_s: float | None = None
     """Seconds after its end for which the run may stay in the journal: the shortest that its
     operator, its recipe and those within say; None: none says it."""
+    trace: Mapping[str, str] | None = None
+    """`traceparent` and `tracestate` of the span of this execution or, where the run is queued, of
+    whoever queued it; None: nothing was traced."""
 
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:
