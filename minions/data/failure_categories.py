@@ -99,7 +99,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-dbos unknown-database
-        newer-database replica-behind not-a-replica
+        newer-database pooler-mode replica-behind not-a-replica
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
