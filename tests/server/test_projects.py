@@ -30,7 +30,7 @@ _OPTIONS = ServerOptions(
 
 
 class Served:
-    """A server of three projects; what it is asked names no version of the API."""
+    """A server of three projects."""
 
     def __init__(self, server: ProjectServer, urls: dict[str, str]) -> None:
         self.server = server
@@ -39,10 +39,10 @@ class Served:
 
     def of(self, project: str) -> Client:
         """Requests beneath its prefix."""
-        return self._client.below(f"/projects/{project}")
+        return Client(self.server, root=f"/projects/{project}")
 
-    async def all(self, path: str, **more: str) -> Reply:
-        return await self._client.get(f"/projects{path}", **more)
+    async def all(self, path: str, token: str = TOKEN) -> Reply:
+        return await self._client.get(f"/projects{path}", authorization=f"Bearer {token}")
 
 
 @contextmanager
@@ -130,7 +130,7 @@ async def test_a_database_that_is_down_stops_its_project_alone(
         run = await begin(served.of("lab"), 1)
         refused = await served.of("news").get("/runs")
         assert (refused.status, refused.json["code"]) == (503, "database-unreachable")
-        assert refused.json["instance"] == "/projects/news/api/v1/runs"
+        assert str(tmp_path) in refused.json["detail"]
         listed = (await served.all("/runs")).json
         assert [row["run_id"] for row in listed["runs"]] == [run]
         (missing,) = listed["unreachable"]
@@ -159,7 +159,6 @@ async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
-        ("/none/api/v1/runs", 404, "unknown-project"),
         ("/runs?colour=red", 400, "bad-query"),
         ("/runs?limit=600&offset=600", 400, "bad-query"),
         ("/runs?limit=-1", 400, "bad-query"),
@@ -170,9 +169,17 @@ async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
 async def test_what_is_not_there_is_refused_by_name(
     served: Served, path: str, status: int, code: str
 ) -> None:
-    client = Client(served.server, root="") if path.startswith("/none") else None
-    reply = await (client.get(f"/projects{path}") if client else served.all(path))
+    reply = await served.all(path)
     assert (reply.status, reply.json["code"]) == (status, code)
+
+
+async def test_another_project_is_unknown_to_who_has_a_token_and_to_nobody_else(
+    served: Served,
+) -> None:
+    refused = await served.of("none").get("/runs")
+    assert (refused.status, refused.json["code"]) == (404, "unknown-project")
+    assert "shop, news, lab" in refused.json["detail"]
+    assert (await served.of("none").get("/runs", authorization=None)).status == 401
 
 
 async def test_only_who_may_read_everything_is_told_of_all_projects(served: Served) -> None:
