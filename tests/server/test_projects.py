@@ -94,8 +94,11 @@ async def test_requests_without_a_project_are_those_of_the_default(served: Serve
     assert (await Client(served.server).get(f"/runs/{run}")).status == 200
 
 
-async def test_the_list_of_all_is_one_order_and_its_pages_fit_together(served: Served) -> None:
-    begun = [await begin(served.of(_NAMES[at % 3]), at) for at in range(7)]
+@pytest.mark.parametrize("projects", [3, 1])
+async def test_the_list_of_all_is_one_order_and_its_pages_fit_together(
+    served: Served, projects: int
+) -> None:
+    begun = [await begin(served.of(_NAMES[at % projects]), at) for at in range(7)]
     paged, offset, has_more = list[str](), 0, True
     while has_more:
         page = (await served.all(f"/runs?limit=3&offset={offset}")).json
