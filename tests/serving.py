@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
@@ -79,6 +80,13 @@ class Serving:
         assert words[:2] == ["minions", "serves"], self.line + self.end()[1]
         self.url, self.token = words[2], words[-1]
         self.port = int(self.url.rpartition(":")[2])
+        self.prefix = ""
+
+    def of_project(self, name: str) -> Serving:
+        """The same server, asked for what is that project's."""
+        server = copy.copy(self)
+        server.prefix = f"/projects/{name}"
+        return server
 
     def connection(self) -> http.client.HTTPConnection:
         """A new one."""
@@ -110,7 +118,10 @@ class Serving:
             data = json.dumps(body)
             named["Content-Type"] = "application/json"
         connection.request(
-            method, path if path == "/openapi.json" else f"/api/v1{path}", data, named
+            method,
+            self.prefix + (path if path == "/openapi.json" else f"/api/v1{path}"),
+            data,
+            named,
         )
 
     @contextmanager

@@ -80,7 +80,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused patience-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
-        missing-scope other-name other-user other-project input-refused
+        missing-scope other-name other-user other-project unknown-project input-refused
         open-key-file bad-signature
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file secret-file protected-path weights-refused
@@ -99,7 +99,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-dbos unknown-database
-        newer-database
+        newer-database bad-projects pooler-mode replica-behind not-a-replica
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from benchmarks.postgres_growth import FEW, fill, measure
 from minions import Minions, ScriptedModel
+from minions.adapters.stores.postgres_journal import remove_session
+from minions.contracts.runtime import SystemClock
+from minions.services import PostgresJournal
 from postgres import PostgresServer
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -22,7 +27,7 @@ looks at both ends of large ones, some 15 blocks."""
 async def test_operations_touch_no_more_blocks_where_more_runs_are_stored(
     postgres: PostgresServer, many: int
 ) -> None:
-    """A-127: lists, filters, counts, resume, a new run and a removed one."""
+    """A-127, A-184: lists, filters, counts, resume, a new run and a removed one."""
     counts = []
     for runs in (FEW, many):
         with postgres.database() as url:
@@ -31,6 +36,27 @@ async def test_operations_touch_no_more_blocks_where_more_runs_are_stored(
     few, more = counts
     grown = {name: (few[name], more[name]) for name in few if more[name] > 1.2 * few[name] + _MORE}
     assert grown == {}
+
+
+async def test_a_session_is_removed_without_holding_anybody_up(postgres_url: str) -> None:
+    """A-184: while its transaction is open, lists, runs and removals of other sessions go on."""
+    journal = PostgresJournal(postgres_url, SystemClock(), statement_timeout_s=2.0)
+    async with (
+        Minions(model=ScriptedModel([]), journal=journal) as app,
+        await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as db,
+    ):
+        old, other, third = [await app.arun(_chain(2), {}) for _ in range(3)]
+        async with db.transaction():
+            now = datetime.now(UTC)
+            assert await remove_session(db, old.session_id, None, now, None)
+            assert await journal.remove_session(other.session_id)
+            again = await app.arun(_chain(2), {}, session=third.session_id)
+            new = await app.arun(_chain(2), {})
+            listed = {row.run_id for row in await journal.runs()}
+            assert listed == {old.run_id, third.run_id, again.run_id, new.run_id}
+        listed = {row.run_id for row in await journal.runs()}
+        assert listed == {third.run_id, again.run_id, new.run_id}
+    await journal.aclose()
 
 
 async def test_a_step_is_one_transaction_of_little_log(postgres_url: str) -> None:

@@ -108,6 +108,7 @@ max_calls = 2
 [journal]
 encryption_key_file = "/keys"
 retain = "30d"
+replica = "postgresql://me@copy/minions"
 
 [redaction]
 kinds = ["mail", "customer"]
@@ -172,7 +173,9 @@ READ = Settings(
             tokens_per_minute=90_000,
         )
     },
-    journal=JournalSettings(encryption_key_file="/keys", retain="30d"),
+    journal=JournalSettings(
+        encryption_key_file="/keys", retain="30d", replica="postgresql://me@copy/minions"
+    ),
     redaction=RedactionSettings(kinds=("mail", "customer"), patterns={"customer": "K-\\d{6}"}),
     local=LocalSettings(context_tokens=4096, max_concurrency=3, threads=2, folders=("models",)),
     prices={

@@ -105,7 +105,9 @@ async def _prepare(
         },
         prepare=False,
     )
-    encoding, has_migrations, *_ = await found.fetchone() or ("", False)
+    encoding, has_migrations, backend, *_ = await found.fetchone() or ("", False, 0)
+    if backend != connection.info.backend_pid:  # a pooler tells clients numbers of its own
+        await _refuse_shared_backend(url, backend)
     if encoding != "UTF8":
         raise JournalError(
             f"{without_password(url)} keeps its texts in {encoding}, which not every text fits "
@@ -121,6 +123,7 @@ async def _prepare(
 
 _SET_UP: Final = """
 SELECT current_setting('server_encoding'), to_regclass('minions.applied_migrations') IS NOT NULL,
+    pg_backend_pid(),
     set_config('TimeZone', 'UTC', false),
     set_config('statement_timeout', %(statement)s, false),
     set_config('idle_in_transaction_session_timeout', %(pause)s, false),
@@ -128,6 +131,21 @@ SELECT current_setting('server_encoding'), to_regclass('minions.applied_migratio
     CASE current_setting('synchronous_commit')
         WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
+
+
+async def _refuse_shared_backend(url: str, backend: int) -> None:
+    """Refuse a pooler that gives another client the backend that this one has just used.
+
+    It may have another one free: then its first error says it (`_SHARED`).
+    """
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+        found = await other.execute("SELECT pg_backend_pid()", prepare=False)
+        if await found.fetchone() == (backend,):
+            code, remedy = _SHARED
+            what = "a connection pooler gives each transaction any of the server's connections"
+            raise _refused(url, what, code, remedy)
 
 
 async def _apply(connection: Connection) -> Sequence[str]:
@@ -196,6 +214,10 @@ _DAMAGED: Final = (
     "corrupt-database",
     "The database is damaged. Restore a backup, or use another database.",
 )
+_SHARED: Final = (
+    "pooler-mode",
+    "Let it work in session mode (PgBouncer: pool_mode = session), or connect to the server.",
+)
 _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "57014": _BUSY,
     "55P03": _BUSY,
@@ -208,6 +230,8 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "Let its user make a schema: GRANT CREATE ON DATABASE … TO …",
     ),
     "25006": ("read-only", "The database is read-only, as that of a standby is. Use the primary."),
+    "26000": _SHARED,  # a prepared statement is not there, or another client's is
+    "42P05": _SHARED,
     "42P01": _DAMAGED,
     "42703": _DAMAGED,
     "3F000": _DAMAGED,

@@ -136,6 +136,7 @@ class PostgresJournal(RowLookups):
         self.cipher = cipher
         self._clock = clock
         self._lease_clock = lease_clock
+        self._sleep = sleep
         self._link = PostgresLink(
             url,
             connect_timeout_s=connect_timeout_s,

@@ -205,6 +205,15 @@ def _journal(place: _Place, value: object) -> Iterator[str]:
         yield f"resumes runs that stand in {path}"
 
 
+def _replica(_place: _Place, value: object) -> Iterator[str]:
+    from minions.adapters.stores.postgres_url import without_password
+
+    yield (
+        f"shows lists of runs from the database {without_password(str(value))}, logging in with "
+        "its password, PGPASSWORD or your .pgpass"
+    )
+
+
 def _model(place: _Place, value: object) -> Iterator[str]:
     name = str(value)
     provider = name.partition("/")[0]
@@ -428,6 +437,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
     },
     JournalSettings: {
         "encryption_key_file": _plain("encrypts the journal with the keys of {value}"),
+        "replica": _replica,
         "signing_key_file": _plain("signs heads of sessions with the key of {value}"),
         "anchor_url": _plain("sends the names of sessions and their signed heads to {value}"),
         "anchor_secret": _signs_heads,

@@ -200,6 +200,8 @@ class JournalSettings:
     """File with the keys that encrypt it: an absolute path; None: it is not encrypted."""
     retain: _Duration | None = None
     """How long sessions stay after the end of their last run; None: until somebody removes them."""
+    replica: str | None = field(default=None, repr=False)
+    """URL of a standby of the PostgreSQL server, where lists are read; None: on the primary."""
     signing_key_file: str | None = None
     """File with the key that signs the head of a session at the end of each run: an absolute path;
     None: nothing is signed."""
@@ -259,8 +261,9 @@ class Settings:
         factory=JournalSettings,
         metadata=_describe_key(
             "How the journal keeps what runs say: `encryption_key_file`, with the keys that "
-            "encrypt it, `retain`, how long sessions stay, `signing_key_file`, the key that signs "
-            "the head of a session when a run ends, and `anchor_url`, which is told of it."
+            "encrypt it, `retain`, how long sessions stay, `replica`, a standby where lists are "
+            "read, `signing_key_file`, the key that signs the head of a session when a run ends, "
+            "and `anchor_url`, which is told of it."
         ),
     )
     redaction: RedactionSettings = field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,15 +66,32 @@ def has_database(settings: Settings, folder: Path) -> bool:
 
 
 def make_journal(settings: Settings, folder: Path) -> Journal:
-    """The configured journal; in memory with `no_store`. Opens nothing yet."""
+    """The configured journal; in memory with `no_store`. Opens nothing yet.
+
+    Raises:
+        UsageError: `unknown-database`, `bad-configuration`; it is none that can be used.
+    """
     from minions.contracts.runtime import SystemClock
 
     if settings.no_store:
         from minions.engine.services.memory_journal import MemoryJournal
 
         return MemoryJournal(SystemClock())
-    place = postgres_of(settings) or database_of(settings, folder)
-    return journal_at(place, SystemClock(), cipher_of_settings(settings))
+    place, replica = postgres_of(settings), settings.journal.replica
+    cipher = cipher_of_settings(settings)
+    if replica is None:
+        return journal_at(place or database_of(settings, folder), SystemClock(), cipher)
+    if place is None or not is_postgres_url(replica):
+        raise UsageError(
+            f"journal.replica={without_password(replica)!r}: expected postgresql://USER@HOST/"
+            "DATABASE of a standby of the server that `db` names, which is in PostgreSQL, too.",
+            code="bad-configuration",
+        )
+    from minions.adapters.stores.postgres_replica import Replica, ReplicatedJournal
+
+    logger = logging.getLogger("minions.journal")
+    copy = Replica(url=replica, tell=lambda line: logger.warning("%s", line))
+    return ReplicatedJournal(place, SystemClock(), copy, cipher=cipher)
 
 
 def cipher_of_settings(settings: Settings) -> BodyCipher | None:

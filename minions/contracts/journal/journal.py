@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         StateTotal,
     )
 
+T = TypeVar("T")
 
 SPARED_S: Final = 3_600.0
 """Seconds for which a new blob is never collected: a run stores
@@ -345,6 +346,17 @@ class Journal(ABC):
         rows that match, page by page; a journal that holds many overrides it.
         """
         return await _totals_of_rows(self, wanted)
+
+    async def read_lists(self, read: Callable[[Journal], Awaitable[T]]) -> T:
+        """The result of `read`, which asks for lists, numbers and held leases and stores nothing.
+
+        This one gives itself; a journal with a copy may give that, and itself where the copy fails:
+        so `read` may be called twice.
+
+        Args:
+            read: Is given a journal with all that is stored now.
+        """
+        return await read(self)
 
     @abstractmethod
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:

@@ -140,6 +140,15 @@ class App:
                 await result
         self._closers.clear()
 
+    @property
+    def options(self) -> ServerOptions:
+        """Who may send requests, and how much is done at a time."""
+        return self.app_state.options
+
+    def keep_room(self, most_open: int) -> None:
+        """Leave some of so many connections for other requests than streams."""
+        self.app_state.places.keep_room(most_open)
+
     def at_end(self, close: Callable[[], object]) -> None:
         """Call `close` at the end, too; a coroutine that it returns is awaited."""
         self._closers.append(close)

@@ -34,6 +34,7 @@ from minions.interfaces.http.connections import (
 )
 from minions.interfaces.http.http_answers import AsgiApp, RefusedError, json_bytes, refusal
 from minions.interfaces.server.app import App
+from minions.interfaces.server.projects import ProjectServer
 from minions.interfaces.server.server_options import ServerOptions
 
 _BEYOND_GRACE_S: Final = 4.0
@@ -76,7 +77,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> int:
+async def serve(app: App | ProjectServer, sock: socket.socket, tell: Callable[[str], None]) -> int:
     """Serve the app until SIGINT or SIGTERM, and return the exit code.
 
     The first signal stops runs, which can be resumed, and streams; the second ends the process at
@@ -86,8 +87,8 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         sock: A listening socket, from `bound_socket` or another one. The server owns it from now
             on: the object is detached from it.
     """
-    connections = Connections(_limits(app.app_state.options))
-    app.app_state.places.keep_room(connections.limits.most_open)
+    connections = Connections(_limits(app.options))
+    app.keep_room(connections.limits.most_open)
     server = _Server(app, connections, app.log, lifespan="on")
     with (
         contextlib.closing(_as_tcp(sock)) as listening,
@@ -286,7 +287,9 @@ class _RareLines(logging.Filter):
 class _Stopper:
     """Catches signals while the server runs."""
 
-    def __init__(self, app: App, server: uvicorn.Server, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, app: App | ProjectServer, server: uvicorn.Server, tell: Callable[[str], None]
+    ) -> None:
         self._app = app
         self._server = server
         self._tell = tell
@@ -314,7 +317,7 @@ class _Stopper:
             os._exit(128 + number)
         self.caught = number
         self._tell(f"\n{signal.Signals(number).name}: stopping; what runs can be resumed.")
-        patience = self._app.app_state.options.grace_s + _BEYOND_GRACE_S
+        patience = self._app.options.grace_s + _BEYOND_GRACE_S
         self._watchdog = threading.Timer(patience, os._exit, [128 + number])
         self._watchdog.daemon = True
         self._watchdog.start()

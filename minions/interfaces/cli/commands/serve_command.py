@@ -26,8 +26,11 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.queue_options import process_log, queue_place
 
 if TYPE_CHECKING:
+    from minions.app.settings.settings import Settings
+    from minions.contracts.runtime import Log
     from minions.data.json_values import JsonValue
     from minions.interfaces.http.tokens import FileTokens
+    from minions.interfaces.server.projects import ProjectTable
     from minions.interfaces.server.server_options import ServerOptions
 
 
@@ -100,6 +103,11 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     "--submit-only", is_flag=True, help="Execute nothing: queue runs for `minions worker`."
 )
 @click.option("--queue", metavar="NAME", help="Their queue; else `default`. With --submit-only.")
+@click.option(
+    "--projects",
+    metavar="FILE",
+    help="Serve several projects, each in a database of its own: a TOML table of them.",
+)
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @takes_options(_ExecutionOptions)
@@ -115,6 +123,7 @@ def serve_command(
     plan_workspace: tuple[str, ...],
     allow_folder: tuple[str, ...],
     public_url: str | None,
+    projects: str | None,
     resume: bool,
     max_runs: int,
     submit_only: bool,
@@ -145,7 +154,42 @@ def serve_command(
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())
     place = _Place(host, port, prints_token=token_file is None, public_url=public_url)
-    return asyncio.run(_serve(context, options, folders, place, resume=resume))
+    table = None if projects is None else _projects(context, Path(projects))
+    return asyncio.run(_serve(context, options, folders, place, table, resume=resume))
+
+
+def _projects(context: CommandContext, path: Path) -> ProjectTable:
+    """The table of projects.
+
+    Raises:
+        UsageError: `bad-projects`; it has faults. Or a journal is configured beside it.
+    """
+    from minions.interfaces.server.projects import read_project_table
+
+    settings = context.settings
+    if settings.no_store or settings.db is not None or settings.journal.replica is not None:
+        raise UsageError(
+            f"--projects {path} names the database of each project: leave out `db` (--db, "
+            "MINIONS_DB), --no-store and `replica` of [journal].",
+            code="bad-projects",
+        )
+    return read_project_table(path)
+
+
+@frozen
+class _OfProject:
+    """A log whose lines name the project."""
+
+    log: Log
+    project: str
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Log an event."""
+        self.log.info(event, project=self.project, **facts)
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """Log an event that someone should look at."""
+        self.log.warning(event, project=self.project, **facts)
 
 
 class _Place:
@@ -205,25 +249,44 @@ async def _serve(
     options: ServerOptions,
     folders: list[Path],
     place: _Place,
+    table: ProjectTable | None,
     *,
     resume: bool,
 ) -> int:
-    from minions.interfaces.server.app import create_app
+    from minions.interfaces.server.app import App, create_app
     from minions.interfaces.server.process import bound_socket, serve
+    from minions.interfaces.server.projects import ProjectServer
 
     sock = bound_socket(place.host, place.port)
     url = place.url(sock.getsockname()[1])
-    app = create_app(
-        evolve(options, public_url=f"{place.public_url or url}/"),
-        recipes=folders,
-        settings=context.settings,
-        extensions=context.own_extensions(),
-        environ=context.environ,
-        folder_of=context.folder_of,
-        note=_note(context),
-        log=process_log(context),
-        resume=resume,
-    )
+    extensions, log = context.own_extensions(), process_log(context)
+
+    def make(settings: Settings, path: str, log: Log) -> App:
+        return create_app(
+            evolve(options, public_url=f"{place.public_url or url}{path}"),
+            recipes=folders,
+            settings=settings,
+            extensions=extensions,
+            environ=context.environ,
+            folder_of=context.folder_of,
+            note=_note(context),
+            log=log,
+            resume=resume,
+        )
+
+    app: App | ProjectServer
+    if table is None:
+        app = make(context.settings, "/", log)
+    else:
+        apps = {
+            name: make(
+                table.settings_of(name, context.settings),
+                f"/projects/{name}/",
+                _OfProject(log, name),
+            )
+            for name in table.projects
+        }
+        app = ProjectServer(apps, table.default, options, log)
     _announce(context, options, place, url)
     return await serve(app, sock, tell)
 

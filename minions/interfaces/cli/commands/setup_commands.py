@@ -66,7 +66,9 @@ def _without_secrets(settings: Settings) -> Settings:
         for name, each in settings.mcp.items()
     }
     db = settings.db and without_password(settings.db)
-    return attrs.evolve(settings, db=db, providers=providers, mcp=servers)
+    replica = settings.journal.replica and without_password(settings.journal.replica)
+    journal = attrs.evolve(settings.journal, replica=replica)
+    return attrs.evolve(settings, db=db, journal=journal, providers=providers, mcp=servers)
 
 
 def _references(values: Mapping[str, str]) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from litestar import Router, get, post
 
 from minions.app.pages.run_page import load_run_page
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.codec import encode
 from minions.data.errors import NotFoundError, UsageError
@@ -26,6 +26,7 @@ from minions.engine.views.lookup import count_runs
 from minions.engine.views.lookup import list_runs as recorded_runs
 from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.views.run_search import hits_in
+from minions.engine.views.run_summary import RunSummary
 from minions.engine.views.step_details import step_of_run
 from minions.interfaces.http.http_answers import (
     EVENT_STREAM,
@@ -146,14 +147,17 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
                 runs=(), total=0, total_is_minimum=False, limit=asked.limit, offset=asked.offset
             )
         wanted = evolve(wanted, user=request.owner)
-    found = await recorded_runs(
-        app_state.journal, wanted=wanted, limit=asked.limit, offset=asked.offset
-    )
-    rows = tuple(run_row(request, run) for run in found)
     most = most_counted(asked.limit, asked.offset)
-    total = await count_runs(app_state.journal, wanted, at_most=most)
+
+    async def read(journal: Journal) -> tuple[Sequence[RunSummary], int]:
+        return (
+            await recorded_runs(journal, wanted=wanted, limit=asked.limit, offset=asked.offset),
+            await count_runs(journal, wanted, at_most=most),
+        )
+
+    found, total = await app_state.journal.read_lists(read)
     return Runs(
-        runs=rows,
+        runs=tuple(run_row(request, run) for run in found),
         total=total,
         total_is_minimum=total == most,
         limit=asked.limit,

@@ -13,6 +13,7 @@ from litestar import Router, delete, get, post
 
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import OPEN_STATES, RunStatus
+from minions.contracts.journal.journal import Journal
 from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.data.json_parts import is_large
@@ -23,7 +24,7 @@ from minions.engine.services.event_loop import beside
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import StepRunner, check_conversation
 from minions.engine.sessions.session_context import build_context_from_steps, get_context_summary
-from minions.engine.sessions.store import unknown_session
+from minions.engine.sessions.store import StepRepository, unknown_session
 from minions.interfaces.http.http_answers import EVENT_STREAM, Answer, RefusedError
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.shared_documents import (
@@ -141,15 +142,18 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
         found = [each for each in own if has_words(text, each.name, each.recipe, each.id)]
         part, total, most = found[offset : offset + limit], len(found), None
     else:
-        part = list(
-            await repository.list_sessions(
+        most = counted = most_counted(limit, offset)
+
+        async def read(journal: Journal) -> tuple[list[Session], int]:
+            lists = StepRepository(evolve(repository.services, journal=journal))
+            page = await lists.list_sessions(
                 limit=limit, offset=offset, text=text, user=owner, project=project
             )
-        )
-        most = most_counted(limit, offset)
-        total = await repository.count_sessions(
-            text=text, user=owner, project=project, at_most=most
-        )
+            return list(page), await lists.count_sessions(
+                text=text, user=owner, project=project, at_most=counted
+            )
+
+        part, total = await repository.services.journal.read_lists(read)
     shown = [_view(request, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,

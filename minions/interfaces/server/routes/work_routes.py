@@ -153,13 +153,10 @@ async def get_evaluation(
 async def get_costs(request: ApiRequest, asked: Asked[CostsQuery]) -> RunFigures:
     """Costs, tokens, failures and times of runs over time, by recipe or model."""
     state = request.app_state
-    return await read_figures(
-        state.journal,
-        Period(asked.period),
-        Grouping(asked.by),
-        state.runtime.services.clock.now(),
-        RunFilter(recipe=asked.recipe, project=asked.project, user=request.owner),
-        state.threads,
+    wanted = RunFilter(recipe=asked.recipe, project=asked.project, user=request.owner)
+    period, by, now = Period(asked.period), Grouping(asked.by), state.runtime.services.clock.now()
+    return await state.journal.read_lists(
+        lambda journal: read_figures(journal, period, by, now, wanted, state.threads)
     )
 
 

@@ -1,0 +1,351 @@
+"""Several projects behind one server, each with a database of its own.
+
+A project's requests are those beneath `/projects/NAME`; it is served by a whole app, which knows of
+no other. Only what is said of all of them is here: which there are, and their runs in one list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl, quote
+
+from attrs import evolve, field, frozen
+
+from minions.adapters.stores.postgres_url import without_password
+from minions.app.settings.settings import Settings
+from minions.contracts.executions import RunState
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import Log
+from minions.data.codec import decode, encode
+from minions.data.errors import MinionsError, UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_summary import RunSummary
+from minions.interfaces.http.http_answers import (
+    Answer,
+    AsgiApp,
+    Incidents,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    refusal,
+)
+from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
+from minions.interfaces.server.access import ROOT, AccessMiddleware
+from minions.interfaces.server.app import App
+from minions.interfaces.server.server_options import ServerOptions
+from minions.recipe.recipe_files import toml_values
+
+T = TypeVar("T")
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PREFIX: Final = re.compile(r"/projects/([^/]+)(?=/|$)")
+_ALL: Final = "/api/v1/projects"
+_RUNS_OF_ALL: Final = f"{_ALL}/runs"
+_MOST: Final = 1_000
+"""Runs of each project that are read for one page of the list of all."""
+_ANSWER_S: Final = 5.0
+"""How long a list of all projects waits for each of them."""
+
+
+# --- which project is in which database ----------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ProjectSettings:
+    """A project of the table: `[projects.NAME]`."""
+
+    db: str = field(repr=False)
+    """Its database, as the setting `db` names one."""
+    replica: str | None = field(default=None, repr=False)
+    """As `replica` of `[journal]`."""
+
+
+@frozen(kw_only=True)
+class ProjectTable:
+    """The projects of a server, by name."""
+
+    default: str
+    """The project of requests that name none."""
+    projects: Mapping[str, ProjectSettings]
+
+    def settings_of(self, name: str, settings: Settings) -> Settings:
+        """The settings of the server, with the project's database."""
+        own = self.projects[name]
+        journal = evolve(settings.journal, replica=own.replica)
+        return evolve(settings, db=own.db, journal=journal)
+
+
+def read_project_table(path: Path) -> ProjectTable:
+    """The table in a TOML file; paths of SQLite files start in its folder.
+
+    Raises:
+        UsageError: `bad-projects`; it cannot be read, or has faults. All are named.
+    """
+    try:
+        values = encode(toml_values(path, path.read_bytes()))
+        table = decode(values, ProjectTable)
+    except (OSError, ValueError) as error:
+        raise _bad_table(path, str(error)) from error
+    faults, places = list[str](), dict[str, str]()
+    for name, project in table.projects.items():
+        if not _NAME.fullmatch(name):
+            faults.append(f"{name!r} is no name: letters, digits, `.`, `_`, `-`, 64 at most")
+        db = project.db if "://" in project.db else str((path.parent / project.db).resolve())
+        if (other := places.setdefault(db, name)) != name:
+            faults.append(
+                f"{other!r} and {name!r} have the same database: give each its own; a PostgreSQL "
+                "server has as many as you like"
+            )
+    if table.default not in table.projects:
+        known = ", ".join(table.projects) or "none"
+        faults.append(f"default = {table.default!r} is none of the projects: {known}")
+    if faults:
+        raise _bad_table(path, "; ".join(faults))
+    dbs = {name: db for db, name in places.items()}
+    projects = {name: evolve(own, db=dbs[name]) for name, own in table.projects.items()}
+    return evolve(table, projects=projects)
+
+
+def _bad_table(path: Path, faults: str) -> UsageError:
+    return UsageError(
+        f'{path}: {faults}. Expected: default = "NAME", and for each project [projects.NAME] with '
+        "its `db`.",
+        code="bad-projects",
+        where=str(path),
+    )
+
+
+# --- the app in front of the apps of all projects ------------------------------------------------
+
+
+class ProjectServer:
+    """An ASGI app that gives each request to the app of its project."""
+
+    def __init__(
+        self, apps: Mapping[str, App], default: str, options: ServerOptions, log: Log
+    ) -> None:
+        """Nothing is opened yet; the apps are closed here.
+
+        Args:
+            apps: By the name of the project.
+            default: The project of requests that name none.
+        """
+        self.options = options
+        self.log = log
+        self._apps = apps
+        self._default = apps[default]
+        self._late: dict[str, asyncio.Task[object]] = {}
+        """The look-up of a project that did not answer in time, as long as it lasts."""
+        incidents = Incidents(log, self._default.app_state.runtime.services.ids, options.token)
+        self._of_all = AccessMiddleware(self._answer, options, {}, incidents.report)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, or the lifespan of all apps."""
+        if scope["type"] == "lifespan":
+            await receive()
+            await asyncio.gather(*(app.start() for app in self._apps.values()))
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await self.aclose()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        path = scope["path"]
+        found = _PREFIX.match(path)
+        app: AsgiApp = self._default
+        if found is not None and found[1] in self._apps:
+            app, scope = self._apps[found[1]], {**scope, "root_path": found[0]}
+        elif found is not None or path in (_ALL, _RUNS_OF_ALL):
+            app = self._of_all
+        await app(scope, receive, send)
+
+    def keep_room(self, most_open: int) -> None:
+        """Leave some of so many connections for other requests than streams, in all projects."""
+        for app in self._apps.values():
+            app.keep_room(max(1, most_open // len(self._apps)))
+
+    async def stop(self) -> None:
+        """Stop the runs of all projects, which can be resumed, and close streams."""
+        await asyncio.gather(*(app.stop() for app in self._apps.values()))
+
+    async def aclose(self) -> None:
+        """Stop, and close everything."""
+        await asyncio.gather(*(app.aclose() for app in self._apps.values()))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer: AsgiApp = await self._about_all(scope)
+        except MinionsError as error:
+            answer = refusal(error, scope["path"])
+        await answer(scope, receive, send)
+
+    async def _about_all(self, scope: Scope) -> Answer:
+        if scope["path"] not in (_ALL, _RUNS_OF_ALL):
+            known = ", ".join(self._apps)
+            raise RefusedError(
+                HTTPStatus.NOT_FOUND,
+                "unknown-project",
+                f"There is no such project here. Projects are: {known}.",
+            )
+        caller: Caller = scope[CALLER]
+        caller.require(TokenScope.READ, "projects")
+        if caller.owner is not None:  # a token of one user is told of no other's
+            caller.require(TokenScope.ALL, "projects")
+        if scope["method"] not in ("GET", "HEAD"):
+            raise RefusedError(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "Projects are only read here.",
+                headers={"allow": "GET, HEAD"},
+            )
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        if scope["path"] == _ALL:
+            _Page.of((), query)
+            _, missing = await self._ask(_check)
+            rows = [self._row(name, missing, scope) for name in self._apps]
+            return Answer(HTTPStatus.OK, {"projects": rows})
+        asked = _Page.of(_Page.KEYS, query)
+        found, missing = await self._ask(asked.read)
+        runs = [(run, name) for name, rows in found.items() for run in rows]
+        runs.sort(key=lambda each: each[0].run_id)
+        runs.sort(key=lambda each: each[0].started_at, reverse=True)
+        page = runs[asked.offset : asked.offset + asked.limit]
+        reply: dict[str, JsonValue] = {
+            "runs": [self._run_row(run, name, scope) for run, name in page],
+            "limit": asked.limit,
+            "offset": asked.offset,
+            "has_more": len(runs) > asked.offset + asked.limit,
+            "unreachable": [{"project": name, "problem": why} for name, why in missing.items()],
+        }
+        return Answer(HTTPStatus.OK, reply)
+
+    async def _ask(
+        self, look: Callable[[App], Awaitable[T]]
+    ) -> tuple[dict[str, T], dict[str, str]]:
+        """What each project answers, all at once, and why others do not, by name.
+
+        Who did not answer in time is not asked again before that look-up has ended.
+        """
+        missing = {
+            name: "its database does not answer"
+            for name, task in self._late.items()
+            if not task.done()
+        }
+        tasks = {
+            name: asyncio.ensure_future(look(app))
+            for name, app in self._apps.items()
+            if name not in missing
+        }
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=_ANSWER_S)
+        found = dict[str, T]()
+        for name, task in tasks.items():
+            if not task.done():
+                self._late[name] = task
+                task.add_done_callback(_take_error)
+                missing[name] = f"its database did not answer within {_ANSWER_S:g} s"
+                continue
+            try:
+                found[name] = task.result()
+            except MinionsError as error:
+                missing[name] = error.message
+        return found, {name: missing[name] for name in self._apps if name in missing}
+
+    def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> dict[str, JsonValue]:
+        return {
+            "name": name,
+            "is_default": self._apps[name] is self._default,
+            "database": without_password(self._apps[name].app_state.place),
+            "is_reachable": name not in missing,
+            "problem": missing.get(name),
+            "url": f"{scope[ROOT]}/projects/{name}/",
+        }
+
+    def _run_row(self, run: RunSummary, name: str, scope: Scope) -> dict[str, JsonValue]:
+        path = f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}"
+        return {
+            "project": name,
+            "run_id": run.run_id,
+            "session_id": run.session_id,
+            "recipe": run.recipe,
+            "status": run.status,
+            "user": run.user,
+            "started_at": run.started_at.isoformat(),
+            "url": path,
+        }
+
+
+def _take_error(task: asyncio.Task[object]) -> None:
+    """It was told when the time was over."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _check(app: App) -> None:
+    await app.app_state.journal.held_leases()
+
+
+@frozen(kw_only=True)
+class _Page:
+    """Which part of the list of all projects is asked for."""
+
+    KEYS = ("id", "session", "recipe", "status", "user", "text", "limit", "offset")
+
+    wanted: RunFilter
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, keys: Sequence[str], query: Mapping[str, str]) -> _Page:
+        """The part that a query names.
+
+        Raises:
+            RefusedError: `bad-query`; it has another key, or a value that does not fit.
+        """
+        for key in query:
+            if key not in keys:
+                listed = ", ".join(keys) or "none"
+                raise _bad_query(f"The query has the unknown key {key!r}. Keys are: {listed}.")
+        numbers = {"limit": query.get("limit", "50"), "offset": query.get("offset", "0")}
+        for key, text in numbers.items():
+            if not re.fullmatch(r"[0-9]{1,4}", text):
+                raise _bad_query(f"{key}={text!r:.40}: expected a number up to {_MOST:,}.")
+        limit, offset = int(numbers["limit"]), int(numbers["offset"])
+        if limit + offset > _MOST:
+            raise _bad_query(
+                f"limit and offset together are {limit + offset:,}; the list of all projects is "
+                f"read up to {_MOST:,} runs. Look at one project: /projects/NAME/api/v1/runs."
+            )
+        status = query.get("status")
+        if status is not None and status not in set(RunState):
+            raise _bad_query(f"status={status!r:.40}: expected one of {', '.join(RunState)}.")
+        wanted = RunFilter(
+            run_ids=[query["id"]] if "id" in query else None,
+            session_id=query.get("session"),
+            recipe=query.get("recipe"),
+            statuses=None if status is None else {RunState(status)},
+            user=query.get("user"),
+            text=query.get("text"),
+        )
+        return cls(wanted=wanted, limit=limit, offset=offset)
+
+    async def read(self, app: App) -> Sequence[RunSummary]:
+        """What of one project may stand on the page, and one run more where there are more."""
+        gone = app.app_state.runtime.services.is_worker_gone
+
+        async def read(journal: Journal) -> Sequence[RunSummary]:
+            most = self.limit + self.offset + 1
+            return await list_runs(journal, wanted=self.wanted, limit=most, is_worker_gone=gone)
+
+        return await app.app_state.journal.read_lists(read)
+
+
+def _bad_query(message: str) -> RefusedError:
+    return RefusedError(HTTPStatus.BAD_REQUEST, "bad-query", message)

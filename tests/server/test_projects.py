@@ -1,0 +1,216 @@
+"""Several projects behind one server, each in a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from attrs import evolve
+
+from asgi_client import TOKEN, Client, Reply
+from minions.adapters.models.scripted import ScriptedModel
+from minions.app.settings.settings import Settings
+from minions.data.errors import UsageError
+from minions.interfaces.http.http_answers import StandardLog
+from minions.interfaces.http.tokens import CallerToken
+from minions.interfaces.server.app import App, create_app
+from minions.interfaces.server.projects import ProjectServer, read_project_table
+from minions.interfaces.server.server_options import ServerOptions
+from postgres import PostgresServer
+
+_NAMES = ("shop", "news", "lab")
+_ONE_USER = "a-token-of-one-user-alone"
+_OPTIONS = ServerOptions(
+    token=TOKEN, tokens=(CallerToken.of("ann", _ONE_USER, ["read"], user="ann"),), grace_s=1.0
+)
+
+
+class Served:
+    """A server of three projects."""
+
+    def __init__(self, server: ProjectServer, urls: dict[str, str]) -> None:
+        self.server = server
+        self.urls = urls
+        self._client = Client(server)
+
+    def of(self, project: str) -> Client:
+        """Requests beneath its prefix."""
+        return Client(self.server, root=f"/projects/{project}")
+
+    async def all(self, path: str, token: str = TOKEN) -> Reply:
+        return await self._client.get(f"/projects{path}", authorization=f"Bearer {token}")
+
+
+@contextmanager
+def databases(postgres: PostgresServer) -> Iterator[dict[str, str]]:
+    with postgres.journal() as one, postgres.journal() as two, postgres.journal() as three:
+        yield dict(zip(_NAMES, (one, two, three), strict=True))
+
+
+@pytest_asyncio.fixture
+async def served(postgres: PostgresServer, recipes: Path, tmp_path: Path) -> AsyncIterator[Served]:
+    with databases(postgres) as urls:
+        file = tmp_path / "projects.toml"
+        rows = [f'[projects.{name}]\ndb = "{url}"' for name, url in urls.items()]
+        file.write_text("\n".join(['default = "shop"', *rows]), "utf-8")
+        server = make_server(file, recipes)
+        yield Served(server, urls)
+        await server.aclose()
+
+
+def make_server(file: Path, recipes: Path) -> ProjectServer:
+    table = read_project_table(file)
+
+    def app_of(name: str) -> App:
+        settings = table.settings_of(name, Settings())
+        return create_app(_OPTIONS, recipes=[recipes], settings=settings, models=ScriptedModel([]))
+
+    apps = {name: app_of(name) for name in table.projects}
+    return ProjectServer(apps, table.default, _OPTIONS, StandardLog())
+
+
+async def begin(client: Client, a: int) -> str:
+    reply = await client.post("/runs", {"recipe": "adds", "inputs": {"a": a}})
+    assert reply.status == 202, reply.json
+    return str(reply.json["run_id"])
+
+
+async def test_each_project_has_its_own_runs_sessions_and_costs(served: Served) -> None:
+    runs = {name: await begin(served.of(name), 1) for name in _NAMES}
+    for name in _NAMES:
+        listed = (await served.of(name).get("/runs")).json
+        assert [row["run_id"] for row in listed["runs"]] == [runs[name]]
+        assert (await served.of(name).get("/sessions")).json["total"] == 1
+        assert (await served.of(name).get(f"/runs/{runs[name]}")).status == 200
+    assert (await served.of("news").get(f"/runs/{runs['shop']}")).status == 404
+
+
+async def test_requests_without_a_project_are_those_of_the_default(served: Served) -> None:
+    run = await begin(served.of("shop"), 1)
+    assert (await Client(served.server).get(f"/runs/{run}")).status == 200
+
+
+@pytest.mark.parametrize("projects", [3, 1])
+async def test_the_list_of_all_is_one_order_and_its_pages_fit_together(
+    served: Served, projects: int
+) -> None:
+    begun = [await begin(served.of(_NAMES[at % projects]), at) for at in range(7)]
+    paged, offset, has_more = list[str](), 0, True
+    while has_more:
+        page = (await served.all(f"/runs?limit=3&offset={offset}")).json
+        paged += [row["run_id"] for row in page["runs"]]
+        has_more, offset = page["has_more"], offset + 3
+        assert page["unreachable"] == []
+    assert paged == begun[::-1]
+    first = (await served.all("/runs?limit=1")).json["runs"][0]
+    assert (first["project"], first["recipe"]) == ("shop", "adds")
+    assert first["url"] == f"/projects/shop/api/v1/runs/{begun[-1]}"
+
+
+async def test_an_id_is_looked_for_in_every_project(served: Served) -> None:
+    await begin(served.of("shop"), 1)
+    run = await begin(served.of("lab"), 1)
+    (found,) = (await served.all(f"/runs?id={run}")).json["runs"]
+    assert (found["project"], found["run_id"]) == ("lab", run)
+    same = (await served.all(f"/runs?session={found['session_id']}")).json["runs"]
+    assert [row["project"] for row in same] == ["lab"]
+
+
+async def test_a_database_that_is_down_stops_its_project_alone(
+    postgres: PostgresServer, recipes: Path, tmp_path: Path
+) -> None:
+    with databases(postgres) as urls:
+        down = urls["news"].replace(str(postgres.folder), str(tmp_path))
+        file = tmp_path / "projects.toml"
+        rows = [f'[projects.{name}]\ndb = "{url}"' for name, url in (urls | {"news": down}).items()]
+        file.write_text("\n".join(['default = "shop"', *rows]), "utf-8")
+        server = make_server(file, recipes)
+        served = Served(server, urls)
+        run = await begin(served.of("lab"), 1)
+        refused = await served.of("news").get("/runs")
+        assert (refused.status, refused.json["code"]) == (503, "database-unreachable")
+        assert str(tmp_path) in refused.json["detail"]
+        listed = (await served.all("/runs")).json
+        assert [row["run_id"] for row in listed["runs"]] == [run]
+        (missing,) = listed["unreachable"]
+        assert missing["project"] == "news"
+        assert "cannot be reached" in missing["problem"]
+        rows_of_projects = (await served.all("")).json["projects"]
+        assert [(row["name"], row["is_reachable"]) for row in rows_of_projects] == [
+            ("shop", True), ("news", False), ("lab", True),
+        ]  # fmt: skip
+        await server.aclose()
+
+
+async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.interfaces.server.projects._ANSWER_S", 0.0)
+    slow = (await served.all("/runs")).json["unreachable"]
+    assert {row["project"] for row in slow} == set(_NAMES)
+    again = (await served.all("/runs")).json["unreachable"]
+    assert {row["problem"] for row in again} == {"its database does not answer"}
+    monkeypatch.undo()
+    await asyncio.gather(*served.server._late.values())
+    assert (await served.all("/runs")).json["unreachable"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/runs?colour=red", 400, "bad-query"),
+        ("/runs?limit=600&offset=600", 400, "bad-query"),
+        ("/runs?limit=-1", 400, "bad-query"),
+        ("/runs?status=odd", 400, "bad-query"),
+        ("?limit=1", 400, "bad-query"),
+    ],
+)
+async def test_what_is_not_there_is_refused_by_name(
+    served: Served, path: str, status: int, code: str
+) -> None:
+    reply = await served.all(path)
+    assert (reply.status, reply.json["code"]) == (status, code)
+
+
+async def test_another_project_is_unknown_to_who_has_a_token_and_to_nobody_else(
+    served: Served,
+) -> None:
+    refused = await served.of("none").get("/runs")
+    assert (refused.status, refused.json["code"]) == (404, "unknown-project")
+    assert "shop, news, lab" in refused.json["detail"]
+    assert (await served.of("none").get("/runs", authorization=None)).status == 401
+
+
+async def test_only_who_may_read_everything_is_told_of_all_projects(served: Served) -> None:
+    assert (await served.all("/runs", token="")).status == 401
+    assert (await served.all("/runs", token=_ONE_USER)).status == 403
+    assert (await Client(served.server).post("/projects", {})).status == 405
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('default = "a"\n[projects.a]\ndb = "a.sqlite"\n[projects.b]\ndb = "./a.sqlite"', "same"),
+        ('default = "c"\n[projects.a]\ndb = "a.sqlite"', "none of the projects: a"),
+        ('default = "a b"\n[projects."a b"]\ndb = "a.sqlite"', "is no name"),
+        ('default = "a"\n[projects.a]\nbd = "a.sqlite"', "bd"),
+        ("default = ", "TOML"),
+    ],
+)
+def test_faults_of_the_table_are_named(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "projects.toml"
+    file.write_text(text, "utf-8")
+    with pytest.raises(UsageError, match=words) as refused:
+        read_project_table(file)
+    assert str(file) in refused.value.message
+
+
+def test_a_relative_path_starts_in_the_folder_of_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "projects.toml"
+    file.write_text('default = "a"\n[projects.a]\ndb = "a.sqlite"', "utf-8")
+    settings = read_project_table(file).settings_of("a", evolve(Settings(), model="x/y"))
+    assert (settings.db, settings.model) == (str(tmp_path / "a.sqlite"), "x/y")
