@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 from attrs import frozen
@@ -156,16 +156,13 @@ async def create_chat_completion(
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
     asked = _Question(
-        name=data.model,
+        data=data,
         recipe=recipe,
         version=version,
         turn=turn,
-        metadata=data.metadata,
         session=session,
-        user=data.user,
         key=idempotency_key,
         passed_over=passed_over,
-        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ChatForm:
@@ -208,16 +205,13 @@ async def create_response(
     if before is not None:
         session = await _session_after(request, before)
     asked = _Question(
-        name=data.model,
+        data=data,
         recipe=recipe,
         version=version,
         turn=turn,
-        metadata=data.metadata,
         session=session,
-        user=data.user,
         key=idempotency_key,
         passed_over=passed_over,
-        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ResponseForm:
@@ -265,18 +259,14 @@ _FormOf: TypeAlias = Callable[[str, int], CompletionForm]
 class _Question:
     """What a request of either form asks."""
 
-    name: str
-    """The id of the model."""
+    data: ChatRequest | ResponseRequest
     recipe: AgentRecipe
     version: int | None
     """Which version of a deployment the recipe is; None: of none."""
     turn: ChatTurn
-    metadata: Mapping[str, str] | None
     session: Session | None
-    user: str | None
     key: str | None
     passed_over: Sequence[str]
-    is_streamed: bool
 
 
 async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> CompletionAnswer:
@@ -291,14 +281,14 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     followed = await begin_asked_run(
         request,
         AskedRun(
-            name=asked.name,
+            name=asked.data.model,
             recipe=recipe,
             version=asked.version,
-            inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
+            inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
             earlier=turn.earlier,
             session=asked.session,
             new_session=_session_of_key(request, asked) if turn.earlier else None,
-            user=asked.user,
+            user=asked.data.user,
             key=asked.key,
         ),
     )
@@ -312,7 +302,7 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         AnswerText(run_id, followed.answering, state.options.public_url),
         form(run_id, now),
         threads=state.threads,
-        is_streamed=asked.is_streamed,
+        is_streamed=bool(asked.data.stream),
         headers=headers_of(followed, passed_over),
     )
 
