@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -31,6 +30,7 @@ from minions.interfaces.server.routes.asked_runs import (
     FollowedRun,
     begin_asked_run,
     begin_decided_run,
+    digest_of_parts,
     forms_of,
     headers_of,
 )
@@ -94,7 +94,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
             earlier=turn.earlier,
             session=await session_of(request, session_id) if exists else None,
             new_session=session_id,
-            key=_digest(name, data.threadId, data.runId),
+            key=digest_of_parts(name, data.threadId, data.runId),
         )
         followed = await begin_asked_run(request, asked)
         passed_over += turn.passed_over
@@ -109,13 +109,9 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
     return TranslatedStream(followed.stream, events, threads=app_state.threads, headers=headers)
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _session_id(request: ApiRequest, name: str, data: RunAgentInput) -> str:
     """The id of the session of a conversation, the same each time: a thread is a user's."""
-    whole = _digest("ag-ui", request.owner or "", name, data.threadId)
+    whole = digest_of_parts("ag-ui", request.owner or "", name, data.threadId)
     return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
 
 

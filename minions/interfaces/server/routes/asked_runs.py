@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -167,6 +168,11 @@ def forms_of(waiting: Iterable[ApprovalView]) -> dict[str, JsonValue]:
     }
 
 
+def digest_of_parts(*parts: str) -> str:
+    """A digest of texts that a caller chose, the same each time."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 async def stream_of(request: ApiRequest, run: AgentRun) -> EventStreamAnswer:
     """The events of a run from now on."""
     state = request.app_state
@@ -179,13 +185,15 @@ async def stream_of(request: ApiRequest, run: AgentRun) -> EventStreamAnswer:
 _MOST_HEADER = 1_000
 
 
-def headers_of(followed: FollowedRun, passed_over: Sequence[str]) -> dict[str, str]:
-    """The headers of the answer: ids, and what of the request has no effect."""
-    headers = {
-        "x-minions-run": followed.begun.run_id,
-        "x-minions-session": followed.begun.session_id,
-        "x-request-id": followed.begun.run_id,
-    }
+def headers_of(followed: FollowedRun | None, passed_over: Sequence[str]) -> dict[str, str]:
+    """The headers of the answer: the ids of a run, and what of the request has no effect."""
+    headers: dict[str, str] = {}
+    if followed is not None:
+        headers = {
+            "x-minions-run": followed.begun.run_id,
+            "x-minions-session": followed.begun.session_id,
+            "x-request-id": followed.begun.run_id,
+        }
     if passed_over:
         shown = ", ".join(passed_over).encode("ascii", "backslashreplace").decode()
         text = "".join(each if each.isprintable() else "?" for each in shown)

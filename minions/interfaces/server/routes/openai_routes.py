@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias
 
 from attrs import frozen
 from litestar import Router, get, post
 from litestar.di import Provide
-from litestar.response.base import ASGIResponse
 
 from minions.app.runs.deployments import version_noted
 from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import dumps
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
+from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.openai_documents import (
     ChatCompletion,
@@ -34,13 +33,13 @@ from minions.interfaces.server.documents.openai_documents import (
     wrong,
 )
 from minions.interfaces.server.endpoint_parts import (
-    AnyRequest,
     ApiRequest,
     ApiResponse,
     Body,
     IdempotencyKey,
     InPath,
     InSession,
+    SentAnswer,
     check_request,
     read_asked,
     refuses,
@@ -64,21 +63,7 @@ from minions.interfaces.server.routes.session_routes import session_of
 from minions.interfaces.server.server_runtime import ids_of_key
 from minions.recipe.model import AgentRecipe
 
-T = TypeVar("T")
-
 _STREAMS: Final = {EVENT_STREAM: "With `stream`: chunks as server-sent events, in OpenAI's form."}
-
-
-class _Answer(ApiResponse[T]):
-    """A response that an ASGI app sends; its class is named for the document."""
-
-    def __init__(self, app: AsgiApp) -> None:
-        super().__init__(cast("T", b""))
-        self._app = app
-
-    def to_asgi_response(self, app: object, request: AnyRequest, **known: object) -> ASGIResponse:
-        """The app."""
-        return cast("ASGIResponse", self._app)
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -170,7 +155,7 @@ async def create_chat_completion(
             run_id=run_id, model=data.model, created=created, has_usage=data.includes_usage
         )
 
-    return _Answer(await _answer(request, asked, form))
+    return SentAnswer(await _answer(request, asked, form))
 
 
 @post(
@@ -223,7 +208,7 @@ async def create_response(
             metadata=data.metadata or {},
         )
 
-    return _Answer(await _answer(request, asked, form))
+    return SentAnswer(await _answer(request, asked, form))
 
 
 async def _earlier_run(request: ApiRequest, response: str) -> RunSummary:
