@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +15,9 @@ import pytest
 from asgi_client import Client, Reply
 from minions.adapters.models.script_items import tool_request
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
-from served import Door, MakeApp
+from patience import HANG_S
+from served import RECIPES, Door, MakeApp
+from serving import EXTENSIONS, Serving
 from typed_answers import Typing
 
 Json = dict[str, Any]  # Any: JSON, compared by the test
@@ -547,3 +552,66 @@ async def test_what_has_no_effect_is_named(make_app: MakeApp) -> None:
         "x-minions-ignored"
         not in (await call(client, "SendMessage", either, recipe="adds")).headers
     )
+
+
+# --- the protocol's own client -------------------------------------------------------------------
+
+
+_CLIENT: Final = Path(__file__).with_name("a2a_client.py")
+
+
+def _python() -> str | None:
+    """The Python that has the protocol's package; None: there is none."""
+    named = os.environ.get("MINIONS_A2A_PYTHON", sys.executable)
+    found = subprocess.run([named, "-c", "import a2a.client"], capture_output=True, check=False)
+    return named if found.returncode == 0 else None
+
+
+def test_the_protocol_s_own_client_runs_follows_and_decides_tasks(tmp_path: Path) -> None:
+    """A-185."""
+    python = _python()
+    if python is None:
+        pytest.skip("the package a2a-sdk is missing here, or in the Python MINIONS_A2A_PYTHON")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "own.py").write_text(EXTENSIONS)
+    for name, text in RECIPES.items():
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+    with Serving(tmp_path, "--extensions", "own.py", "--no-store", "--approve", "wait") as server:
+        ran = subprocess.run(
+            [python, str(_CLIENT), server.url, server.token],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_S,
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "skills": ["adds", "asks", "chat", "signs", "waits"],
+        "sum": 5,
+        "state": "completed",
+        "streamed": [
+            "task",
+            "status_update",
+            "artifact_update",
+            "artifact_update",
+            "status_update",
+        ],
+        "said": "said",
+        "waits": "input_required",
+        "signed": "sign: a treaty",
+        "answered": "3",
+        "follows": "task",
+        "cancelled": ["canceled", "canceled"],
+        "listed": 2,
+        "raised": {
+            "unknown": "TaskNotFoundError",
+            "over": "TaskNotCancelableError",
+            "ended": "UnsupportedOperationError",
+            "late": "UnsupportedOperationError",
+            "push": "PushNotificationNotSupportedError",
+            "file": "ContentTypeNotSupportedError",
+            "inputs": "InvalidParamsError",
+        },
+        "stranger": "A2AClientError",
+    }
