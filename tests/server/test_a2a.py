@@ -25,7 +25,7 @@ Json = dict[str, Any]  # Any: JSON, compared by the test
 VERSION: Final = {"a2a-version": "1.0"}
 
 
-def message(*parts: object, message_id: str = "m1", **more: object) -> Json:
+def message(*parts: object, message_id: str = "m1", **more: Any) -> Json:
     """What `SendMessage` is sent; a text is a part with it, an object one with data."""
     sent = [{"text": each} if isinstance(each, str) else {"data": each} for each in parts]
     return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": sent, **more}}
@@ -52,7 +52,7 @@ async def result(client: Client, method: str, params: object = None, **more: Any
     return dict(reply.json["result"])
 
 
-async def task(client: Client, *parts: object, recipe: str, **more: object) -> Json:
+async def task(client: Client, *parts: object, recipe: str, **more: Any) -> Json:
     told = await result(client, "SendMessage", message(*parts, **more), recipe=recipe)
     return dict(told["task"])
 
@@ -176,7 +176,7 @@ async def test_a_context_is_a_session_that_the_next_message_continues(make_app: 
 
 
 async def test_a_stream_has_the_task_its_words_and_its_end(make_app: MakeApp) -> None:
-    answers = ["Let me look." and tool_request("look", {"text": "it"}), "I looked."]
+    answers = [tool_request("look", {"text": "it"}), "I looked."]
     client = Client(make_app(answers=answers))
     results = await stream(client, message("Look!"), "chat")
     assert results[0]["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"

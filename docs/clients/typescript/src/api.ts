@@ -621,6 +621,7 @@ export type QueueRow = {
   readonly is_partial: boolean;
   readonly oldest_at: string | null;
   readonly workers: number;
+  readonly paused: string | null;
 };
 
 /** A run that waits in a queue, and why no worker has begun with it. */
@@ -865,6 +866,7 @@ export type RunWaiting = {
 export type Runs = {
   readonly runs: readonly RunRow[];
   readonly total: number;
+  readonly total_is_minimum: boolean;
   readonly limit: number;
   readonly offset: number;
 };
@@ -975,6 +977,7 @@ export type SessionView = {
 export type Sessions = {
   readonly sessions: readonly SessionView[];
   readonly total: number;
+  readonly total_is_minimum: boolean;
   readonly limit: number;
   readonly offset: number;
 };
