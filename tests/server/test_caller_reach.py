@@ -245,19 +245,24 @@ def _bodies(known: Mapping[str, str]) -> Mapping[str, dict[str, object]]:
         "rollBackFiles": {},
         "captureRun": {},
         "runAgUi": {"threadId": "t", "runId": "r", "messages": [_said("Hello.")]},
-        "callA2a": _sent({"skill": "takes"}),
-        "callRecipeA2a": _sent({}),
+        "callA2a": _sent(metadata={"skill": "takes"}),
+        "callRecipeA2a": _sent(),
         "createChatCompletion": {"model": "takes", "messages": [_said("Hello.")]},
         "createResponse": {"model": "takes", "input": "Hello."},
     }
 
 
-def _sent(metadata: dict[str, str], **more: object) -> dict[str, object]:
+def _sent(**more: object) -> dict[str, object]:
     """A request of A2A that sends a message."""
-    parts = [{"data": {}}]
-    message = {"messageId": "m", "role": "ROLE_USER", "parts": parts, "metadata": metadata}
-    params = {"message": {**message, **more}}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}], **more}
+    params = {"message": message}
     return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+
+
+def _params(request: dict[str, object]) -> dict[str, object]:
+    params = request["params"]
+    assert isinstance(params, dict)
+    return params
 
 
 def _said(text: str) -> dict[str, object]:
@@ -287,9 +292,11 @@ def _values(cell: Cell, text: str) -> list[object]:
         named = [{"contextId": text}, {"taskId": text}, {"metadata": {"skill": text}}]
         changed = [*({"parts": parts} for parts in (*inputs, *files)), *named]
         pushed: dict[str, object] = {"taskPushNotificationConfig": {"url": text}}
-        sent = [_sent({"skill": "takes"}, messageId=f"{text}{at}", **each)["params"]
-                for at, each in enumerate(changed)]  # fmt: skip
-        return [*sent, {"id": text}, {**_sent({}), "configuration": pushed}]
+        sent = []
+        for at, each in enumerate(changed):
+            more = {"metadata": {"skill": "takes"}, "messageId": f"{text}{at}", **each}
+            sent.append(_params(_sent(**more)))
+        return [*sent, {"id": text}, {**sent[0], "configuration": pushed}]
     if cell.name == "metadata":
         return [{name: text} for name in ("folder", "token", text)]
     if cell.name in ("response_format", "text"):
@@ -388,8 +395,8 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
         ),
         (
             Cell("callRecipeA2a", "body", "params"),
-            _sent({}, parts=[{"data": {"folder": "/etc"}}])["params"],
-            (403, "input-refused"),
+            _params(_sent(parts=[{"data": {"folder": "/etc"}}])),
+            (403, -32600),
         ),
         (
             Cell("runAgUi", "body", "forwardedProps"),
