@@ -290,7 +290,10 @@ def _values(cell: Cell, text: str) -> list[object]:
         inputs = [[{"data": {name: text}}] for name in ("text", "folder", "token", text)]
         files = [[{"url": text}], [{"text": text}], [{"data": {"decision": text}}]]
         named = [{"contextId": text}, {"taskId": text}, {"metadata": {"skill": text}}]
-        changed = [*({"parts": parts} for parts in (*inputs, *files)), *named]
+        changed: list[dict[str, object]] = [
+            *({"parts": parts} for parts in (*inputs, *files)),
+            *named,
+        ]
         pushed: dict[str, object] = {"taskPushNotificationConfig": {"url": text}}
         sent = []
         for at, each in enumerate(changed):
