@@ -210,9 +210,9 @@ def test_the_model_finds_a_tool_and_answers_with_it(cli: Cli) -> None:
     assert cast("dict[str, JsonValue]", done.json["output"])["file"] == "shop/mail.py"
 
 
-def test_the_first_request_has_none_of_the_eleven_tools(cli: Cli) -> None:
+def test_the_first_request_has_none_of_the_twelve_tools(cli: Cli) -> None:
     said = " ".join(cli("explain", recipe("ask_folder")).out.split())
-    assert "11 tools are found by find_tools" in said
+    assert "12 tools are found by find_tools" in said
 
 
 # --- ask_table -------------------------------------------------------------------------------
