@@ -242,6 +242,39 @@ async def test_a_caller_that_goes_away_loses_nothing(make_app: MakeApp, door: Do
     assert code_of(over) == (-32004, "run-ended")
 
 
+async def test_a_stream_that_is_cut_says_so_and_names_its_task(
+    make_app: MakeApp, door: Door
+) -> None:
+    app = make_app()
+    client = Client(app)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": message({})}
+    async with client.stream("POST", "/a2a/waits", body, VERSION) as sent:
+        chunks = sent.chunks()
+        first = answers_in(await anext(chunks))[0]["result"]["task"]
+        await door.reached.wait()
+        app.app_state.channels.close_session(first["contextId"])
+        *_, last = answers_in(b"".join([chunk async for chunk in chunks]))
+    assert code_of(last["error"]) == (-32603, "stream-cut")
+    assert first["id"] in last["error"]["message"]
+    door.opened.set()
+    assert (await client.ended(first["id"]))["status"] == "completed"
+
+
+async def test_more_streams_than_there_is_room_for_are_refused_and_begin_nothing(
+    make_app: MakeApp, door: Door
+) -> None:
+    client = Client(make_app(max_followers=1))
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": message({})}
+    async with client.stream("POST", "/a2a/waits", body, VERSION):
+        await door.reached.wait()
+        for method in ("SendStreamingMessage", "SendMessage"):
+            reply = await call(client, method, message({}, message_id="m2"), recipe="waits")
+            assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+            assert code_of(reply.json["error"]) == (-32603, "too-many-followers")
+    assert (await client.get("/runs")).json["total"] == 1
+    door.opened.set()
+
+
 async def test_a_task_can_be_cancelled_once(make_app: MakeApp, door: Door) -> None:
 
     client = Client(make_app())

@@ -229,7 +229,7 @@ class TaskEvents:
         return self._message(parts, event)
 
     def fail(self, code: str, message: str) -> Iterator[ForeignEvent]:
-        """The end of a stream whose run goes on, or is to be resumed."""
+        """The end of a stream that ends before its run does."""
         words = f"{message} SubscribeToTask follows the task '{self._run_id}' on."
         yield a2a_error(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, code, words), self._request_id)
 
