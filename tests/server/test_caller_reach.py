@@ -289,11 +289,8 @@ def _values(cell: Cell, text: str) -> list[object]:
     if cell.name == "params":
         inputs = [[{"data": {name: text}}] for name in ("text", "folder", "token", text)]
         files = [[{"url": text}], [{"text": text}], [{"data": {"decision": text}}]]
-        named = [{"contextId": text}, {"taskId": text}, {"metadata": {"skill": text}}]
-        changed: list[dict[str, object]] = [
-            *({"parts": parts} for parts in (*inputs, *files)),
-            *named,
-        ]
+        changed: list[dict[str, object]] = [{"parts": parts} for parts in (*inputs, *files)]
+        changed += ({"contextId": text}, {"taskId": text}, {"metadata": {"skill": text}})
         pushed: dict[str, object] = {"taskPushNotificationConfig": {"url": text}}
         sent = []
         for at, each in enumerate(changed):
