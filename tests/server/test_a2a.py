@@ -205,6 +205,11 @@ async def test_each_piece_is_sent_when_it_comes(make_app: MakeApp) -> None:
         model.say(None)
         rest = b"".join([chunk async for chunk in chunks])
     assert b"TASK_STATE_COMPLETED" in rest
+    told = [each["result"].get("artifactUpdate") for each in answers_in(seen + rest)]
+    pieces = [
+        (each["append"], each["artifact"]["parts"][0]["text"]) for each in told if each is not None
+    ]
+    assert pieces == [(False, "Good "), (True, "day"), (False, "Good day")]
 
 
 async def test_a_failed_run_is_a_failed_task_that_says_why(
