@@ -1,7 +1,7 @@
 """Writes `clients/typescript/src/api.ts`: the types and operations of the HTTP API.
 
 `python docs/generate_typescript.py` rewrites the file from the OpenAPI document. Left out are the
-operations for clients of other protocols (`/v1`, AG-UI), which have libraries of their own.
+operations for clients of other protocols (`/v1`, AG-UI, A2A), which have libraries of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.interfaces.server.app import api_document
 
 FILE: Final = Path(__file__).parent / "clients" / "typescript" / "src" / "api.ts"
-_OTHER_PROTOCOLS: Final = ("openai",)
+_OTHER_PROTOCOLS: Final = ("openai", "a2a")
 _OTHER_OPERATIONS: Final = ("runAgUi",)
 _EVENTS: Final = "text/event-stream"
 _NAME: Final = re.compile(r"[A-Za-z_$][\w$]*")

@@ -162,6 +162,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-tool-name bad-tools bad-limit already-there bad-items no-text empty no-tests
         crash-test-fails crash-own-code bad-story
         only-planned unknown-value no-such-path method-not-allowed bad-body unsupported-parameter
+        unknown-method no-push-notifications unsupported-content unsupported-protocol
         not-json bad-query
         bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token closed run-has-begun
         run-not-over no-body bad-step bad-services executor-needed other-journal agent-not-found

@@ -20,7 +20,7 @@ from minions.app.settings.settings import Settings
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog, Services
-from minions.interfaces.http.http_answers import OPENAI_ROOT
+from minions.interfaces.http.http_answers import OPENAI_ROOT, is_of_a2a
 from minions.interfaces.server.app import App, api_document, create_app
 from minions.interfaces.server.server_options import ServerOptions
 from patience import HANG_S
@@ -109,6 +109,9 @@ _VALUES: Final = (
         '"steps"',
         '"user"',
         '"task"',
+        '"params"',
+        '"parts"',
+        '"taskId"',
     ),
 )
 
@@ -146,6 +149,25 @@ _BODIES: Final[dict[str, object]] = {
     "sendMessage": {"message": "hello"},
     "retrySession": {"sequence": 1},
     "decide": {"decision": "approve"},
+    "callA2a": {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
+        "params": {
+            "message": {
+                "messageId": "m",
+                "role": "ROLE_USER",
+                "parts": [{"data": {"a": 1}}],
+                "metadata": {"skill": "adds"},
+            }
+        },
+    },
+    "callRecipeA2a": {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "GetTask",
+        "params": {"id": "run_1", "historyLength": 2},
+    },
     "decideRun": {"key": "sign/1/0", "decision": "answer", "value": 3},
 }
 
@@ -160,6 +182,7 @@ def _request(method: str, path: str, operation: dict[str, object]) -> str:
     body = _BODIES.get(str(operation["operationId"]))
     sent = "" if body is None else json.dumps(body)
     kind = "content-type: application/json\n" if body is not None else ""
+    kind += "a2a-version: 1.0\n" if "A2a" in str(operation["operationId"]) else ""
     return f"{method.upper()} {target} HTTP/1.1\n{kind}\n{sent}"
 
 
@@ -214,6 +237,9 @@ class _ServerTarget:
         if is_openai:
             assert set(reply.json) == {"error"}, reply
             assert {"message", "type", "param", "code"} == set(reply.json["error"])
+        elif is_of_a2a(path):
+            assert set(reply.json) == {"jsonrpc", "id", "error"}, reply
+            assert {"code", "message", "data"} == set(reply.json["error"])
         else:
             assert reply.headers.get("content-type") == "application/problem+json", reply
             assert {"type", "title", "status", "detail", "code"} <= set(reply.json)

@@ -288,6 +288,7 @@ def _node_folder() -> Path | None:
     reason="Node, or its package @ag-ui/client in MINIONS_NODE_MODULES, is missing",
 )
 def test_the_protocol_s_own_client_runs_and_resumes_an_agent(tmp_path: Path) -> None:
+    """A-185."""
     folder = _node_folder()
     assert folder is not None
     (tmp_path / "recipes").mkdir()

@@ -245,9 +245,24 @@ def _bodies(known: Mapping[str, str]) -> Mapping[str, dict[str, object]]:
         "rollBackFiles": {},
         "captureRun": {},
         "runAgUi": {"threadId": "t", "runId": "r", "messages": [_said("Hello.")]},
+        "callA2a": _sent(metadata={"skill": "takes"}),
+        "callRecipeA2a": _sent(),
         "createChatCompletion": {"model": "takes", "messages": [_said("Hello.")]},
         "createResponse": {"model": "takes", "input": "Hello."},
     }
+
+
+def _sent(**more: object) -> dict[str, object]:
+    """A request of A2A that sends a message."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {}}], **more}
+    params = {"message": message}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+
+
+def _params(request: dict[str, object]) -> dict[str, object]:
+    params = request["params"]
+    assert isinstance(params, dict)
+    return params
 
 
 def _said(text: str) -> dict[str, object]:
@@ -271,6 +286,17 @@ def _values(cell: Cell, text: str) -> list[object]:
         return [{"inputs": {name: text}} for name in ("folder", "token", text)]
     if cell.name == "resume":
         return [[{"interruptId": text, "status": "resolved"}]]
+    if cell.name == "params":
+        inputs = [[{"data": {name: text}}] for name in ("text", "folder", "token", text)]
+        files = [[{"url": text}], [{"text": text}], [{"data": {"decision": text}}]]
+        changed: list[dict[str, object]] = [{"parts": parts} for parts in (*inputs, *files)]
+        changed += ({"contextId": text}, {"taskId": text}, {"metadata": {"skill": text}})
+        pushed: dict[str, object] = {"taskPushNotificationConfig": {"url": text}}
+        sent = []
+        for at, each in enumerate(changed):
+            more = {"metadata": {"skill": "takes"}, "messageId": f"{text}{at}", **each}
+            sent.append(_params(_sent(**more)))
+        return [*sent, {"id": text}, {**sent[0], "configuration": pushed}]
     if cell.name == "metadata":
         return [{name: text} for name in ("folder", "token", text)]
     if cell.name in ("response_format", "text"):
@@ -293,7 +319,7 @@ async def ask(client: Client, cell: Cell, known: Mapping[str, str], value: objec
     if cell.place == "query":
         others = [each for each in query.split("&") if each and not each.startswith(cell.name)]
         query = "&".join([*others, f"{cell.name}={quote(str(value), safe='')}"])
-    headers = {}
+    headers = {"a2a-version": "1.0"} if "A2a" in cell.operation else {}
     if cell.place == "header":
         headers = {cell.name: re.sub(r"[^ -~]", "", str(value))}
     if cell.operation in ("followRun", "followSession") and cell.place == "path":
@@ -366,6 +392,11 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
             Cell("createResponse", "body", "metadata"),
             {"token": "env:PATH"},
             (403, "secret-refused"),
+        ),
+        (
+            Cell("callRecipeA2a", "body", "params"),
+            _params(_sent(parts=[{"data": {"folder": "/etc"}}])),
+            (403, -32600),
         ),
         (
             Cell("runAgUi", "body", "forwardedProps"),

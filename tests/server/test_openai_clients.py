@@ -123,6 +123,7 @@ def test_responses_follow_each_other(client: openai.OpenAI) -> None:
 
 
 def test_a_streamed_response_is_put_together(client: openai.OpenAI) -> None:
+    """A-185."""
     with client.responses.stream(model="chat", input="one two three") as stream:
         events = list(stream)
         whole = stream.get_final_response()
@@ -147,6 +148,7 @@ def test_the_lines_of_the_page_about_chat_clients_run(
 
 
 def test_refusals_are_the_client_s_own_exceptions(client: openai.OpenAI, server: Serving) -> None:
+    """A-185."""
     create = client.chat.completions.create
     with pytest.raises(openai.NotFoundError) as unknown:
         create(model="none", messages=HELLO)
@@ -205,6 +207,7 @@ def _node_folder() -> Path | None:
     reason="Node, or its package openai in MINIONS_NODE_MODULES, is missing",
 )
 def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> None:
+    """A-185."""
     folder = _node_folder()
     assert folder is not None
     program = tmp_path / "client.mjs"

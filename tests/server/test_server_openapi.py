@@ -209,6 +209,16 @@ SAYS = {
     "getSystem": ("GET /system", "", "", "200 SystemView", ""),
     "listModels": ("GET /v1/models", "", "", "200 ModelList", ""),
     "getModel": ("GET /v1/models/{model_id}", "", "", "200 ModelView", "404"),
+    "getAgentCard": ("GET /.well-known/agent-card.json", "", "", "200 object", ""),
+    "getRecipeCard": (
+        "GET /a2a/{name}/.well-known/agent-card.json",
+        "",
+        "",
+        "200 object",
+        "404",
+    ),
+    "callA2a": ("POST /a2a", "a2a-version", "RpcRequest", "200 events", "429"),
+    "callRecipeA2a": ("POST /a2a/{name}", "a2a-version", "RpcRequest", "200 events", "429"),
     "createChatCompletion": (
         "POST /v1/chat/completions",
         "idempotency-key x-minions-session",
@@ -239,7 +249,8 @@ def _said(where: str, operation: Any) -> tuple[str, ...]:  # Any: JSON of any fo
     given = [status for status in operation["responses"] if status < "300"]
     content = operation["responses"][given[0]].get("content", {})
     refused = [status for status in ("404", "409", "429") if status in operation["responses"]]
-    refusal = "application/json" if " /v1/" in where else "application/problem+json"
+    has_own = " /v1/" in where or re.search(r" /a2a(/\{name\})?$", where)
+    refusal = "application/json" if has_own else "application/problem+json"
     for status, response in operation["responses"].items():
         assert status in (*given, "204") or list(response["content"]) == [refusal]
     kind = "events" if "text/event-stream" in content else _name(content.get("application/json"))
@@ -358,7 +369,7 @@ async def test_the_document_has_each_schema_as_its_own_operation_answers_it(clie
 async def test_every_operation_of_the_document_is_answered(client: Client) -> None:
     for said, *_ in SAYS.values():
         method, path = said.split(" ")
-        root = "" if path.startswith("/v1/") else "/api/v1"
+        root = "" if path.startswith(("/v1/", "/a2a", "/.well-known/")) else "/api/v1"
         reply = await client.ask(method, root + re.sub(r"\{\w+\}", "none", path))
         assert reply.status not in (405, 500, 501), said
 

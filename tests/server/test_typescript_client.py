@@ -93,6 +93,7 @@ def server(tmp_path: Path) -> Iterator[Serving]:
 
 @needs_tools
 def test_it_runs_follows_and_answers_at_a_server(built: Path, server: Serving) -> None:
+    """A-185."""
     _run_tests(built, "server", {"MINIONS_URL": server.url, "MINIONS_TOKEN": server.token})
 
 

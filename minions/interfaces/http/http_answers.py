@@ -335,13 +335,15 @@ class NoContent:
 
 
 def refusal(error: MinionsError, instance: str) -> Answer:
-    """The response for an error: problem details, or under `/v1` OpenAI's form.
+    """The response for an error: problem details, under `/v1` OpenAI's form, under `/a2a` A2A's.
 
     Args:
         instance: The requested path.
     """
     if instance.startswith(OPENAI_ROOT):
         return _openai_refusal(error)
+    if is_of_a2a(instance):
+        return _a2a_refusal(error)
     problem, headers = problem_of(error, instance)
     body = encode(problem)
     if isinstance(body, dict) and not problem.faults:
@@ -389,3 +391,94 @@ def _openai_refusal(error: MinionsError) -> Answer:
     param = error.where if error.error_code in _OF_PARAMETERS else None
     body = openai_error(status, error.error_code, error.message, param)
     return Answer(status, body, headers=headers)
+
+
+# --- errors in A2A's form ------------------------------------------------------------------------
+
+
+A2A_ROOT: Final = "/a2a"
+"""The path at which A2A is spoken with the server, and below which with one recipe."""
+RpcId: TypeAlias = str | int | float | None
+"""The id of a request of JSON-RPC; None: it has none, or it could not be read."""
+_A2A: Final = re.compile(r"/a2a(?:/[^/]*)?")
+
+
+@frozen
+class _RpcKind:
+    code: int
+    reason: str
+
+
+_INVALID_REQUEST: Final = _RpcKind(-32600, "INVALID_REQUEST")
+_INTERNAL: Final = _RpcKind(-32603, "INTERNAL_ERROR")
+_A2A_KINDS: Final[Mapping[str, _RpcKind]] = {
+    "bad-json": _RpcKind(-32700, "JSON_PARSE_ERROR"),
+    "unknown-method": _RpcKind(-32601, "METHOD_NOT_FOUND"),
+    "unknown-run": _RpcKind(-32001, "TASK_NOT_FOUND"),
+    "run-over": _RpcKind(-32002, "TASK_NOT_CANCELABLE"),
+    "no-push-notifications": _RpcKind(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+    "unsupported-content": _RpcKind(-32005, "CONTENT_TYPE_NOT_SUPPORTED"),
+    "unsupported-protocol": _RpcKind(-32009, "VERSION_NOT_SUPPORTED"),
+}
+"""What A2A calls the error with a code. Source: A2A 1.0, as `a2a-sdk` has it."""
+_INVALID_PARAMS: Final = _RpcKind(-32602, "INVALID_PARAMS")
+_OF_PROTOCOL: Final[Mapping[HTTPStatus, _RpcKind]] = {
+    HTTPStatus.BAD_REQUEST: _INVALID_PARAMS,
+    HTTPStatus.NOT_FOUND: _INVALID_PARAMS,
+    HTTPStatus.UNPROCESSABLE_ENTITY: _INVALID_PARAMS,
+    HTTPStatus.CONFLICT: _RpcKind(-32004, "UNSUPPORTED_OPERATION"),
+}
+"""Other errors by their status; the answer has the status 200, as clients expect it of JSON-RPC."""
+
+
+def is_of_a2a(path: str) -> bool:
+    """Whether callers of that path speak A2A."""
+    return _A2A.fullmatch(path) is not None
+
+
+def a2a_error(error: MinionsError, request_id: RpcId) -> dict[str, JsonValue]:
+    """An error as an answer of JSON-RPC, with the `code` that commands print in its metadata."""
+    return _rpc_error(error, request_id, _kind_of(error))
+
+
+def _kind_of(error: MinionsError) -> _RpcKind:
+    status = _status(error)
+    known = _A2A_KINDS.get(error.error_code) or _OF_PROTOCOL.get(status)
+    if known is not None:
+        return known
+    is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+    return _INTERNAL if is_ours else _INVALID_REQUEST
+
+
+def _rpc_error(error: MinionsError, request_id: RpcId, kind: _RpcKind) -> dict[str, JsonValue]:
+    metadata: dict[str, JsonValue] = {"code": error.error_code}
+    if error.where:
+        metadata["where"] = error.where
+    if error.suggestions:
+        metadata["suggestions"] = ", ".join(error.suggestions)
+    info: dict[str, JsonValue] = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": kind.reason,
+        "domain": "a2a-protocol.org",
+        "metadata": metadata,
+    }
+    told: dict[str, JsonValue] = {"code": kind.code, "message": error.message, "data": [info]}
+    return {"jsonrpc": "2.0", "id": request_id, "error": told}
+
+
+def a2a_answer(error: MinionsError, request_id: RpcId) -> Answer:
+    """The answer to a request of A2A that was read. Where HTTP itself says why it is refused, as
+    for a lacking scope or too many runs, the status stays.
+    """
+    status = _status(error)
+    headers, body = _headers(error, status), a2a_error(error, request_id)
+    return Answer(HTTPStatus.OK if status in _OF_PROTOCOL else status, body, headers=headers)
+
+
+def _a2a_refusal(error: MinionsError) -> Answer:
+    """The answer to a request of which no more than its head was understood."""
+    status = _status(error)
+    headers, kind = _headers(error, status), _kind_of(error)
+    if status is HTTPStatus.UNPROCESSABLE_ENTITY:  # it is no request of JSON-RPC
+        status, kind = HTTPStatus.BAD_REQUEST, _INVALID_REQUEST
+    return Answer(status, _rpc_error(error, None, kind), headers=headers)

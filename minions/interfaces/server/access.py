@@ -27,7 +27,7 @@ ROOT: Final = "minions.root"
 """Key of the ASGI scope for the path at which the app is mounted."""
 
 _MOST_HEADER_BYTES: Final = 32_768
-_PUBLIC: Final = ("/api/v1/health", "/api/v1/ready")
+_PUBLIC: Final = ("/api/v1/health", "/api/v1/ready", "/.well-known/agent-card.json")
 _ALWAYS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),

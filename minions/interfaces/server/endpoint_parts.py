@@ -37,6 +37,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import beside
 from minions.interfaces.http.http_answers import (
     PROBLEM_TYPE,
+    AsgiApp,
     Problem,
     Receive,
     RefusedError,
@@ -79,6 +80,11 @@ LastEventId: TypeAlias = Annotated[
 ]
 
 
+A2aVersion: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(name="a2a-version", description="The version of A2A that the caller speaks."),
+    SkipValidationMarker(),
+]
 InSession: TypeAlias = Annotated[
     str | None,
     HeaderParameter(name="x-minions-session", description="The session in which the run begins."),
@@ -86,6 +92,7 @@ InSession: TypeAlias = Annotated[
 ]
 
 HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
+    "a2a-version": {"type": "string", "pattern": r"^1(\.[0-9]+)*$"},
     "idempotency-key": {
         "type": "string",
         "minLength": 1,
@@ -97,6 +104,8 @@ HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
 }
 """What the values of headers may be."""
 
+RPC_ID: Final = "minions.rpc_id"
+"""The key of the id of a request of JSON-RPC in its scope, once it was read."""
 APP_STATE: Final = "minions.app_state"
 """The key of the app's `AppState` in the scope of a request."""
 AnyRequest: TypeAlias = Request[Any, Any, Any]  # Any: no users, and no state in requests
@@ -255,6 +264,18 @@ class _LargeResponse:
         await self._made(scope, receive, send)
 
 
+class SentAnswer(ApiResponse[T]):
+    """A response that an ASGI app sends; its class is named for the document."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        super().__init__(cast("T", b""))
+        self._app = app
+
+    def to_asgi_response(self, app: object, request: AnyRequest, **known: object) -> ASGIResponse:
+        """The app."""
+        return cast("ASGIResponse", self._app)
+
+
 def answer(
     value: object, *, media_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> ApiResponse[Any]:  # Any: the class that the endpoint's type names for the document
@@ -285,7 +306,7 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
         UsageError: Keys are unknown or missing, or values do not fit.
     """
     if not data.strip():
-        return _fit({}, kind, "The body")
+        return read_object({}, kind, "The body")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -298,7 +319,7 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
             f"The body is JSON of type {json_type(value)}; an object was expected.",
             code="bad-body",
         )
-    return _fit(value, kind, "The body")
+    return read_object(value, kind, "The body")
 
 
 _DEEPEST: Final = 100
@@ -339,10 +360,17 @@ def read_query(query: bytes, kind: type[T]) -> T:
             raise UsageError(f"The query gives '{name}' twice.", code="bad-query")
         is_number = name in numbers and _WHOLE.fullmatch(text) is not None
         values[name] = int(text) if is_number else text
-    return _fit(values, kind, "The query")
+    return read_object(values, kind, "The query")
 
 
-def _fit(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
+def read_object(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
+    """The object as `kind`.
+
+    Args:
+        what: The start of the messages of errors.
+    Raises:
+        UsageError: Keys are unknown or missing, or values do not fit.
+    """
     validator, names = _validator(cast("Hashable", kind))
     code = "bad-query" if "query" in what else "bad-body"
     unknown = [name for name in value if name not in names]

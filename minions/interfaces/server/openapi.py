@@ -28,16 +28,20 @@ from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
 from minions.interfaces.http.http_answers import (
+    A2A_ROOT,
     BAD_REQUESTS,
     EVENT_STREAM,
     OPENAI_ROOT,
     PROBLEM_TYPE,
     Problem,
+    is_of_a2a,
 )
 from minions.interfaces.http.tokens import SCOPES
+from minions.interfaces.server.documents.a2a_documents import RpcAnswer
 from minions.interfaces.server.documents.openai_documents import ErrorAnswer
 from minions.interfaces.server.documents.shared_documents import number_schema
 from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream
+from minions.interfaces.server.routes.a2a_routes import A2A
 from minions.interfaces.server.routes.agui_routes import run_ag_ui
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.openai_routes import OPENAI
@@ -70,14 +74,21 @@ def openapi_of(server: str) -> Mapping[str, JsonValue]:
 @functools.cache  # all of it is in the code
 def _document() -> _Json:
     schemas = _ContractSchemas()
-    app = Litestar([API, OPENAI], plugins=[schemas], openapi_config=_config(), logging_config=None)
+    app = Litestar(
+        [API, OPENAI, A2A], plugins=[schemas], openapi_config=_config(), logging_config=None
+    )
     document = app.openapi_schema.to_schema()
     problems: _Json = {PROBLEM_TYPE: {"schema": schemas.of(Problem)}}
     openai_errors: _Json = {"application/json": {"schema": schemas.of(ErrorAnswer)}}
+    rpc_errors: _Json = {"application/json": {"schema": schemas.of(RpcAnswer)}}
     for path, handler, operation in _describe_endpoints(app, document):
         operation["tags"] = [tag_of(path)]
-        is_openai = path.startswith(OPENAI_ROOT)
-        _complete(operation, handler, openai_errors if is_openai else problems)
+        own = problems
+        if path.startswith(OPENAI_ROOT):
+            own = openai_errors
+        elif is_of_a2a(path):
+            own = rpc_errors
+        _complete(operation, handler, own)
     schemas.found.update(event_schemas())
     document["tags"] = [{"name": name, "description": about} for name, about in TAGS.items()]
     document["components"]["schemas"] = dict(sorted(schemas.found.items()))
@@ -290,6 +301,7 @@ TAGS: Final[Mapping[str, str]] = {
     "evaluations": "Cases with known answers, asked and scored.",
     "costs": "What runs cost and used over time.",
     "schedules": "Recipes that workers run at due times.",
+    "a2a": "Recipes as agents of A2A: cards, messages, tasks; errors in its form.",
     "openai": "Recipes as models, for clients of OpenAI's API; errors in its form.",
     "system": "The server itself.",
 }
@@ -321,6 +333,8 @@ def tag_of(path: str) -> str:
     """The tag of an operation: the first part of its path below `/api/v1`."""
     if path.startswith(OPENAI_ROOT):
         return "openai"
+    if path.startswith((A2A_ROOT, "/.well-known/")):
+        return "a2a"
     part = path.removeprefix("/api/v1/").partition("/")[0]
     return part if part in TAGS else "system"
 

@@ -27,8 +27,10 @@ from minions.interfaces.http.http_answers import (
     NoContent,
     Receive,
     RefusedError,
+    RpcId,
     Scope,
     Send,
+    a2a_answer,
     refusal,
 )
 from minions.interfaces.http.metrics_page import metrics_page
@@ -37,6 +39,7 @@ from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoint_parts import (
     APP_STATE,
+    RPC_ID,
     AnyRequest,
     ApiResponse,
     app_state_of,
@@ -44,6 +47,7 @@ from minions.interfaces.server.endpoint_parts import (
     check_scope,
 )
 from minions.interfaces.server.openapi import openapi_of
+from minions.interfaces.server.routes.a2a_routes import A2A
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.openai_routes import OPENAI
 
@@ -76,7 +80,7 @@ def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
 def _endpoints(max_body_bytes: int) -> AsgiApp:
     """What is the same for all apps; making it takes tens of milliseconds."""
     app = Litestar(
-        [API, OPENAI, document, metrics],
+        [API, OPENAI, A2A, document, metrics],
         exception_handlers={Exception: _answer_to, HTTPException: _answer_to},
         request_max_body_size=max_body_bytes,
         openapi_config=None,
@@ -90,6 +94,9 @@ def _answer_to(request: AnyRequest, error: Exception) -> ApiResponse[object]:
     report: Report = request.scope[_REPORT]  # type: ignore[typeddict-item]  # of this app
     known = _refusal_of(error) if isinstance(error, HTTPException) else report(error)
     shown = refusal(known, request.scope["path"])
+    if RPC_ID in request.scope:
+        request_id: RpcId = request.scope[RPC_ID]  # type: ignore[typeddict-item]  # of this app
+        shown = a2a_answer(known, request_id)
     return ApiResponse(
         shown.body, status_code=shown.status, media_type=shown.media_type, headers=shown.headers
     )

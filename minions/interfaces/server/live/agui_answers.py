@@ -6,29 +6,12 @@ Source: AG-UI 1.0, as its Python package `ag-ui-protocol` has it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Final
 
 from minions.contracts.executions import RunState
-from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue, as_object, dumps
-from minions.engine.services.event_loop import beside
-from minions.interfaces.http.http_answers import (
-    EVENT_STREAM,
-    AsgiApp,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    json_bytes,
-)
-from minions.interfaces.server.live.channels import HEARTBEAT
-from minions.interfaces.server.live.openai_answers import events_in, last_words_in
+from minions.interfaces.server.live.translated_stream import ForeignEvent
 
-_Event = dict[str, JsonValue]
-
-_LONG: Final = 16_384
-"""Bytes of events that are translated at once."""
 _APPROVAL: Final[Mapping[str, JsonValue]] = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
@@ -57,7 +40,7 @@ class AgUiEvents:
             step_id: The `answering_step`; None: the answer comes at the end.
             forms: By key `tool` and `arguments`, or `form`, of what the run waits for already.
         """
-        self._ids: _Event = {"threadId": conversation_id, "runId": run_id}
+        self._ids: ForeignEvent = {"threadId": conversation_id, "runId": run_id}
         self._own_id = own_id
         self._step_id = step_id
         self._steps: list[str] = []
@@ -73,11 +56,11 @@ class AgUiEvents:
         self._forms = dict(forms)
         self.is_over = False
 
-    def begin(self) -> Sequence[_Event]:
+    def begin(self) -> Sequence[ForeignEvent]:
         """The first event."""
         return [{"type": "RUN_STARTED", **self._ids}]
 
-    def take(self, event: Mapping[str, JsonValue]) -> Iterator[_Event]:
+    def take(self, event: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
         """The events of AG-UI that an event means."""
         kind, address = event["type"], str(event.get("address", ""))
         data = as_object(event.get("data") or {})
@@ -102,7 +85,7 @@ class AgUiEvents:
             case "run_completed" | "run_waiting" | "run_failed":
                 yield from self._finish(str(kind), str(event.get("status")), data)
 
-    def _say(self, text: str) -> Iterator[_Event]:
+    def _say(self, text: str) -> Iterator[ForeignEvent]:
         if not text:
             return
         if not self._is_open:
@@ -112,15 +95,17 @@ class AgUiEvents:
         self._open += text
         yield {**self._of_message("TEXT_MESSAGE_CONTENT"), "delta": text}
 
-    def _of_message(self, kind: str) -> _Event:
+    def _of_message(self, kind: str) -> ForeignEvent:
         return {"type": kind, "messageId": f"{self._own_id}/{self._messages}"}
 
-    def _end_message(self) -> Iterator[_Event]:
+    def _end_message(self) -> Iterator[ForeignEvent]:
         if self._is_open:
             yield self._of_message("TEXT_MESSAGE_END")
             self._last, self._open, self._is_open = self._open, "", False
 
-    def _take_message(self, address: str, message: Mapping[str, JsonValue]) -> Iterator[_Event]:
+    def _take_message(
+        self, address: str, message: Mapping[str, JsonValue]
+    ) -> Iterator[ForeignEvent]:
         content = str(message.get("content") or "")
         if message.get("role") == "tool":
             yield from self._end_call(f"{address}/{message.get('tool_call_id')}", content)
@@ -130,16 +115,16 @@ class AgUiEvents:
             yield from self._say(content[len(self._open) :])
             yield from self._end_message()
 
-    def _begin_call(self, call_id: str, event: Mapping[str, JsonValue]) -> Iterator[_Event]:
+    def _begin_call(self, call_id: str, event: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
         arguments = event.get("arguments")
         text = arguments if isinstance(arguments, str) else dumps(arguments)
         self._calls.append(call_id)
-        named: _Event = {"toolCallId": call_id}
+        named: ForeignEvent = {"toolCallId": call_id}
         yield {"type": "TOOL_CALL_START", **named, "toolCallName": event.get("tool")}
         yield {"type": "TOOL_CALL_ARGS", **named, "delta": text}
         yield {"type": "TOOL_CALL_END", **named}
 
-    def _end_call(self, call_id: str, content: str) -> Iterator[_Event]:
+    def _end_call(self, call_id: str, content: str) -> Iterator[ForeignEvent]:
         if call_id in self._calls:
             self._calls.remove(call_id)
             yield {
@@ -150,7 +135,7 @@ class AgUiEvents:
                 "role": "tool",
             }
 
-    def _end_calls(self, step: str = "") -> Iterator[_Event]:
+    def _end_calls(self, step: str = "") -> Iterator[ForeignEvent]:
         """Results of calls whose text no model read: else they would wait for the front end.
 
         Args:
@@ -159,13 +144,15 @@ class AgUiEvents:
         for call_id in [each for each in self._calls if each.startswith(step)]:
             yield from self._end_call(call_id, "")
 
-    def _finish(self, kind: str, status: str, data: Mapping[str, JsonValue]) -> Iterator[_Event]:
+    def _finish(
+        self, kind: str, status: str, data: Mapping[str, JsonValue]
+    ) -> Iterator[ForeignEvent]:
         self.is_over = True
         if kind == "run_failed" and status != RunState.CANCELLED.value:
             error = as_object(data.get("error") or {})
             yield from self.fail(str(error.get("code", status)), str(error.get("message", status)))
             return
-        outcome: _Event = {"type": "success"}
+        outcome: ForeignEvent = {"type": "success"}
         result = data.get("response")
         if kind == "run_failed":
             outcome = {"type": "cancelled"}
@@ -186,22 +173,22 @@ class AgUiEvents:
             **({} if result is None else {"result": result}),
         }
 
-    def _close(self) -> Iterator[_Event]:
+    def _close(self) -> Iterator[ForeignEvent]:
         yield from self._end_message()
         yield from self._end_calls()
         for address in reversed(self._steps):
             yield {"type": "STEP_FINISHED", "stepName": address}
         self._steps.clear()
 
-    def _interrupt(self, decision: Mapping[str, JsonValue]) -> _Event:
+    def _interrupt(self, decision: Mapping[str, JsonValue]) -> ForeignEvent:
         key, what = str(decision["key"]), str(decision.get("what"))
         asked = as_object(self._forms.get(key) or {})
-        metadata: _Event = {
+        metadata: ForeignEvent = {
             "run_id": self._own_id,
             "step_id": decision.get("step_id"),
             **{name: asked[name] for name in ("tool", "arguments") if name in asked},
         }
-        found: _Event = {
+        found: ForeignEvent = {
             "id": interrupt_id(self._own_id, key, str(decision.get("digest") or "")),
             "reason": what,
             "metadata": metadata,
@@ -217,7 +204,7 @@ class AgUiEvents:
             found["message"] = f"Whether '{decision.get('tool')}' was called is in doubt."
         return found
 
-    def fail(self, code: str, message: str) -> Iterator[_Event]:
+    def fail(self, code: str, message: str) -> Iterator[ForeignEvent]:
         """The end of a run that failed, or that is not followed any more."""
         yield from self._close()
         yield {"type": "RUN_ERROR", "message": message, "code": code}
@@ -227,7 +214,7 @@ def _list(value: JsonValue) -> Sequence[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-def _usage(metrics: Mapping[str, JsonValue]) -> _Event:
+def _usage(metrics: Mapping[str, JsonValue]) -> ForeignEvent:
     counted = {
         "inputTokens": metrics.get("input_tokens"),
         "outputTokens": metrics.get("output_tokens"),
@@ -250,59 +237,3 @@ def parts_of_interrupt(given: str) -> tuple[str, str, str]:
     run_id, _, rest = given.partition(_MARK)
     digest, _, key = rest.partition(_MARK)
     return run_id, digest, key
-
-
-class AgUiAnswer:
-    """Sends the events of a run in AG-UI's form."""
-
-    def __init__(
-        self,
-        stream: AsgiApp,
-        events: AgUiEvents,
-        *,
-        threads: BlockingCalls,
-        headers: Mapping[str, str],
-    ) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            stream: Sends the events of the run, as its followers get them.
-            threads: Translate large events.
-            headers: Of the answer.
-        """
-        self._stream = stream
-        self._events = events
-        self._threads = threads
-        self._headers = headers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the whole answer."""
-        events, threads = self._events, self._threads
-
-        def translated(body: bytes) -> bytes:
-            found = chain.from_iterable(map(events.take, events_in(body)))
-            return b"".join(map(_frame, found))
-
-        async def translate(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                named = {"content-type": EVENT_STREAM, "x-accel-buffering": "no", **self._headers}
-                headers = [(name.encode(), text.encode("latin-1")) for name, text in named.items()]
-                await send({**message, "headers": headers})
-                body, has_more = b"".join(map(_frame, events.begin())), True
-            else:
-                given: bytes = message["body"]
-                body = await beside(threads, len(given) > _LONG, lambda: translated(given))
-                has_more = message.get("more_body", False)
-                if not has_more and not events.is_over:
-                    words = f"The stream ends before its run does{last_words_in(given)}."
-                    body += b"".join(map(_frame, events.fail("stream-cut", words)))
-                elif not body and HEARTBEAT.data in given:
-                    body = HEARTBEAT.data
-            if body or not has_more:
-                await send({"type": "http.response.body", "body": body, "more_body": has_more})
-
-        await self._stream(scope, receive, translate)
-
-
-def _frame(event: _Event) -> bytes:
-    return b"data: " + json_bytes(event) + b"\n\n"

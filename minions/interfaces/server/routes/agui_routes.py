@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 from attrs import evolve, field, frozen
 from litestar import Router, post
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.decisions import word_of
 from minions.data.json_values import JsonValue, as_object
-from minions.data.patterns import match_beside_loop
 from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
-from minions.interfaces.server.decision_views import (
-    decision_of,
-    unknown_approval,
-    waiting_of,
-)
+from minions.interfaces.server.decision_views import unknown_approval
 from minions.interfaces.server.documents.openai_documents import (
     ChatTurn,
     read_messages,
@@ -31,17 +23,17 @@ from minions.interfaces.server.documents.openai_documents import (
 from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
 from minions.interfaces.server.documents.shared_documents import JsonObject, text_schema
 from minions.interfaces.server.endpoint_parts import ApiRequest, Body, EventStream, InPath, refuses
-from minions.interfaces.server.live.agui_answers import AgUiAnswer, AgUiEvents, parts_of_interrupt
-from minions.interfaces.server.live.openai_answers import answering_step
-from minions.interfaces.server.live.server_runs import StartedRun
+from minions.interfaces.server.live.agui_answers import AgUiEvents, parts_of_interrupt
+from minions.interfaces.server.live.translated_stream import TranslatedStream
 from minions.interfaces.server.routes.asked_runs import (
     AskedRun,
     FollowedRun,
     begin_asked_run,
+    begin_decided_run,
+    digest_of_parts,
+    forms_of,
     headers_of,
-    stream_of,
 )
-from minions.interfaces.server.routes.decision_routes import decided_run, deciding
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.session_routes import session_of
 from minions.interfaces.server.server_runtime import ids_of_key
@@ -102,7 +94,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
             earlier=turn.earlier,
             session=await session_of(request, session_id) if exists else None,
             new_session=session_id,
-            key=_digest(name, data.threadId, data.runId),
+            key=digest_of_parts(name, data.threadId, data.runId),
         )
         followed = await begin_asked_run(request, asked)
         passed_over += turn.passed_over
@@ -114,16 +106,12 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
         forms,
     )
     headers = headers_of(followed, passed_over)
-    return AgUiAnswer(followed.stream, events, threads=app_state.threads, headers=headers)
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return TranslatedStream(followed.stream, events, threads=app_state.threads, headers=headers)
 
 
 def _session_id(request: ApiRequest, name: str, data: RunAgentInput) -> str:
     """The id of the session of a conversation, the same each time: a thread is a user's."""
-    whole = _digest("ag-ui", request.owner or "", name, data.threadId)
+    whole = digest_of_parts("ag-ui", request.owner or "", name, data.threadId)
     return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
 
 
@@ -166,7 +154,6 @@ async def _resume(
         UsageError, RefusedError: An answer does not fit, or the caller may not give it.
     """
     request.caller.require(TokenScope.DECIDE, "an answer to an interrupt")
-    state = request.app_state
     entries = {str(each.get("interruptId")): each for each in data.resume or ()}
     runs = {parts_of_interrupt(each)[0] for each in entries}
     if len(runs) != 1:
@@ -175,34 +162,18 @@ async def _resume(
     if run.recipe != recipe.id:
         raise unknown_approval()
     keys = {parts_of_interrupt(each)[2] for each in entries}
-    async with deciding(request, run.run_id, keys.__contains__):
-        run = await find_exact(request, run.run_id)  # as the decision before left it
-        waiting = {
-            each.key: each
-            for each in await waiting_of(state.journal, run, state.runtime.calls_in_doubt)
-        }
-        decisions: dict[str, str] = {}
+
+    def decide(waiting: Mapping[str, ApprovalView]) -> Mapping[str, DecisionRequest]:
+        decisions: dict[str, DecisionRequest] = {}
         for given, entry in entries.items():
             _, digest, key = parts_of_interrupt(given)
-            if (view := waiting.pop(key, None)) is None:
+            if key in decisions or key not in waiting:
                 raise unknown_approval()
-            decide = partial(decision_of, view, _decision(view, digest, entry))
-            decisions[key] = word_of(await match_beside_loop(decide))
-        resumed = await decided_run(request, run.run_id, decisions)
-        stream = await stream_of(request, resumed)
-        try:
-            await state.run_manager.begin(resumed)
-        except BaseException:
-            stream.give_up()
-            raise
-    begun = StartedRun(resumed.run_id, resumed.session_id)
-    forms: dict[str, JsonValue] = {
-        key: {"tool": each.tool, "arguments": each.arguments, "form": each.form}
-        for key, each in waiting.items()
-    }
-    answering = answering_step(resumed.context.recipe)
-    followed = FollowedRun(begun=begun, stream=stream, answering=answering, reads_earlier=False)
-    return followed, forms
+            decisions[key] = _decision(waiting[key], digest, entry)
+        return decisions
+
+    followed, left = await begin_decided_run(request, run.run_id, keys.__contains__, decide)
+    return followed, forms_of(left)
 
 
 def _decision(view: ApprovalView, digest: str, entry: JsonObject) -> DecisionRequest:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from attrs import frozen
 
+from minions.contracts.decisions import word_of
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.app_state import EventStreamAnswer
+from minions.interfaces.server.decision_views import decision_of, waiting_of
+from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
 from minions.interfaces.server.endpoint_parts import ApiRequest
 from minions.interfaces.server.live.openai_answers import answering_step
 from minions.interfaces.server.live.server_runs import RequestedRun, StartedRun
+from minions.interfaces.server.routes.decision_routes import decided_run, deciding
 from minions.interfaces.server.routes.recipe_routes import is_chat
+from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.session_routes import user_in
 from minions.recipe.model import AgentRecipe
 
@@ -112,6 +120,59 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
     return FollowedRun(begun=begun, stream=streams[0], answering=answering, reads_earlier=brings)
 
 
+async def begin_decided_run(
+    request: ApiRequest,
+    run_id: str,
+    is_meant: Callable[[str], bool],
+    decide: Callable[[Mapping[str, ApprovalView]], Mapping[str, DecisionRequest]],
+) -> tuple[FollowedRun, Sequence[ApprovalView]]:
+    """Decide what a run waits for, resume it and follow it; what else it waits for.
+
+    Args:
+        is_meant: Whether the decision with that key is meant.
+        decide: The decisions, by the key of what waits.
+    Raises:
+        NotFoundError: There is no such run, or it does not wait for that.
+        UsageError, RefusedError: A decision does not fit, or the caller may not make it.
+    """
+    state = request.app_state
+    async with deciding(request, run_id, is_meant):
+        run = await find_exact(request, run_id)  # as the decision before left it
+        in_doubt = state.runtime.calls_in_doubt
+        waiting = {each.key: each for each in await waiting_of(state.journal, run, in_doubt)}
+        words: dict[str, str] = {}
+        for key, decision in decide(waiting).items():
+            checked = partial(decision_of, waiting.pop(key), decision)
+            words[key] = word_of(await match_beside_loop(checked))
+        resumed = await decided_run(request, run.run_id, words)
+        stream = await stream_of(request, resumed)
+        try:
+            await state.run_manager.begin(resumed)
+        except BaseException:
+            stream.give_up()
+            raise
+    followed = FollowedRun(
+        begun=StartedRun(resumed.run_id, resumed.session_id),
+        stream=stream,
+        answering=answering_step(resumed.context.recipe),
+        reads_earlier=False,
+    )
+    return followed, tuple(waiting.values())
+
+
+def forms_of(waiting: Iterable[ApprovalView]) -> dict[str, JsonValue]:
+    """By key the tool and the arguments, or the form of the answer, of what a run waits for."""
+    return {
+        each.key: {"tool": each.tool, "arguments": each.arguments, "form": each.form}
+        for each in waiting
+    }
+
+
+def digest_of_parts(*parts: str) -> str:
+    """A digest of texts that a caller chose, the same each time."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 async def stream_of(request: ApiRequest, run: AgentRun) -> EventStreamAnswer:
     """The events of a run from now on."""
     state = request.app_state
@@ -124,13 +185,15 @@ async def stream_of(request: ApiRequest, run: AgentRun) -> EventStreamAnswer:
 _MOST_HEADER = 1_000
 
 
-def headers_of(followed: FollowedRun, passed_over: Sequence[str]) -> dict[str, str]:
-    """The headers of the answer: ids, and what of the request has no effect."""
-    headers = {
-        "x-minions-run": followed.begun.run_id,
-        "x-minions-session": followed.begun.session_id,
-        "x-request-id": followed.begun.run_id,
-    }
+def headers_of(followed: FollowedRun | None, passed_over: Sequence[str]) -> dict[str, str]:
+    """The headers of the answer: the ids of a run, and what of the request has no effect."""
+    headers: dict[str, str] = {}
+    if followed is not None:
+        headers = {
+            "x-minions-run": followed.begun.run_id,
+            "x-minions-session": followed.begun.session_id,
+            "x-request-id": followed.begun.run_id,
+        }
     if passed_over:
         shown = ", ".join(passed_over).encode("ascii", "backslashreplace").decode()
         text = "".join(each if each.isprintable() else "?" for each in shown)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from attrs import frozen
 from litestar import Router, get, post
 from litestar.di import Provide
-from litestar.response.base import ASGIResponse
 
 from minions.app.runs.deployments import version_noted
 from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import dumps
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.http_answers import EVENT_STREAM, AsgiApp
+from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.openai_documents import (
     ChatCompletion,
@@ -34,13 +33,13 @@ from minions.interfaces.server.documents.openai_documents import (
     wrong,
 )
 from minions.interfaces.server.endpoint_parts import (
-    AnyRequest,
     ApiRequest,
     ApiResponse,
     Body,
     IdempotencyKey,
     InPath,
     InSession,
+    SentAnswer,
     check_request,
     read_asked,
     refuses,
@@ -64,21 +63,7 @@ from minions.interfaces.server.routes.session_routes import session_of
 from minions.interfaces.server.server_runtime import ids_of_key
 from minions.recipe.model import AgentRecipe
 
-T = TypeVar("T")
-
 _STREAMS: Final = {EVENT_STREAM: "With `stream`: chunks as server-sent events, in OpenAI's form."}
-
-
-class _Answer(ApiResponse[T]):
-    """A response that an ASGI app sends; its class is named for the document."""
-
-    def __init__(self, app: AsgiApp) -> None:
-        super().__init__(cast("T", b""))
-        self._app = app
-
-    def to_asgi_response(self, app: object, request: AnyRequest, **known: object) -> ASGIResponse:
-        """The app."""
-        return cast("ASGIResponse", self._app)
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -156,16 +141,13 @@ async def create_chat_completion(
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
     asked = _Question(
-        name=data.model,
+        data=data,
         recipe=recipe,
         version=version,
         turn=turn,
-        metadata=data.metadata,
         session=session,
-        user=data.user,
         key=idempotency_key,
         passed_over=passed_over,
-        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ChatForm:
@@ -173,7 +155,7 @@ async def create_chat_completion(
             run_id=run_id, model=data.model, created=created, has_usage=data.includes_usage
         )
 
-    return _Answer(await _answer(request, asked, form))
+    return SentAnswer(await _answer(request, asked, form))
 
 
 @post(
@@ -208,16 +190,13 @@ async def create_response(
     if before is not None:
         session = await _session_after(request, before)
     asked = _Question(
-        name=data.model,
+        data=data,
         recipe=recipe,
         version=version,
         turn=turn,
-        metadata=data.metadata,
         session=session,
-        user=data.user,
         key=idempotency_key,
         passed_over=passed_over,
-        is_streamed=bool(data.stream),
     )
 
     def form(run_id: str, created: int) -> ResponseForm:
@@ -229,7 +208,7 @@ async def create_response(
             metadata=data.metadata or {},
         )
 
-    return _Answer(await _answer(request, asked, form))
+    return SentAnswer(await _answer(request, asked, form))
 
 
 async def _earlier_run(request: ApiRequest, response: str) -> RunSummary:
@@ -265,18 +244,14 @@ _FormOf: TypeAlias = Callable[[str, int], CompletionForm]
 class _Question:
     """What a request of either form asks."""
 
-    name: str
-    """The id of the model."""
+    data: ChatRequest | ResponseRequest
     recipe: AgentRecipe
     version: int | None
     """Which version of a deployment the recipe is; None: of none."""
     turn: ChatTurn
-    metadata: Mapping[str, str] | None
     session: Session | None
-    user: str | None
     key: str | None
     passed_over: Sequence[str]
-    is_streamed: bool
 
 
 async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> CompletionAnswer:
@@ -291,14 +266,14 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     followed = await begin_asked_run(
         request,
         AskedRun(
-            name=asked.name,
+            name=asked.data.model,
             recipe=recipe,
             version=asked.version,
-            inputs={**dict(inputs_in(recipe, asked.metadata)), name: turn.text},
+            inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
             earlier=turn.earlier,
             session=asked.session,
             new_session=_session_of_key(request, asked) if turn.earlier else None,
-            user=asked.user,
+            user=asked.data.user,
             key=asked.key,
         ),
     )
@@ -312,7 +287,7 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         AnswerText(run_id, followed.answering, state.options.public_url),
         form(run_id, now),
         threads=state.threads,
-        is_streamed=asked.is_streamed,
+        is_streamed=bool(asked.data.stream),
         headers=headers_of(followed, passed_over),
     )
 

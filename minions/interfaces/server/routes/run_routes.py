@@ -186,15 +186,24 @@ async def get_run(
 async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
     """Cancel the run; it can be resumed."""
     run = await find_exact(request, run_id)
+    return CancelView(run_id=run_id, status=await cancel_recorded(request, run))
+
+
+async def cancel_recorded(request: ApiRequest, run: RunSummary) -> str:
+    """Cancel a run, whichever process executes it; its state then.
+
+    Raises:
+        RefusedError: `run-over`.
+    """
+    run_id = run.run_id
     if request.app_state.run_manager.cancel(run_id):
-        run = await find_exact(request, run_id)
-        return CancelView(run_id=run_id, status=run.status)
+        return (await find_exact(request, run_id)).status
     if not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
         services = request.app_state.runtime.services
         cancelled = await cancel_from_outside(
             evolve(services, worker_id=f"cancel@{services.worker_id}"), run_id
         )
-        return CancelView(run_id=run_id, status=cancelled.status)
+        return cancelled.status
     raise RefusedError(
         HTTPStatus.CONFLICT, "run-over", f"Run '{run_id}' has ended: it is {run.status}."
     )
