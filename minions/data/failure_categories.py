@@ -126,7 +126,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-input assertion-failed missing-value template-failed expression-budget
         loop-not-a-list repeated-step
         not-found usage secret-in-error bad-id bad-path bad-pattern bad-range bad-url bad-csv
-        bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
+        bad-delimiter bad-rows bad-json bad-time bad-search unknown-timezone state-not-json bad-text
         bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
         bad-context late-constants bad-example no-examples bad-image unknown-redactor bad-redactor

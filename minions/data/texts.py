@@ -7,6 +7,7 @@ like a picture, and two names with a zero-width space between them look like one
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from minions.data.errors import UsageError
@@ -125,12 +126,13 @@ def spoken(duration_ms: float) -> str:
     return f"{minutes:.0f} min {rest:.0f} s"
 
 
-def has_words(text: str | None, *places: str | None) -> bool:
-    """Whether each word of `text` occurs in one of `places`, in
+def has_words(text: str | None, *places: str | None, phrases: Iterable[str] = ()) -> bool:
+    """Whether each word of `text`, and each of the phrases, occurs in one of `places`, in
     any case; None matches everything.
     """
     where = "\n".join(place for place in places if place is not None).casefold()
-    return all(word in where for word in (text or "").casefold().split())
+    wanted = [*(text or "").split(), *phrases]
+    return all(each.casefold() in where for each in wanted)
 
 
 def shell_word(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import psycopg
 import pytest
@@ -44,6 +44,7 @@ from minions.contracts.journal.run_rows import (
     SessionRow,
     Spender,
     Spent,
+    UsageBound,
     day_of,
 )
 from minions.contracts.runtime import Clock
@@ -220,7 +221,8 @@ async def some_runs(journal: Journal, clock: FakeClock) -> None:
         clock.advance(1 if number < 6 else 0)
         user: dict[str, JsonValue] = {"user": f"Jörg {number % 2}"} if number > 2 else {}
         place: dict[str, JsonValue] = {"project": LONG if number == 2 else "/a"} if number else {}
-        drafts = [begun(recipe, **user, **place), *([ended(status)] if status else [])]
+        used: JsonValue = {"total_tokens": 10 * number, "cost_usd": None}
+        drafts = [begun(recipe, **user, **place), *([ended(status, usage=used)] if status else [])]
         await store(journal, session, f"run_{number}", *drafts)
 
 
@@ -259,6 +261,14 @@ async def test_a_start_is_ambiguous_if_the_ids_of_several_runs_have_it(
     assert ambiguous == {"", "run_", "run_6"}
 
 
+def _bound(
+    sign: Literal[">", ">=", "<", "<="],
+    value: float,
+    name: Literal["total_tokens", "cost_usd"] = "total_tokens",
+) -> UsageBound:
+    return UsageBound(name=name, sign=sign, value=value)
+
+
 FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     "an id": (RunFilter(run_ids=["run_3"]), [3]),
     "some ids": (RunFilter(run_ids=["run_0", "run_5", "no", "run_0"]), [5, 0]),
@@ -289,6 +299,12 @@ FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     "no project": (RunFilter(project="/"), []),
     "words": (RunFilter(text="PRÜFUNG any"), [2]),
     "words of a state": (RunFilter(text="running", running={"run_6"}), [6]),
+    "a phrase": (RunFilter(phrases=["PRÜF"]), [2]),
+    "a phrase and words": (RunFilter(phrases=["talk"], text="failed"), [1]),
+    "a bound": (RunFilter(bounds=[_bound(">", 12)]), [5, 3, 2]),
+    "two bounds": (RunFilter(bounds=[_bound(">=", 10), _bound("<", 20)]), [1]),
+    "a bound and a recipe": (RunFilter(recipe="talk", bounds=[_bound("<=", 1_000)]), [3, 1, 0]),
+    "a cost that is not known": (RunFilter(bounds=[_bound(">=", 0, "cost_usd")]), []),
     "blanks": (RunFilter(text="  "), [5, 6, 4, 3, 2, 1, 0]),
     "no words": (RunFilter(text="nothing"), []),
 }

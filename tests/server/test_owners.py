@@ -167,6 +167,8 @@ LISTS: Final = (
     "/runs?text=treaty",
     "/runs?status=needs_decision",
     "/runs?user=bob",
+    "/runs?q=user:bob",
+    "/runs?q=treaty",
     "/approvals",
     "/sessions",
     "/sessions?text=talk",
@@ -185,7 +187,7 @@ async def test_lists_and_their_totals_are_of_the_callers_own(house: House, path:
     bobs = house.things["bob"]
     for each in (bobs.run_id, bobs.session_id, bobs.waiting_id, "of bob", "am bob"):
         assert each not in told.body.decode()
-    assert (told.json["total"] > 0) is ("user=bob" not in path)
+    assert (told.json["total"] > 0) is ("user=bob" not in path and "user:bob" not in path)
     both = await house.told("eve", "GET", f"/api/v1{path}")
     assert bobs.waiting_id in both.body.decode() or bobs.session_id in both.body.decode()
 

@@ -75,7 +75,7 @@ SAYS = {
     "startRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
     "listRuns": (
         "GET /runs",
-        "limit offset recipe status session user project text",
+        "limit offset recipe status session user project text q",
         "",
         "200 Runs",
         "",

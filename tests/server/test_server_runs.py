@@ -178,6 +178,31 @@ async def test_the_words_of_a_filter_are_looked_for_in_all_runs(client: Client) 
     assert (await client.get("/runs?text=a&limit=1&offset=1")).json["total"] == 2
 
 
+async def test_a_search_narrows_the_list_of_runs_by_its_terms(client: Client) -> None:
+    added = await client.post("/runs", {"recipe": "adds", "inputs": {"a": 1}})
+    asked = await client.post("/runs", {"recipe": "asks"})
+    for reply in (added, asked):
+        await client.ended(reply.json["run_id"])
+    for query, count in {
+        "status%3Acompleted+recipe%3Aadds+since%3A2d": 1,
+        "status%3Acompleted+status%3Aneeds_decision": 2,
+        "%22a%3A+1%22": 1,
+        "recipe%3Aasks+cost%3E1000": 0,
+    }.items():
+        page = (await client.get(f"/runs?q={query}")).json
+        assert (page["total"], len(page["runs"])) == (count, count), query
+    assert (await client.get("/runs?q=recipe%3Aadds&status=failed")).json["total"] == 0
+
+
+async def test_a_search_that_cannot_be_read_is_refused_with_the_place(client: Client) -> None:
+    reply = await client.get("/runs?q=late+stauts%3Afailed")
+    assert (reply.status, reply.json["code"]) == (422, "bad-search")
+    assert "character 6 of the search" in reply.json["detail"]
+    assert "Did you mean 'status'?" in reply.json["detail"]
+    reply = await client.get("/runs?q=recipe%3Aadds&recipe=adds")
+    assert (reply.status, reply.json["code"]) == (422, "bad-search")
+
+
 async def test_a_query_is_read_strictly(client: Client) -> None:
     for query, words in {
         "limit=0": "$.limit: 0 is less than the minimum of 1",

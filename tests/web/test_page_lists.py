@@ -62,13 +62,80 @@ def test_a_run_behind_the_first_page_is_found_and_its_address_can_be_kept(
     page.get_by_label("Status").select_option("failed")
     _rows(page, 1, "1 run with these filters")
     page.get_by_label("Filter runs").fill("rare")
-    page.wait_for_url(f"{many.url}/#/runs?status=failed&text=rare")
+    page.wait_for_url(f"{many.url}/#/runs?status=failed&q=rare")
     for again in (page, window.new_page()):
-        again.goto(many.at("/runs?status=failed&text=rare"))
+        again.goto(many.at("/runs?status=failed&q=rare"))
         again.reload()
         _rows(again, 1, "1 run with these filters")
         expect(again.get_by_label("Status")).to_have_value("failed")
         expect(again.get_by_label("Filter runs")).to_have_value("rare")
+
+
+def test_a_search_is_completed_and_stands_in_the_address(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs")
+    _rows(page, 100, "1–100 of 151 runs")
+    field = page.get_by_label("Filter runs")
+    offered = page.locator("datalist option")
+    field.press_sequentially("rare sta")
+    expect(offered).to_have_count(1)
+    expect(offered).to_have_attribute("value", "rare status:")
+    field.press_sequentially("tus:f")
+    expect(offered).to_have_attribute("value", "rare status:failed")
+    field.press_sequentially("ailed")
+    page.wait_for_url(f"{many.url}/#/runs?q=rare+status%3Afailed")
+    _rows(page, 1, "1 run with these filters")
+    field.fill("recipe:sto")
+    expect(offered).to_have_attribute("value", "recipe:story")
+    field.fill("stauts:failed")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("character 1 of the search")
+    expect(alert).to_contain_text("Did you mean 'status'?")
+
+
+def test_a_search_that_is_still_typed_is_not_asked_for(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs?q=status%3Afailed")
+    _rows(page, 1, "1 run with these filters")
+    field = page.get_by_label("Filter runs")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "q=" in request.url else None)
+    field.fill('status:failed "ra')
+    field.press_sequentially('re"')
+    page.wait_for_url(f"{many.url}/#/runs?q=status%3Afailed+%22rare%22")
+    _rows(page, 1, "1 run with these filters")
+    assert [url for url in asked if "%22ra&" in url] == []
+
+
+def test_a_view_is_saved_under_a_name_and_opened_from_the_navigation(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs?q=status%3Afailed&page=1")
+    _rows(page, 1, "1 run with these filters")
+    page.get_by_role("button", name="Save this view").click()
+    name = page.get_by_label("Name of the view")
+    expect(name).to_be_focused()
+    name.press("Enter")
+    expect(page.get_by_text("The view needs a name.")).to_be_visible()
+    name.fill("Failed <b>")
+    name.press("Enter")
+    expect(page.get_by_role("button", name="Save this view")).to_be_focused()
+    views = page.get_by_role("group", name="Saved views")
+    link = views.get_by_role("link", name="Failed <b>")
+    expect(link).to_have_attribute("aria-current", "page")
+    page.get_by_role("link", name="Recipes", exact=True).click()
+    expect(link).not_to_have_attribute("aria-current", "page")
+    page.reload()
+    link.click()
+    page.wait_for_url(f"{many.url}/#/runs?q=status%3Afailed")
+    _rows(page, 1, "1 run with these filters")
+    other = _open(window, many, "/recipes")
+    expect(other.get_by_role("group", name="Saved views").get_by_role("link")).to_have_count(1)
+    views.get_by_role("button", name="Remove the saved view Failed <b>").click()
+    expect(views).to_be_hidden()
+    expect(other.get_by_role("group", name="Saved views")).to_be_hidden()
 
 
 def test_a_list_that_is_empty_because_of_its_filters_says_so_and_clears_them(

@@ -395,7 +395,7 @@ def _of_sessions(
 class RowLookups(Journal):
     """A journal that keeps rows of runs and sessions in tables with an index for each filter.
 
-    A text is in no index: it is looked for page by page.
+    Texts and bounds are in no index: they are looked for page by page.
     """
 
     async def runs(
@@ -406,22 +406,22 @@ class RowLookups(Journal):
         offset: int = 0,
         after: RunRow | None = None,
     ) -> Sequence[RunRow]:
-        """Found by an index for each filter but `text`."""
+        """Found by an index for each filter but those of what a row contains."""
         fit = wanted or RunFilter()
 
         async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
             return await self._runs_page(fit, behind, Part(limit=most))
 
-        if fit.text:
+        if fit.is_without_index:
             most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
+            return (await found_by_text(page, fit.has_contents, after, most))[offset:]
         return await self._runs_page(fit, after, Part(limit=limit, offset=offset))
 
     async def count_runs(
         self, wanted: RunFilter | None = None, *, at_most: int | None = None
     ) -> int:
         """Counted by the database; with a text, by looking at each."""
-        if wanted is not None and wanted.text:
+        if wanted is not None and wanted.is_without_index:
             return len(await self.runs(wanted, limit=at_most))
         return await self._count_runs(wanted or RunFilter(), at_most)
 

@@ -6,9 +6,10 @@ it returns; the entries stay the truth, and folding them again gives the same ro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -231,6 +232,28 @@ class SessionRow:
 
 
 @frozen(kw_only=True)
+class UsageBound:
+    """What a run used, compared with a number. A run whose use is not known does not fulfil it."""
+
+    name: Literal["total_tokens", "cost_usd"]
+    sign: Literal[">", ">=", "<", "<="]
+    value: float
+
+    def is_kept(self, usage: Mapping[str, Number]) -> bool:
+        """Whether that usage is within the bound."""
+        used = usage.get(self.name)
+        return used is not None and _COMPARISONS[self.sign](used, self.value)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+@frozen(kw_only=True)
 class RunFilter:
     """Selects runs that fulfil all fields. None: the field selects every run."""
 
@@ -250,6 +273,10 @@ class RunFilter:
     the inputs or the error, in any case."""
     since: datetime | None = None
     """Only runs that started at this time or later."""
+    phrases: Collection[str] = ()
+    """Texts, each of which occurs as it stands where `text` has its words, in any case."""
+    bounds: Collection[UsageBound] = ()
+    """Bounds of what the runs used by their last ends."""
     running: Collection[str] = ()
     """Ids of runs that a worker executes: without a recorded end they count as `running`."""
 
@@ -269,15 +296,23 @@ class RunFilter:
             and (self.user is None or row.user == self.user)
             and (self.project is None or row.project == self.project)
             and (self.since is None or row.started_at >= self.since)
-            and self.has_text(row)
+            and self.has_contents(row)
         )
 
-    def has_text(self, row: RunRow) -> bool:
-        """Whether the run's row contains the words of `text`."""
-        if not self.text:
+    @property
+    def is_without_index(self) -> bool:
+        """Whether a database has to look at each row that fulfils the other fields."""
+        return bool(self.text or self.phrases or self.bounds)
+
+    def has_contents(self, row: RunRow) -> bool:
+        """Whether the row fulfils the fields for which there is no index."""
+        if not all(bound.is_kept(row.usage) for bound in self.bounds):
+            return False
+        if not (self.text or self.phrases):
             return True
         names = (row.recipe, row.model, self.status_of(row), row.run_id, row.session_id)
-        return has_words(self.text, *names, row.input_words, row.error_code, row.error_message)
+        places = (*names, row.input_words, row.error_code, row.error_message)
+        return has_words(self.text, *places, phrases=self.phrases)
 
 
 class Expiry(Struct, frozen=True, kw_only=True):

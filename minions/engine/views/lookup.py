@@ -73,7 +73,7 @@ async def count_runs(
     Args:
         at_most: Counting ends with this number; None: all of them are counted.
     """
-    if wanted.statuses is not None or wanted.text:
+    if wanted.statuses is not None or wanted.is_without_index:
         wanted = evolve(wanted, running=await executed_runs(journal, is_worker_gone))
     return await journal.count_runs(wanted, at_most=at_most)
 

@@ -1393,12 +1393,12 @@ export abstract class Operations {
 
   /** List all runs, the newest first. */
   listRuns(
-    options: { readonly limit?: number; readonly offset?: number; readonly recipe?: string; readonly status?: RunState; readonly session?: string; readonly user?: string; readonly project?: string; readonly text?: string } & CallOptions = {},
+    options: { readonly limit?: number; readonly offset?: number; readonly recipe?: string; readonly status?: RunState; readonly session?: string; readonly user?: string; readonly project?: string; readonly text?: string; readonly q?: string } & CallOptions = {},
   ): Promise<Runs> {
     return this.send({
       method: "GET",
       path: "/api/v1/runs",
-      query: { limit: options.limit, offset: options.offset, recipe: options.recipe, status: options.status, session: options.session, user: options.user, project: options.project, text: options.text },
+      query: { limit: options.limit, offset: options.offset, recipe: options.recipe, status: options.status, session: options.session, user: options.user, project: options.project, text: options.text, q: options.q },
       signal: options.signal,
     });
   }

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import click
@@ -21,10 +21,11 @@ from minions.contracts.runtime import SystemClock
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import seconds_of, spoken
+from minions.data.texts import spoken
 from minions.engine.views.lookup import UNREADABLE, find_run, list_runs
 from minions.engine.views.run_detail import show_run
 from minions.engine.views.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs
+from minions.engine.views.run_query import run_filter_of, time_since
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import (
     hanging,
@@ -75,8 +76,10 @@ class _ListOptions(AllProjectsOption, DatabaseOption):
 )
 @click.option(
     "--search",
-    metavar="WORDS",
-    help="Only runs with these words in recipe, model, inputs, errors or ids.",
+    metavar="QUERY",
+    help="Only runs with these words in recipe, model, inputs, errors or ids; also "
+    "status:failed, recipe:, user:, project:, session:, since:2d, cost>0.01, tokens>=1000, "
+    'and words in a row in "quotation marks".',
 )
 @takes_options(_ListOptions)
 def list_(
@@ -94,14 +97,16 @@ def list_(
     A project is the nearest folder with a minions.toml or .git, else the current one.
     """
     context = command_context(options)
-    wanted = RunFilter(
+    now = SystemClock().now()
+    asked = RunFilter(
         statuses=statuses or None,
         recipe=recipe,
         user=user,
-        project=None if options.of_all else context.project,
-        text=search,
-        since=_since(since, SystemClock().now()) if since is not None else None,
+        since=_since(since, now) if since is not None else None,
     )
+    wanted = run_filter_of(search or "", now, asked)
+    if wanted.project is None and not options.of_all:
+        wanted = evolve(wanted, project=context.project)
     runs, is_elsewhere = asyncio.run(_list(context, wanted, limit + 1))
     if context.settings.json:
         say(json_text([encode(run) for run in runs[:limit]]))
@@ -166,26 +171,10 @@ def _started_at(run: RunSummary) -> datetime:
 
 
 def _since(text: str, now: datetime) -> datetime:
-    """The time that is so long ago, or that is written; at the earliest that of the year 1.
-
-    Raises:
-        UsageError: It is neither.
-    """
     try:
-        return now - timedelta(seconds=seconds_of(text))
-    except OverflowError:  # of `timedelta` or `datetime`
-        return datetime.min.replace(tzinfo=UTC)
-    except UsageError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--since {text}: write how long ago (90m, 2h, 7d) or a time (2026-01-31, "
-            "2026-01-31T08:00).",
-            code="bad-time",
-        ) from error
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return time_since(text, now)
+    except UsageError as error:
+        raise UsageError(f"--since {error.message}", code=error.error_code) from error
 
 
 def list_width() -> int | None:

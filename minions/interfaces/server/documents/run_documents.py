@@ -44,6 +44,9 @@ class RunsPage:
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
     """Words, each of which is part of the recipe, the model, the state, the id of run or session,
     the first words of the inputs, or the error."""
+    q: str | None = field(default=None, metadata=text_schema(1_000, "null"))
+    """A search: words, `"words in a row"`, `status:failed`, `recipe:`, `user:`, `project:`,
+    `session:`, `since:2d`, `cost>0.01`, `tokens>=1000`; all of its terms hold."""
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from minions.engine.sessions.marking import mark_run
 from minions.engine.views.lookup import count_runs
 from minions.engine.views.lookup import list_runs as recorded_runs
 from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
+from minions.engine.views.run_query import run_filter_of
 from minions.engine.views.run_search import hits_in
 from minions.engine.views.run_summary import RunSummary
 from minions.engine.views.step_details import step_of_run
@@ -141,8 +142,9 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
         project=asked.project,
         text=asked.text,
     )
+    wanted = run_filter_of(asked.q or "", app_state.runtime.services.clock.now(), wanted)
     if request.owner is not None:
-        if asked.user not in (None, request.owner):
+        if wanted.user not in (None, request.owner):
             return Runs(
                 runs=(), total=0, total_is_minimum=False, limit=asked.limit, offset=asked.offset
             )

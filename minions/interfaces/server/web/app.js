@@ -8,6 +8,7 @@ import { showBatches } from "./batches.js";
 import { showCompare } from "./compare.js";
 import { showCosts } from "./costs.js";
 import { showEvaluations } from "./evaluations.js";
+import { savedLinks } from "./saved.js";
 import { showRun } from "./run.js";
 import { showNew, showRuns } from "./runs.js";
 import { showSession, showSessions } from "./session.js";
@@ -60,7 +61,7 @@ async function route() {
 	document.body.classList.remove("has-drawer");
 	const title = TITLES[path[0]] ?? "Not found";
 	document.title = `${title} · Minions`;
-	for (const link of side.querySelectorAll("a")) {
+	for (const link of side.querySelectorAll(":scope > a")) {
 		if (link.getAttribute("href") === `#/${path[0]}`) {
 			link.setAttribute("aria-current", "page");
 			link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a small screen they stand in a line that is scrolled
@@ -136,11 +137,11 @@ async function begin() {
 	};
 	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
 		line, rights(), themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
-	fill(side, links);
-	top_.hidden = side.hidden = false;
 	counting?.abort();
 	counting = new AbortController();
 	const { signal } = counting;
+	fill(side, links, savedLinks(signal));
+	top_.hidden = side.hidden = false;
 	connection.addEventListener("change", showLine, { signal });
 	showLine();
 	const showTotal = (total) => {

@@ -10,13 +10,15 @@ const TYPING_MS = 250; // after the last key the server is asked
 /**
  * `name` is the last word of the page's path and of the API's; `key`, `row` make rows; `none` is shown when
  * there are no items at all. It is loaded again when runs change. `filters`: [{name, label, control?, word?}], beside the words to look for; one
- * without a control comes by an address only. `word(value)` is what people read for a value.
+ * without a control comes by an address only. `word(value)` is what people read for a value. `search`: the words are a search,
+ * which the server reads; `search.isWhole(text)` says whether a text is one already, `search.offer(text)` gets each as it is typed.
  */
 export class LiveList {
-	constructor({ signal, name, heads, key, row, filters = [], none, after }) {
-		Object.assign(this, { signal, name, key, row, none, after, items: null, total: 0, isMinimum: false, values: {}, page: 1, asked: 0 });
+	constructor({ signal, name, heads, key, row, filters = [], search = null, none, after }) {
+		Object.assign(this, { signal, name, key, row, none, after, search, items: null, total: 0, isMinimum: false, values: {}, page: 1, asked: 0 });
 		this.words = h("input", { type: "search", id: "filter", placeholder: `Filter ${name}`, "aria-label": `Filter ${name}`, "aria-keyshortcuts": "/", oninput: () => this.type() });
-		this.filters = [{ name: "text", label: "words", control: this.words }, ...filters];
+		this.typed = search ? "q" : "text";
+		this.filters = [{ name: this.typed, label: search ? "search" : "words", control: this.words }, ...filters];
 		for (const { name: which, control } of filters) control?.addEventListener("change", () => this.set(which, control.value));
 		this.others = h("span.row");
 		this.tools = [this.words, filters.map(({ control }) => control), this.others];
@@ -82,9 +84,14 @@ export class LiveList {
 
 	type() {
 		clearTimeout(this.timer);
+		this.search?.offer(this.words.value);
+		if (this.search && !this.search.isWhole(this.words.value)) {
+			this.timer = null;
+			return;
+		}
 		this.timer = setTimeout(() => {
 			this.timer = null;
-			if (!this.signal.aborted) this.set("text", this.words.value.trim(), { replace: true });
+			if (!this.signal.aborted) this.set(this.typed, this.words.value.trim(), { replace: true });
 		}, TYPING_MS);
 	}
 

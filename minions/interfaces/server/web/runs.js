@@ -4,6 +4,7 @@ import { enc, get, post } from "./api.js";
 import { between, callout, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
 import { LiveList, ProjectFilter, cell, choice, main, num, offer, projectHint, state } from "./list.js";
+import { saveView } from "./saved.js";
 import { go } from "./address.js";
 
 const STATUSES = ["queued", "running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
@@ -13,7 +14,7 @@ export async function showRuns({ root, query, signal }) {
 	const recipe = choice("Recipe", "Any recipe"), projects = new ProjectFilter(signal);
 	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
 	const list = new LiveList({
-		signal, name: "runs",
+		signal, name: "runs", search: { isWhole, offer: suggest },
 		heads: ["", "Status", "Recipe", "Inputs", "Started", "Duration", "Tokens", "Cost", "Run"],
 		key: (run) => run.run_id,
 		filters: [
@@ -21,6 +22,7 @@ export async function showRuns({ root, query, signal }) {
 			{ name: "recipe", label: "recipe", control: recipe, word: (value) => value },
 			projects.filter,
 			{ name: "session", label: "session", word: shortId },
+			{ name: "text", label: "words" },
 		],
 		row,
 		none: empty("No runs yet",
@@ -30,7 +32,18 @@ export async function showRuns({ root, query, signal }) {
 		after: choose,
 	});
 	const alarms = h("div.stack");
-	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.tools, compare)), alarms, list.el, list.foot);
+	const offered = h("datalist", { id: "search-terms" });
+	list.words.setAttribute("list", offered.id);
+	list.words.title = "Words, “words in a row”, status:failed, recipe:…, user:…, project:…, session:…, since:2d, cost>0.01, tokens>=1000";
+	list.foot.append(saveView());
+	fill(root, h("div.head", h("h1", "Runs"), h("div.row.tools", list.tools, offered, compare)), alarms, list.el, list.foot);
+	suggest("");
+
+	function suggest(text) {
+		const seen = (name) => [...new Set((list.items ?? []).map((run) => run[name]).filter(Boolean))];
+		const values = { status: STATUSES, recipe: [...recipe.options].map(({ value }) => value).filter(Boolean), user: seen("user"), project: seen("project"), since: ["1h", "1d", "7d", "30d"] };
+		offered.replaceChildren(...completions(text, values).map((value) => h("option", { value })));
+	}
 
 	function row(run) {
 		const { status } = run, isOn = status === "running";
@@ -70,6 +83,26 @@ export async function showRuns({ root, query, signal }) {
 	};
 	load().catch(() => {}); // only offered
 	return (next) => list.take(next);
+}
+
+const TERMS = ["status:", "recipe:", "user:", "project:", "session:", "since:", "cost>", "cost<", "tokens>", "tokens<"];
+const MOST_OFFERED = 20;
+
+/** Whether the last term of a search is not left open: a search that is still typed is not asked for. */
+function isWhole(text) {
+	return (text.split('"').length - 1) % 2 === 0 && !/(^|\s)[A-Za-z_]+(:|[<>]=?)$/.test(text);
+}
+
+/** The text with its last term completed, in each way that there is; `values`: of keys that have some. */
+function completions(text, values) {
+	const [term] = /[^\s"]*$/.exec(text), before = text.slice(0, text.length - term.length);
+	if ((before.split('"').length - 1) % 2) return [];
+	const [key, part] = term.includes(":") ? term.split(/:(.*)/s) : [null, term];
+	const begins = (word) => word.toLowerCase().startsWith(part.toLowerCase());
+	const found = key === null
+		? TERMS.filter(begins)
+		: (values[key.toLowerCase()] ?? []).filter((value) => begins(value) && !value.includes('"')).map((value) => `${key}:${/\s/.test(value) ? `"${value}"` : value}`);
+	return found.slice(0, MOST_OFFERED).map((each) => before + each);
 }
 
 /** What scorers of the recipe's `watch` say of runs that got worse. */
