@@ -1,4 +1,4 @@
-"""Figures of runs over time, by recipe and model."""
+"""Figures of runs over time, by recipe, model, user and project."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ class Recorded(Clock):
         took_s: float = 1,
         status: str = "completed",
         model: str | None = "m",
+        user: str | None = None,
+        project: str | None = None,
         **usage: JsonValue,
     ) -> None:
         self.count += 1
         self.at = NOW - ago
         name = f"{self.count:04}"
         lease = await self.journal.acquire(f"ses_{name}", f"run_{name}", "w", ttl_s=9_999)
-        started: dict[str, JsonValue] = {"recipe": recipe, "model": model}
+        said = {"recipe": recipe, "model": model, "user": user, "project": project}
+        started: dict[str, JsonValue] = {name: each for name, each in said.items() if each}
         await self.journal.append(lease, draft_of("run", "started", started, key="run"))
         self.at += timedelta(seconds=took_s)
         ended: dict[str, JsonValue] = {"status": status, "usage": usage}
@@ -112,6 +115,23 @@ async def test_figures_are_told_apart_by_model_and_filtered() -> None:
     assert sorted(each.name for each in found.groups) == ["no model", "openai/x"]
     only = await made.figures(wanted=RunFilter(recipe="a"))
     assert [each.name for each in only.groups] == ["a"]
+
+
+async def test_figures_are_told_apart_by_user_and_project() -> None:
+    made = Recorded()
+    await made.run("a", HOUR, user="ann", project="/shop", total_tokens=1, cost_usd=2)
+    await made.run("b", HOUR, user="ann", total_tokens=1, cost_usd=1)
+    await made.run("b", HOUR)
+    users = await made.figures(by=Grouping.USER)
+    assert [(each.name, each.total.cost_usd) for each in users.groups] == [
+        ("ann", 3),
+        ("no user", 0),
+    ]
+    projects = await made.figures(by=Grouping.PROJECT)
+    assert [(each.name, each.total.runs) for each in projects.groups] == [
+        ("/shop", 1),
+        ("no project", 2),
+    ]
 
 
 async def test_many_recipes_are_put_together_behind_the_twentieth() -> None:

@@ -148,6 +148,8 @@ def test_costs_are_drawn_over_time_and_told_apart(
     page.reload()
     expect(page.get_by_label("Period")).to_have_value("month")
     expect(page.get_by_role("row", name="no model")).to_contain_text("4")
+    page.get_by_label("Told apart").select_option("user")
+    expect(page.get_by_role("row", name="no user")).to_contain_text("4")
     page.get_by_text("Each part as a table").click()
     expect(page.get_by_role("table", name="Figures of each part").locator("tr")).to_have_count(31)
 

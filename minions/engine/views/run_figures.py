@@ -1,4 +1,5 @@
-"""What runs cost, used, how long they took and how many failed: over time, by recipe or model.
+"""What runs cost, used, how long they took and how many failed: over time, by recipe, model, user
+or project.
 
 A fold over the rows of runs that lists show; no entry is read.
 """
@@ -6,7 +7,7 @@ A fold over the rows of runs that lists show; no entry is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -33,6 +34,16 @@ class Grouping(StrEnum):
 
     RECIPE = "recipe"
     MODEL = "model"
+    USER = "user"
+    PROJECT = "project"
+
+
+_GROUP_OF: Final[Mapping[Grouping, Callable[[RunRow], str | None]]] = {
+    Grouping.RECIPE: lambda row: row.recipe,
+    Grouping.MODEL: lambda row: row.model,
+    Grouping.USER: lambda row: row.user,
+    Grouping.PROJECT: lambda row: row.project,
+}
 
 
 class Period(StrEnum):
@@ -73,7 +84,7 @@ class Figures:
 
 @frozen(kw_only=True)
 class FigureGroup:
-    """The figures of a recipe or model, and of each part of the period."""
+    """The figures of a recipe, model, user or project, and of each part of the period."""
 
     name: str
     total: Figures
@@ -82,7 +93,7 @@ class FigureGroup:
 
 @frozen(kw_only=True)
 class RunFigures:
-    """The figures of a period: of all runs together, and by recipe or model."""
+    """The figures of a period: of all runs together, and in groups."""
 
     since: datetime
     """When the period and its first part begin."""
@@ -132,8 +143,7 @@ def _fold(rows: Sequence[RunRow], since: datetime, period: Period, by: Grouping)
     count, length = _PARTS[period]
     by_name: dict[str, list[RunRow]] = {}
     for row in rows:
-        name = row.recipe if by is Grouping.RECIPE else row.model or "no model"
-        by_name.setdefault(name, []).append(row)
+        by_name.setdefault(_GROUP_OF[by](row) or f"no {by.value}", []).append(row)
 
     def group(name: str, members: Iterable[RunRow]) -> FigureGroup:
         parts: list[list[RunRow]] = [[] for _ in range(count)]

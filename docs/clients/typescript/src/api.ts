@@ -315,7 +315,7 @@ export type FaultView = {
   readonly help?: string | null;
 };
 
-/** The figures of a recipe or model, and of each part of the period. */
+/** The figures of a recipe, model, user or project, and of each part of the period. */
 export type FigureGroup = {
   readonly name: string;
   readonly total: Figures;
@@ -765,7 +765,7 @@ export type RunFailed = {
   readonly data?: { readonly [key: string]: JsonValue };
 };
 
-/** The figures of a period: of all runs together, and by recipe or model. */
+/** The figures of a period: of all runs together, and in groups. */
 export type RunFigures = {
   readonly since: string;
   readonly part_s: number;
@@ -1869,9 +1869,9 @@ export abstract class Operations {
     });
   }
 
-  /** Costs, tokens, failures and times of runs over time, by recipe or model. */
+  /** Costs, tokens, failures and times of runs over time, by recipe, model, user or project. */
   getCosts(
-    options: { readonly period?: "day" | "week" | "month"; readonly by?: "recipe" | "model"; readonly recipe?: string; readonly project?: string } & CallOptions = {},
+    options: { readonly period?: "day" | "week" | "month"; readonly by?: "recipe" | "model" | "user" | "project"; readonly recipe?: string; readonly project?: string } & CallOptions = {},
   ): Promise<RunFigures> {
     return this.send({
       method: "GET",

@@ -280,7 +280,7 @@ class CostsQuery:
 
     period: Literal["day", "week", "month"] = "day"
     """Up to now: 24 hours, 28 quarters of days, or 30 days in UTC."""
-    by: Literal["recipe", "model"] = "recipe"
+    by: Literal["recipe", "model", "user", "project"] = "recipe"
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
     project: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The folder of the project in which the runs were started."""

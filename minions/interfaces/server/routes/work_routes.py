@@ -151,7 +151,7 @@ async def get_evaluation(
 
 @get("/costs", needs=TokenScope.READ)
 async def get_costs(request: ApiRequest, asked: Asked[CostsQuery]) -> RunFigures:
-    """Costs, tokens, failures and times of runs over time, by recipe or model."""
+    """Costs, tokens, failures and times of runs over time, by recipe, model, user or project."""
     state = request.app_state
     wanted = RunFilter(recipe=asked.recipe, project=asked.project, user=request.owner)
     period, by, now = Period(asked.period), Grouping(asked.by), state.runtime.services.clock.now()

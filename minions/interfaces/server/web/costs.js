@@ -1,11 +1,12 @@
-// What runs cost and used, how many failed and how long they took: over time, by recipe or model.
+// What runs cost and used, how many failed and how long they took: over time, by recipe, model, user or project.
 
 import { go } from "./address.js";
 import { enc, get, onChange } from "./api.js";
 import { callout, changed, cost, count, duration, empty, fill, h, loading, plural, problem, s, short, time } from "./dom.js";
 import { cell, choice, main, num, offer } from "./list.js";
 
-const PERIODS = [["day", "Last 24 hours"], ["week", "Last 7 days"], ["month", "Last 30 days"]], BY = [["recipe", "By recipe"], ["model", "By model"]];
+const PERIODS = [["day", "Last 24 hours"], ["week", "Last 7 days"], ["month", "Last 30 days"]], BY = [["recipe", "By recipe"], ["model", "By model"], ["user", "By user"], ["project", "By project"]];
+const HEADS = { recipe: "Recipe", model: "Model", user: "User", project: "Project" };
 const PARTS = { day: "hour", week: "six hours", month: "day" };
 const LEAST_PAUSE_MS = 5_000;
 const HIGH = 96, WIDE = 10; // of a plot and of each of its bars, in its own units
@@ -65,7 +66,7 @@ export async function showCosts({ root, query, signal }) {
 function shown(figures, { period = "day", by = "recipe" }) {
 	if (!figures.counted) return empty("No runs in this time", h("p.muted", "Choose a longer one, or start a run."));
 	const at = (index) => new Date(Date.parse(figures.since) + index * figures.part_s * 1000).toISOString();
-	const word = by === "model" ? "Model" : "Recipe";
+	const word = HEADS[by];
 	const ends = [at(0), at(figures.all.parts.length)];
 	return [
 		figures.counted_since && callout("stop", "Not all runs were counted", `These are the newest ${count(figures.counted)}.`, null, h("p", "Those that started before ", time(figures.counted_since), " are left out.")),
@@ -88,7 +89,8 @@ const numbers = (each) => [
 ];
 
 function row({ name, total, parts }, word, by, at, period) {
-	const text = by === "recipe" && name !== "other" ? h("a.strong", { href: `#/runs?recipe=${enc(name)}` }, name) : h("span.strong", name);
+	const isListed = by !== "model" && name !== "other" && name !== `no ${by}`;
+	const text = isListed ? h("a.strong", { href: by === "user" ? `#/runs?q=${enc(`user:"${name}"`)}` : `#/runs?${by}=${enc(name)}` }, name) : h("span.strong", name);
 	return h("tr", main(word, text), numbers(total), cell("Cost over time", drawn(PLOTS[0], parts, at, `Cost of ${name} by ${PARTS[period]}`, "line-plot")));
 }
 
