@@ -430,7 +430,7 @@ class RunPage {
 		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": spoken,
 			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
 		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, name)),
-		track, totals && h("span.totals.muted.tabular", shownTotals), h("span.took", { title: waits }, took || h("span.muted", shownTime))));
+		track, " ", totals && h("span.totals.muted.tabular", shownTotals), " ", h("span.took", { title: waits }, took || h("span.muted", shownTime))));
 	}
 
 	rowOf(id) {

@@ -14,7 +14,7 @@ export class Zoom {
 		const button = (text, label, act) => h("button.quiet", { "aria-label": label, title: label, onclick: act }, text);
 		this.tools = h("span.row.zoom",
 			button("−", "Zoom out", () => this.by(1 / STEP)), this.word, button("+", "Zoom in", () => this.by(STEP)),
-			button("Fit", "Fit all steps", () => this.fit()), button("1:1", "Drawn size", () => this.to(1)));
+			button("Fit", "Fit all steps", () => this.fit()), button("1:1", "1:1, as drawn", () => this.to(1)));
 		box.addEventListener("keydown", (event) => this.key(event));
 		box.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
 		box.addEventListener("pointerdown", (event) => this.drag(event));
