@@ -21,7 +21,7 @@ WIDTHS = (1280, 768, 390)
 VIEWS = (
     *("/inbox", "/runs", "/runs?q=status:failed", "/sessions", "/batches", "/evaluations"),
     *("/schedules", "/work", "/recipes", "/recipes/mail", "/costs", "/costs?by=user", "/system"),
-    *("/new", "/nowhere"),
+    *("/compare", "/new", "/nowhere"),
 )
 _FAULTS = """async () => (await axe.run(document)).violations.map(
     (each) => `${each.id}: ${each.nodes.map(({ target }) => target.join(" ")).join(", ")}`)"""

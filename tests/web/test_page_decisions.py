@@ -96,6 +96,7 @@ def test_a_theme_is_chosen_and_kept(window: BrowserContext, served: Served) -> N
     page = window.new_page()
     page.emulate_media(color_scheme="light")
     page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")  # a box has the colour of its state
     expect(page.locator(".minions-steps .box").first).to_be_visible()
 
     body, box = page.locator("body"), page.locator(".minions-steps .box").first

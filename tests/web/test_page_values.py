@@ -63,6 +63,24 @@ def test_values_that_differ_behind_their_beginning_are_told_apart(
         expect(row.locator(".mark-cell")).to_have_text(word.removeprefix("the "))
 
 
+def test_prompts_and_inputs_of_two_runs_are_compared_by_words(
+    window: BrowserContext, served: Served
+) -> None:
+    runs = [served.begin("story", f'{{"about": "{about}"}}') for about in ("bees", "ants")]
+    page = window.new_page()
+    for run in runs:
+        page.goto(served.at(f"/runs/{run}"))
+        expect(page.locator("h1 .chip")).to_have_text("completed")
+    page.goto(f"{served.url}/#/compare?a={runs[0]}&b={runs[1]}")
+    marks = page.locator("section", has_text="Inputs").locator("mark")
+    expect(marks).to_have_text(["differs: bees", "differs: ants"])
+    page.locator("summary", has_text="tell").click()
+    opened = page.locator("details", has_text="tell")
+    expect(opened.get_by_role("heading", name="Prompt differs")).to_be_visible()
+    expect(opened.locator("mark")).to_have_text(["differs: bees", "differs: ants"])
+    expect(opened.get_by_role("heading", name="Output the same")).to_be_visible()
+
+
 def test_the_prompt_of_a_step_tells_what_its_tokens_were_spent_on(
     window: BrowserContext, served: Served
 ) -> None:

@@ -65,7 +65,7 @@ class ProjectSettings:
     db: str = field(repr=False)
     """Its database, as the setting `db` names one."""
     replica: str | None = field(default=None, repr=False)
-    """As `replica` of `[journal]`."""
+    """A standby of it, from which lists are read; None: they are read from the database itself."""
 
 
 @frozen(kw_only=True)

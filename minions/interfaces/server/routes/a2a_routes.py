@@ -122,7 +122,18 @@ async def _recipes(request: ApiRequest) -> Sequence[AgentRecipe]:
 # --- the methods ----------------------------------------------------------------------------------
 
 
-@post("/a2a", status_code=200, texts=_STREAMS, responses=refuses(429), needs=None)
+_WITH_TOKEN: Final = [{"token": list[str]()}]
+"""A token, and the scope that the method needs."""
+
+
+@post(
+    "/a2a",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(429),
+    security=_WITH_TOKEN,
+    needs=None,
+)
 async def call_a2a(
     request: ApiRequest, data: Body[RpcRequest], a2a_version: A2aVersion = None
 ) -> ApiResponse[RpcAnswer]:
@@ -130,7 +141,14 @@ async def call_a2a(
     return await _call(request, None, data, a2a_version)
 
 
-@post("/a2a/{name:str}", status_code=200, texts=_STREAMS, responses=refuses(429), needs=None)
+@post(
+    "/a2a/{name:str}",
+    status_code=200,
+    texts=_STREAMS,
+    responses=refuses(429),
+    security=_WITH_TOKEN,
+    needs=None,
+)
 async def call_recipe_a2a(
     request: ApiRequest, name: InPath, data: Body[RpcRequest], a2a_version: A2aVersion = None
 ) -> ApiResponse[RpcAnswer]:

@@ -1,16 +1,17 @@
 // Two runs side by side.
 
 import { enc, get } from "./api.js";
-import { between, chip, cost, count, duration, empty, fill, h, pretty, shortId, time } from "./dom.js";
+import { between, chip, cost, count, duration, empty, fill, h, loading, pretty, problem, shortId, time } from "./dom.js";
 import { go } from "./address.js";
 import { loadRun } from "./run.js";
-import { code } from "./text.js";
+import { CUT, Cuts, code } from "./text.js";
+import { wordDiff } from "./words.js";
 
 export async function showCompare({ root, query, signal }) {
 	const ids = [query.get("a"), query.get("b")];
 	const [{ runs }, ...views] = await Promise.all([get("/runs?limit=200", { signal }), ...ids.map((id) => id && loadRun(id, signal))]);
 	fill(root, h("h1", "Compare two runs"), h("div.two", ids.map((_, at) => picker(runs, ids, at))),
-		views.every(Boolean) ? comparison(...views) : empty("Pick two runs", h("p.muted", runs.length < 2 ? "There have to be two runs first." : "Runs of the same recipe tell the most.")));
+		views.every(Boolean) ? comparison(...views, signal) : empty("Pick two runs", h("p.muted", runs.length < 2 ? "There have to be two runs first." : "Runs of the same recipe tell the most.")));
 }
 
 function picker(runs, ids, at) {
@@ -29,7 +30,7 @@ function picker(runs, ids, at) {
 	return h("label.field", h("span.strong", at ? "Run B" : "Run A"), select);
 }
 
-function comparison(a, b) {
+function comparison(a, b, signal) {
 	const row = (name, make, { num = false, key } = {}) => {
 		const texts = [a, b].map((view) => (key ? key(view) : null));
 		const differs = key && texts[0] !== texts[1];
@@ -50,7 +51,7 @@ function comparison(a, b) {
 				row("Duration", (view) => duration(took(view)), { num: true }),
 				row("Tokens", usage("total_tokens"), { num: true, key: usage("total_tokens") }),
 				row("Cost", (view) => cost(view.usage), { num: true, key: (view) => cost(view.usage) })))),
-		pair("Inputs", a, b), pair("Output", a, b), a.error || b.error ? pair("Error", a, b) : null, steps(a, b));
+		pair("Inputs", a, b), pair("Output", a, b), a.error || b.error ? pair("Error", a, b) : null, steps(a, b), h("section.panel", h("h2", "Step by step"), shared(a, b).map((id) => opened(id, [a, b], signal))));
 }
 
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
@@ -59,19 +60,50 @@ function pair(name, a, b) {
 	const path = `/${name.toLowerCase()}`, value = (view) => view[path.slice(1)], isSame = a.cuts.sign(value(a), path) === b.cuts.sign(value(b), path);
 	const cut = (view) => view.cuts.at(path) && h("p.muted", "Only the beginning is compared here.");
 	return h("section.panel", h("h2.row", name, h("span.muted.plain-word", isSame ? "the same" : "differs")),
-		isSame ? shown(value(a), name, a.cuts.at(path)) : h("div.two", h("div", h("h3", "A"), lines(value(a), value(b)), cut(a)), h("div", h("h3", "B"), lines(value(b), value(a)), cut(b))));
+		isSame ? shown(value(a), name, a.cuts.at(path)) : beside(value(a), value(b), cut(a), cut(b)));
+}
+
+/** Both with what the other has not marked, word by word. */
+function beside(a, b, underA = null, underB = null) {
+	const texts = [a, b].map((value) => (value === null || value === undefined ? "" : pretty(value)));
+	const marked = wordDiff(...texts).map((pieces, at) => texts[at] ? h("div.code", h("pre", { tabindex: "0" }, pieces.map(([text, isOwn]) => (isOwn ? h("mark", h("span.away", "differs: "), text) : text)))) : h("p.muted", "None."));
+	return h("div.two", h("div", h("h3", "A"), marked[0], underA), h("div", h("h3", "B"), marked[1], underB));
 }
 
 const shown = (value, name, cut) => (value === null || value === undefined ? h("p.muted", "None.") : code(value, name, cut));
 
-/** Its lines; those that the other has not are marked. */
-function lines(value, other) {
-	if (value === null || value === undefined) return h("p.muted", "None.");
-	const theirs = new Set(pretty(other ?? "").split("\n").map((line) => line.replace(/,$/, "")));
-	return h("div.code", h("pre", { tabindex: "0" }, pretty(value).split("\n").map((line) => {
-		const isOwn = !theirs.has(line.replace(/,$/, ""));
-		return h("span", { class: isOwn ? "line own" : "line" }, isOwn ? h("span.away", "differs: ") : null, `${line}\n`);
-	})));
+/** The steps that both have begun. */
+const shared = (a, b) => [...new Set(a.steps.map(({ id }) => id))].filter((id) => b.steps.some((step) => step.id === id));
+
+/** What a step was asked and gave in both runs; loaded when it is opened. */
+function opened(id, views, signal) {
+	const box = h("div.stack");
+	const load = async () => {
+		fill(box, loading("both"));
+		try {
+			const details = await Promise.all(views.map(async ({ run_id: run }) => {
+				const detail = await get(`/runs/${enc(run)}/steps?address=${enc(id)}&cut=${CUT}`, { signal });
+				return { ...detail, cuts: new Cuts(detail.cut) };
+			}));
+			const under = details.map(({ cuts }) => cuts.parts.length > 0 && h("p.muted", "Only the beginning is compared here."));
+			const part = (name, of) => {
+				const texts = details.map(of), isSame = texts[0] === texts[1] && !under.some(Boolean);
+				return [h("h3.row", name, h("span.muted.plain-word", isSame ? "the same" : "differs")), isSame ? (texts[0] ? code(texts[0], `${name} of ${id}`) : h("p.muted", "None.")) : beside(...texts, ...under)];
+			};
+			fill(box, part("Prompt", prompt), part("Output", ({ step: { output } }) => (output === null || output === undefined ? "" : pretty(output))));
+		} catch (error) {
+			if (error.name !== "AbortError") fill(box, problem(error));
+		}
+	};
+	const el = h("details", h("summary", h("code", id)), box);
+	el.addEventListener("toggle", load, { once: true });
+	return el;
+}
+
+/** What was sent to the model first, as one text; empty: no model was asked. */
+function prompt({ messages }) {
+	const end = messages.findIndex(({ role, metrics }) => role === "assistant" && metrics);
+	return messages.slice(0, end < 0 ? messages.length : end).map(({ role, content }) => `${role}\n${content ?? ""}`).join("\n\n");
 }
 
 function steps(a, b) {
