@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -16,6 +17,7 @@ import pytest
 
 from command_line import Write
 from forked_commands import PROGRAM, ForkedCommand
+from minions.interfaces.cli.console.console import tell
 from patience import HANG_S
 
 SLOW = """
@@ -97,6 +99,25 @@ def test_under_nohup_a_closed_terminal_stops_nothing(here: Path, write: Write) -
     assert process.returncode == 143
     assert "SIGTERM: stopping" in err
     assert "SIGHUP" not in err
+
+
+class _InUse(io.StringIO):
+    """Standard error while the same thread is in the middle of printing to it."""
+
+    def write(self, text: str) -> int:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    def fileno(self) -> int:
+        return 2
+
+
+def test_a_signal_s_handler_is_heard_also_while_its_thread_prints(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr", _InUse())
+    tell("SIGTERM: stopping")
+    monkeypatch.undo()
+    assert capfd.readouterr().err == "SIGTERM: stopping\n"
 
 
 def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:

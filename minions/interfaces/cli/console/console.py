@@ -32,12 +32,14 @@ def tell(line: str) -> None:
     """
     if sys.stderr is None:
         return
-    # RuntimeError: a signal's handler may print while the same thread prints.
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError):
         line = for_stream(line, sys.stderr, is_painted=True)
         if _ONE_LINE_EACH.get():
             line = _as_one_line(line)
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own output
+        try:
+            print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own output
+        except RuntimeError:  # a signal's handler prints while the same thread prints
+            os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))
 
 
 def _as_one_line(text: str) -> str:
