@@ -56,8 +56,6 @@ TAIL: Final = """
   their types, and stores and parsers that are made before anybody knows whether they are needed.
   Put together and taken apart again were what prints lines and what prints faults, and the
   declaration of outputs and their parsing: `--help` and `validate` would load attrs and returns.
-- **Structured call, and one frame.** The version of its recipe counts in a metric when a run ends,
-  and the frame is that of attempts, which reserve, wait and record in one function each.
 - **Modules of the frames.** The folders meet on this way: command, run, step, model call,
   provider. Ten would make one module of the step's executor, its loop and its answers, and one of
   the model call and its attempts, of 1,600 and 1,000 lines.

@@ -209,6 +209,12 @@ def test_faults_of_the_table_are_named(tmp_path: Path, text: str, words: str) ->
     assert str(file) in refused.value.message
 
 
+def test_a_table_that_cannot_be_read_is_named_with_what_it_should_hold(tmp_path: Path) -> None:
+    words = r"none\.toml: it cannot be read: No such file or directory\. Expected: default = "
+    with pytest.raises(UsageError, match=words):
+        read_project_table(tmp_path / "none.toml")
+
+
 def test_a_relative_path_starts_in_the_folder_of_the_table(tmp_path: Path) -> None:
     file = tmp_path / "projects.toml"
     file.write_text('default = "a"\n[projects.a]\ndb = "a.sqlite"', "utf-8")

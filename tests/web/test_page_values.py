@@ -79,6 +79,9 @@ def test_prompts_and_inputs_of_two_runs_are_compared_by_words(
     expect(opened.get_by_role("heading", name="Prompt differs")).to_be_visible()
     expect(opened.locator("mark")).to_have_text(["differs: bees", "differs: ants"])
     expect(opened.get_by_role("heading", name="Output the same")).to_be_visible()
+    page.locator("summary", has_text="judge").click()  # it was skipped in both
+    skipped = page.locator("details", has_text="judge")
+    expect(skipped.get_by_role("heading", name="Prompt the same")).to_be_visible()
 
 
 def test_the_prompt_of_a_step_tells_what_its_tokens_were_spent_on(

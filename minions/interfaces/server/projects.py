@@ -92,7 +92,9 @@ def read_project_table(path: Path) -> ProjectTable:
     try:
         values = encode(toml_values(path, path.read_bytes()))
         table = decode(values, ProjectTable)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _bad_table(path, f"it cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise _bad_table(path, str(error)) from error
     faults, places = list[str](), dict[str, str]()
     for name, project in table.projects.items():

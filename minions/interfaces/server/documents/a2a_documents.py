@@ -394,7 +394,7 @@ def card_of(address: str, recipes: Sequence[AgentRecipe] | None) -> dict[str, Js
         skills = [{"id": "recipes", "name": "Recipes", "description": about, "tags": ["recipes"]}]
     return _card(
         "minions",
-        "Runs recipes. A message names one in its metadata: {'skill': ID}.",
+        'Runs recipes. A message names one in its metadata: {"skill": ID}.',
         __version__,
         f"{address}/a2a",
         skills,

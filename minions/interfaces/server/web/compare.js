@@ -82,7 +82,10 @@ function opened(id, views, signal) {
 		fill(box, loading("both"));
 		try {
 			const details = await Promise.all(views.map(async ({ run_id: run }) => {
-				const detail = await get(`/runs/${enc(run)}/steps?address=${enc(id)}&cut=${CUT}`, { signal });
+				const detail = await get(`/runs/${enc(run)}/steps?address=${enc(id)}&cut=${CUT}`, { signal }).catch((error) => {
+					if (error.status !== 404) throw error; // it was skipped before it began
+					return { messages: [], step: { output: null } };
+				});
 				return { ...detail, cuts: new Cuts(detail.cut) };
 			}));
 			const under = details.map(({ cuts }) => cuts.parts.length > 0 && h("p.muted", "Only the beginning is compared here."));
