@@ -2,24 +2,33 @@
 
 Servers and clients of one event loop may use real sockets. The loop's time stands still while
 callbacks run or bytes arrive; as soon as nothing has happened for `QUIET_S` real seconds, it jumps
-to the next timer.
+to the next timer. Where nothing can happen, because no thread runs and each connection has both its
+ends in the loop and no byte between them, it jumps at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import selectors
+import socket
+import sys
+import termios
 import threading
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from datetime import UTC, datetime, timedelta
 from time import monotonic as real_time
-from typing import Final, Never, TypeVar
+from typing import TYPE_CHECKING, Final, Never, TypeVar
 
 from minions.adapters.daemon_thread import IMPORTING
 from minions.contracts.runtime import Clock, Ids
 
 __all__ = ["QUIET_S", "FakeClock", "HangError", "VirtualTime", "counting_ids"]
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 T = TypeVar("T")
 
@@ -119,6 +128,41 @@ def _is_importing() -> bool:
     return any(thread.name.startswith(IMPORTING) for thread in threading.enumerate())
 
 
+def _runs_threads() -> bool:
+    """Whether this process has threads beside this one, which may have an answer soon."""
+    if threading.active_count() == 1:
+        return False
+    others = set(threading.enumerate()) - {threading.current_thread()}
+    return any(not thread.name.startswith(_UNKNOWN_THREADS) for thread in others)
+
+
+_UNKNOWN_THREADS: Final = "Dummy-"
+"""How the names begin that `threading` gives to threads which it did not start."""
+
+
+def _are_pairs(files: Collection[int]) -> bool:
+    """Whether these are connections with both ends among them, and sockets that listen."""
+    ends = set[tuple[object, object]]()
+    for each in files:
+        try:
+            with socket.socket(fileno=os.dup(each)) as end:
+                if not end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    ends.add((end.getsockname(), end.getpeername()))
+        except OSError:  # no socket, or one that connects just now
+            return False
+    return all((peer, own) in ends for own, peer in ends)
+
+
+def _count_unsent(file: int) -> int:
+    """Bytes that were written to a socket and have not reached the other end."""
+    count = bytearray(4)
+    try:
+        fcntl.ioctl(file, termios.TIOCOUTQ, count)
+    except OSError:  # it listens
+        return 0
+    return int.from_bytes(count, sys.byteorder)
+
+
 class _JumpingSelector(selectors.DefaultSelector):
     """Lets virtual time pass instead of waiting."""
 
@@ -127,6 +171,25 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._time = time
         self._most_s = time.monotonic() + time.most_s
         self._polls = 0
+        self._waker: int | None = None
+        """The first file that the loop registers: what wakes it up from threads."""
+        self._pairs: bool | None = None
+        """Whether each connection has both its ends here; None: to be looked up."""
+
+    def register(
+        self, fileobj: FileDescriptorLike, events: int, data: object = None
+    ) -> selectors.SelectorKey:
+        """As of every selector."""
+        self._pairs = None
+        key = super().register(fileobj, events, data)
+        if self._waker is None:
+            self._waker = key.fd
+        return key
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        """As of every selector."""
+        self._pairs = None
+        return super().unregister(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """The files that are ready; none: the next timer is due."""
@@ -136,7 +199,10 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             return self._without_timer()
-        ready = self._after_quiet(min(timeout, self._time.quiet_s))
+        if not _runs_threads() and self._has_all_ends():
+            ready = super().select(0)
+        else:
+            ready = self._after_quiet(min(timeout, self._time.quiet_s))
         while not ready and _is_importing():
             ready = super().select(_IMPORT_S)
             if not ready and not _is_importing():
@@ -155,6 +221,13 @@ class _JumpingSelector(selectors.DefaultSelector):
             if ready or real_time() - begin < seconds + _LATE_S:
                 return ready
         return []
+
+    def _has_all_ends(self) -> bool:
+        """Whether each connection has both its ends here, and no byte is between them."""
+        files = [fd for fd in self.get_map() if fd != self._waker]
+        if self._pairs is None:
+            self._pairs = _are_pairs(files)
+        return self._pairs and not any(map(_count_unsent, files))
 
     def _without_timer(self) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(self._time.hang_s)
