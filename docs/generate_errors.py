@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import functools
 import itertools
 import re
 from collections import defaultdict
@@ -93,6 +94,7 @@ def _row(code: str, said: str, parts: Set[str]) -> str:
 
 
 @functools.cache  # the sources do not change while a page is made
+@functools.cache
 def codes_of(package: Path) -> dict[str, set[str]]:
     """Code to the parts of the package that give it, such as `engine/step`."""
     trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}

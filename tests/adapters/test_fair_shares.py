@@ -65,7 +65,6 @@ def connections(postgres: PostgresServer) -> Iterator[Sequence[psycopg.Connectio
         yield found
 
 
-@settings(max_examples=60, deadline=None)
 @given(arrivals=ARRIVALS, slots=st.integers(1, 4))
 def test_keys_alternate_in_one_process(arrivals: list[tuple[int, str, int]], slots: int) -> None:
     """Whatever the users submit, between two turns of one each other has at most one, and its

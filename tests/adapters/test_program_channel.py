@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
@@ -246,7 +246,6 @@ def test_a_request_has_at_most_its_bytes(ends: Ends, more: int) -> None:
 
 
 @given(parts=st.lists(st.binary(min_size=1, max_size=60), max_size=6))
-@settings(max_examples=200)
 def test_any_bytes_are_a_request_or_refused(parts: list[bytes]) -> None:
     made = Ends()
     try:

@@ -39,7 +39,6 @@ def most_in_a_window(begun: Sequence[float], period_s: float) -> int:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(starts=STARTS, period_s=PERIOD_S, arrivals_s=ARRIVALS_S, seed=SEEDS)
 def test_in_one_process(starts: int, period_s: int, arrivals_s: list[int], seed: int) -> None:
     """With three workers, and a limit that is set when some jobs have begun."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry
@@ -268,7 +268,6 @@ def _verdict_of_library(schema: dict[str, JsonValue], value: JsonValue) -> bool:
     return Draft202012Validator(schema, registry=Registry()).is_valid(value)
 
 
-@settings(max_examples=200)
 @given(WHOLE, ODD)
 def test_whatever_the_schema_says_the_verdict_is_that_of_the_library(
     schema: dict[str, JsonValue], value: JsonValue

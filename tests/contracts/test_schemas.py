@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from attrs import define, field, frozen, make_class
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.instructions import OutputInstructions
@@ -238,7 +238,6 @@ everything = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=everything)
 def test_what_is_encoded_fits_the_schema_of_its_class_and_decodes_to_itself(
     value: Everything,

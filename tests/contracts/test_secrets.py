@@ -169,7 +169,7 @@ def test_numbers_of_a_secret_become_text() -> None:
 values = st.text(min_size=6, max_size=12).filter(lambda text: len(text.strip()) >= 6)
 
 
-@settings(max_examples=60, deadline=10_000)
+@settings(deadline=10_000)
 @given(
     first=values,
     second=values,

@@ -83,7 +83,6 @@ async def _read_everything(services: Services) -> int:
 
 
 @given(seed=st.integers(0, 60), chance=st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_a_changed_file_is_refused_or_can_be_read(seed: int, chance: random.Random) -> None:
     """A-123."""
     lines = _changed(seed, chance)

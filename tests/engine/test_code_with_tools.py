@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 from attrs import evolve, field, frozen, mutable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import FakeTool, deterministic_services, entry_of, fake_tool
@@ -580,7 +580,6 @@ async def played(calls: Sequence[tuple[str, int, bool]], deaths: Iterable[int]) 
 
 
 @given(calls=CALLS, deaths=st.lists(st.integers(2, 12), max_size=2))
-@settings(max_examples=60, deadline=None)
 def test_a_program_that_dies_anywhere_has_the_effects_of_an_undisturbed_one(
     calls: Sequence[tuple[str, int, bool]], deaths: Sequence[int]
 ) -> None:

@@ -76,7 +76,7 @@ def is_cycle(names: Sequence[str], edges: Edges) -> bool:
     return is_closed and all(producer in edges[consumer] for consumer, producer in pairs)
 
 
-@settings(max_examples=120, deadline=10_000)
+@settings(deadline=10_000)
 @given(edges_of(acyclic=False))
 def test_a_graph_is_built_unless_it_has_a_cycle_which_is_then_named(edges: Edges) -> None:
     """A-08."""
@@ -91,7 +91,7 @@ def test_a_graph_is_built_unless_it_has_a_cycle_which_is_then_named(edges: Edges
     assert is_cycle(message.removesuffix(".").partition("in a cycle: ")[2].split(" → "), edges)
 
 
-@settings(max_examples=80, deadline=10_000)
+@settings(deadline=10_000)
 @given(edges_of(acyclic=False))
 def test_a_recipe_loads_unless_it_has_a_cycle_which_is_then_named(edges: Edges) -> None:
     steps: list[JsonValue] = [
@@ -107,7 +107,7 @@ def test_a_recipe_loads_unless_it_has_a_cycle_which_is_then_named(edges: Edges) 
         assert is_cycle(names, edges)
 
 
-@settings(max_examples=120, deadline=10_000)
+@settings(deadline=10_000)
 @given(edges=edges_of(acyclic=True), most=st.integers(1, 4), data=st.data())
 async def test_a_walk_ends_each_step_once_and_after_what_it_waits_for(
     edges: Edges, most: int, data: st.DataObject

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import (
@@ -254,7 +254,6 @@ def broken(arguments: Mapping[str, JsonValue]) -> object:
     raise LookupError("never")
 
 
-@settings(max_examples=60, deadline=None)
 @given(answers=finite, policy=st.sampled_from(["fail", "report"]), sequential=st.booleans())
 async def test_any_conversation_folds_to_itself(
     answers: list[Answer], policy: str, sequential: bool

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import deterministic_services, executor_of, run_of
@@ -331,7 +331,6 @@ def _choice(
     return NearestExamples(step, step.nearest, recipe.templates), step
 
 
-@settings(deadline=None, max_examples=60)
 @given(pairs=LABELS, question=WORDS.map(" ".join), most=st.integers(1, 6), room=st.integers(1, 80))
 def test_no_choice_exceeds_its_bounds_and_all_values_are_covered_where_there_is_room(
     pairs: list[tuple[str, str]], question: str, most: int, room: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crash.inspection import Seen, differences_of, outline_of, repeated_work, wrong_effects
@@ -18,7 +18,6 @@ DEATHS = st.lists(
 
 @given(seed=st.integers(0, 10_000), deaths=DEATHS)
 @example(seed=7668, deaths=[Death(at=7, loses_last=False)])
-@settings(max_examples=80, deadline=None)
 def test_a_random_run_that_dies_at_any_facts_comes_to_the_same_end(
     seed: int, deaths: Sequence[Death]
 ) -> None:

@@ -172,7 +172,7 @@ def test_moving_executes_no_step_again_that_ended_and_a_break_names_a_step() -> 
     """A-182, over random recipes, edits and progress."""
     fates: dict[str, int] = {}
 
-    @settings(max_examples=250, deadline=None)
+    @settings(max_examples=120)
     @given(edits(), st.integers(3, 30))
     @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"y": 1}}]), 30)
     def check(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import field, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import Ran, fake_tool, recipe_of, run_of
@@ -161,7 +161,6 @@ def fates_of(ran: Ran) -> dict[int, str]:
 # --- one at a time -----------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
 @given(nodes=graphs(), on_failure=st.sampled_from(OnFailure))
 async def test_sequential_steps_run_in_list_order_with_the_fates_the_rules_say(
     nodes: list[Node], on_failure: OnFailure
@@ -175,7 +174,6 @@ async def test_sequential_steps_run_in_list_order_with_the_fates_the_rules_say(
     assert ran.result.status is status_of(nodes, expected.fates)
 
 
-@settings(max_examples=80, deadline=None)
 @given(nodes=graphs(forward=True), on_failure=st.sampled_from(OnFailure))
 async def test_planned_steps_run_in_a_stable_topological_order(
     nodes: list[Node], on_failure: OnFailure
@@ -191,7 +189,6 @@ async def test_planned_steps_run_in_a_stable_topological_order(
 # --- together ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
 @given(nodes=graphs(forward=True), max_parallel=st.integers(1, 4))
 async def test_parallel_steps_keep_to_their_dependencies_and_to_the_bound(
     nodes: list[Node], max_parallel: int
@@ -211,7 +208,6 @@ async def test_parallel_steps_keep_to_their_dependencies_and_to_the_bound(
     assert ran.result.status is status_of(nodes, expected.fates)
 
 
-@settings(max_examples=80, deadline=None)
 @given(nodes=graphs(forward=True), max_parallel=st.integers(2, 4))
 async def test_after_a_required_failure_parallel_siblings_end_and_nothing_new_starts(
     nodes: list[Node], max_parallel: int
@@ -305,7 +301,6 @@ async def test_a_condition_that_cannot_be_read_fails_its_step() -> None:
     assert "a.y" in (ran.result.step("b").reason or "")
 
 
-@settings(max_examples=60, deadline=None)
 @given(nodes=graphs(), most=st.integers(1, 8), mode=st.sampled_from(ExecutionMode))
 async def test_no_more_steps_run_than_the_run_may(
     nodes: list[Node], most: int, mode: ExecutionMode

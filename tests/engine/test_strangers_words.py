@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve, field, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import (
@@ -1172,7 +1172,6 @@ _HASH = re.compile(r"[0-9a-f]{12}")
 """What a call of code is known by: what it asks."""
 
 
-@settings(max_examples=150)
 @given(recipes(), st.booleans())
 def test_what_changes_with_a_strangers_words_is_asked_about_and_what_is_safe_is_not(
     steps: list[Document], go: bool
@@ -1282,7 +1281,6 @@ _AGAIN = re.compile(r"@[0-9]+")
 """What marks an execution that was begun again."""
 
 
-@settings(max_examples=60)
 @given(recipes(), st.booleans(), st.integers(2, 60), st.booleans())
 def test_words_are_those_of_the_plain_run_wherever_it_died_and_is_resumed(
     steps: list[Document], go: bool, dies_at: int, is_imported: bool
@@ -1327,7 +1325,6 @@ def test_words_are_those_of_the_plain_run_wherever_it_died_and_is_resumed(
     asyncio.run(compare())
 
 
-@settings(max_examples=60)
 @given(recipes(), st.booleans(), st.sampled_from(["answers", "outputs"]))
 def test_what_comes_out_of_a_cache_holds_the_words_that_it_was_made_of(
     steps: list[Document], go: bool, what: str

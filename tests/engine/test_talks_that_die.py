@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Sequence
 
 from attrs import evolve, field, frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import deterministic_services
@@ -186,7 +186,6 @@ async def _drained(events: AsyncGenerator[RunEvent, None]) -> None:
 
 
 @given(deeds=DEEDS, deaths=DEATHS)
-@settings(max_examples=150)
 def test_a_talk_that_dies_at_any_facts_comes_to_the_same_messages(
     deeds: Sequence[Deed], deaths: Sequence[Death]
 ) -> None:

@@ -56,7 +56,7 @@ def _is_inside(lines: list[str], fault: Fault) -> bool:
     return fault.column <= len(line) + 1 and fault.source_line in (line, None)
 
 
-@settings(max_examples=250, deadline=10_000)
+@settings(deadline=10_000)
 @given(any_text)
 def test_any_text_is_a_document_or_an_error_that_points_into_it(text: str) -> None:
     try:
@@ -82,7 +82,7 @@ def _place_is_inside(text: str, node: Node) -> bool:
     return _is_inside(_lines(text), place.fault("x", "x"))
 
 
-@settings(max_examples=150, deadline=10_000)
+@settings(deadline=10_000)
 @given(any_text)
 def test_any_text_is_a_recipe_or_faults_that_point_into_it(text: str) -> None:
     loaded = check_recipe_text(text, "r.yaml", CATALOG)
@@ -138,7 +138,7 @@ def _is_indented(text: str) -> bool:
     return text[:1].isspace()
 
 
-@settings(max_examples=200, deadline=10_000)
+@settings(deadline=10_000)
 @given(
     value=documents,
     style=st.sampled_from(["'", '"', "|", ">"]),
@@ -170,7 +170,7 @@ def test_documents_in_every_style_are_read_back(
     assert repr(read) == repr(value)  # 1, 1.0 and true are not the same
 
 
-@settings(max_examples=60, deadline=10_000)
+@settings(deadline=10_000)
 @given(st.lists(words.filter(bool), min_size=1, max_size=5, unique=True))
 def test_a_scalar_knows_where_it_stands(names: list[str]) -> None:
     quoted = [

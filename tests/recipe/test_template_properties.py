@@ -51,7 +51,7 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 expressions = st.recursive(atoms, _larger, max_leaves=12)
 
 
-@settings(max_examples=400, deadline=10_000)
+@settings(deadline=10_000)
 @given(expressions)
 def test_every_expression_is_refused_or_gives_json_soon(expression: str) -> None:
     for source in (f"{{{{ {expression} }}}}", f"<{{{{ {expression} }}}}>"):
@@ -63,7 +63,7 @@ def test_every_expression_is_refused_or_gives_json_soon(expression: str) -> None
         assert source[0] == "{" or isinstance(value, str)
 
 
-@settings(max_examples=100, deadline=10_000)
+@settings(deadline=10_000)
 @given(expressions)
 def test_every_condition_is_refused_or_says_yes_or_no(expression: str) -> None:
     try:
@@ -73,7 +73,7 @@ def test_every_condition_is_refused_or_says_yes_or_no(expression: str) -> None:
     assert answer in (True, False)
 
 
-@settings(max_examples=60, deadline=10_000)
+@settings(deadline=10_000)
 @given(st.lists(st.sampled_from(["~ s", "* 9", "+ a"]), min_size=20, max_size=120), filters)
 def test_what_grows_is_stopped(parts: list[str], name: str) -> None:
     growing = "|replace('x', 'xxxxxxxxxx')" * 20
@@ -98,7 +98,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=10_000)
+@settings(deadline=10_000)
 @given(value=json_values, path=st.lists(st.integers(0, 3) | st.text(max_size=5), max_size=4))
 def test_any_path_gives_the_native_value(value: JsonValue, path: list[int | str]) -> None:
     scope: JsonValue = value
@@ -113,7 +113,7 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-@settings(max_examples=80, deadline=10_000)
+@settings(deadline=10_000)
 @given(json_values)
 def test_what_was_rendered_is_not_rendered_again(value: JsonValue) -> None:
     nested: JsonValue = {"x": value, "evil": "{{ secret }}"}

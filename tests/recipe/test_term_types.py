@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import fake_tool
@@ -349,7 +349,6 @@ def test_the_letters_of_a_text_are_texts() -> None:
     assert of("(a.tags | list) | join") == []
 
 
-@settings(max_examples=400)
 @given(st.recursive(LEAVES, _grown, max_leaves=5), VALUES)
 def test_an_expression_of_known_types_that_nothing_is_told_of_does_not_fail_for_a_type(
     expression: str, value: dict[str, JsonValue]

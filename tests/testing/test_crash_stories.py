@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from typing import Final
 
 import pytest
 
@@ -40,6 +41,8 @@ def look(n: int) -> int:
 
 
 TOOLS = (pay, mail, book, look)
+FEW: Final = 60
+"""Stories: all with one fault, and some with two."""
 
 
 def _recipe(steps: str, head: str = "") -> str:
@@ -58,7 +61,7 @@ def test_the_shortest_story_that_doubles_an_effect_is_found_and_replays(
         "  - {id: seen, tool: look, params: {n: 1}}\n"
         "  - {id: told, tool: mail, params: {text: 'It is {{ seen }}.'}}\n"
     )
-    report = crash_recipe(recipe, tools=TOOLS, results={"look": 3})
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 3}, stories=FEW)
     (doubled,) = [each for each in report.findings if each.kind is FindingKind.DOUBLED]
     assert (doubled.step, doubled.tool) == ("told", "mail")
     assert str(doubled.story) == "lost-answer@2"
@@ -79,7 +82,9 @@ def test_the_shortest_story_that_doubles_an_effect_is_found_and_replays(
 def test_a_call_that_counts_each_time_is_in_doubt_and_doubled_by_a_retry(
     crash_recipe: RecipeCrasher,
 ) -> None:
-    report = crash_recipe(_recipe("  - {id: paid, tool: pay, params: {amount: 3}}\n"), tools=TOOLS)
+    report = crash_recipe(
+        _recipe("  - {id: paid, tool: pay, params: {amount: 3}}\n"), tools=TOOLS, stories=FEW
+    )
     found = _codes(report)
     assert set(found) == {("effect-in-doubt", "paid pay"), ("effect-doubled", "paid pay")}
     assert found["effect-in-doubt", "paid pay"].startswith("kill")
@@ -105,7 +110,7 @@ def test_an_effect_under_a_key_is_doubled_where_the_run_goes_back_over_it(
         "on_error: {goto: booked, max: 2}}\n",
         "limits: {max_tool_call_retries: 0}",
     )
-    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1})
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1}, stories=FEW)
     assert _codes(report) == {("effect-doubled", "booked book"): "tool-down@2"}
     (finding,) = report.findings
     assert "goes back" in finding.advice
@@ -120,7 +125,7 @@ def test_an_effect_is_lost_where_a_model_may_finish_in_spite_of_its_failure(
     )
     call: JsonValue = {"name": "book", "arguments": {"text": "lamp"}}
     answers: list[JsonValue] = [{"tool_calls": [call]}, {"text": "Booked."}]
-    report = crash_recipe(recipe, tools=TOOLS, answers=answers)
+    report = crash_recipe(recipe, tools=TOOLS, answers=answers, stories=200)
     found = _codes(report)
     assert found["effect-lost", "told book"] == "tool-down@1"
     # Retried, the model begins anew, and what it had booked is booked under another key.
@@ -137,7 +142,7 @@ def test_an_approval_is_asked_again_where_the_run_goes_back_over_it(
         "on_error: {goto: ready, max: 2}}\n",
         "limits: {max_tool_call_retries: 0}",
     )
-    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1})
+    report = crash_recipe(recipe, tools=TOOLS, results={"look": 1}, stories=FEW)
     assert _codes(report) == {("approval-asked-again", "ready"): "tool-down@1"}
 
 
@@ -145,7 +150,7 @@ def test_a_budget_is_exceeded_where_paid_answers_are_lost(crash_recipe: RecipeCr
     recipe = _recipe(
         "  - {id: said, goal: Say a word., completion: text}\n", "limits: {max_tokens: 20}"
     )
-    report = crash_recipe(recipe, answers=[{"text": "word"}])
+    report = crash_recipe(recipe, answers=[{"text": "word"}], stories=FEW)
     (finding,) = report.findings
     assert (finding.kind, finding.step) == (FindingKind.BUDGET, "")
     assert str(finding.story).startswith("kill")
@@ -163,9 +168,11 @@ def test_a_read_that_takes_something_away_is_not_repeatable(crash_recipe: Recipe
         return next(queue)
 
     recipe = _recipe("  - {id: job, tool: next_job}\n")
-    report = crash_recipe(recipe, tools=[next_job], real_tools=True)
+    report = crash_recipe(recipe, tools=[next_job], real_tools=True, stories=FEW)
     assert _codes(report) == {("read-not-repeatable", "job next_job"): "lost-answer@1"}
-    assert not crash_recipe(recipe, tools=[next_job]).findings  # its double cannot know
+    assert not crash_recipe(
+        recipe, tools=[next_job], stories=FEW
+    ).findings  # its double cannot know
 
 
 OFFER = """
@@ -196,7 +203,9 @@ def test_a_run_whose_code_cannot_wait_for_another_process_ends_otherwise(
     with pytest.raises(UsageError, match="is code of yours"):
         crash_recipe(_recipe(OFFER), extensions=extensions)
     own = Extensions(steps={"begin": begin, "end": end}, tools=(look,))
-    report = crash_recipe(_recipe(OFFER), results={"look": 1}, extensions=own, real_tools=True)
+    report = crash_recipe(
+        _recipe(OFFER), results={"look": 1}, extensions=own, real_tools=True, stories=FEW
+    )
     (finding,) = report.findings
     assert finding.kind is FindingKind.OTHER_END
     assert str(finding.story).startswith("stall@")
@@ -220,7 +229,7 @@ def _ten_steps() -> str:
 
 
 def test_a_recipe_whose_effects_have_keys_has_no_findings(crash_recipe: RecipeCrasher) -> None:
-    report = crash_recipe(_ten_steps(), tools=TOOLS, stories=500)
+    report = crash_recipe(_ten_steps(), tools=TOOLS, stories=150)
     assert not report.findings, report
 
 
