@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import functools
 import itertools
 import re
 from collections import defaultdict

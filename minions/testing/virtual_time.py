@@ -150,7 +150,8 @@ def _are_pairs(files: Collection[int]) -> bool:
                     ends.add((end.getsockname(), end.getpeername()))
         except OSError:  # no socket, or one that connects just now
             return False
-    return all((peer, own) in ends for own, peer in ends)
+    # Ends of a socket pair have no name.
+    return all(peer and (peer, own) in ends for own, peer in ends)
 
 
 def _count_unsent(file: int) -> int:
@@ -179,7 +180,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def register(
         self, fileobj: FileDescriptorLike, events: int, data: object = None
     ) -> selectors.SelectorKey:
-        """As of every selector."""
+        """Of a file that is waited for from now on."""
         self._pairs = None
         key = super().register(fileobj, events, data)
         if self._waker is None:
@@ -187,7 +188,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return key
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        """As of every selector."""
+        """Of a file that is waited for no longer."""
         self._pairs = None
         return super().unregister(fileobj)
 
@@ -224,7 +225,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def _has_all_ends(self) -> bool:
         """Whether each connection has both its ends here, and no byte is between them."""
-        files = [fd for fd in self.get_map() if fd != self._waker]
+        files = [key.fd for key in self.get_map().values() if key.fd != self._waker]
         if self._pairs is None:
             self._pairs = _are_pairs(files)
         return self._pairs and not any(map(_count_unsent, files))

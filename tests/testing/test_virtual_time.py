@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import selectors
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
 import pytest
+from returns.result import Success
 
 from minions import Message, OpenAIModel, Prompt
 from minions.adapters.daemon_thread import import_in_daemon_thread
@@ -54,6 +58,87 @@ def test_a_server_that_never_answers_costs_its_time_limit_and_a_quick_one_nothin
     assert time.monotonic() == 0
     time.run(ask(endpoint.hang()))
     assert time.monotonic() == 120  # the default of `timeout_s`
+
+
+# --- whether somebody outside may answer ----------------------------------------------------------
+
+
+@pytest.fixture
+def quiet_times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The real seconds for which it is waited whether a byte comes."""
+    found, waits = list[float](), virtual_time._JumpingSelector._after_quiet
+
+    def wait(
+        selector: virtual_time._JumpingSelector, seconds: float
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        found.append(seconds)
+        return waits(selector, seconds)
+
+    monkeypatch.setattr(virtual_time._JumpingSelector, "_after_quiet", wait)
+    return found
+
+
+def test_nothing_is_waited_for_where_each_connection_has_both_ends_here(
+    quiet_times: list[float],
+) -> None:
+    time = VirtualTime()
+
+    async def work() -> None:
+        async with ChatEndpoint(endpoint.answer("Hi.")) as server:
+            model = OpenAIModel("tiny", base_url=server.base_url)
+            await time.sleep(60)  # it listens
+            outcome = await model.complete(Prompt((Message(role="user", content="hello"),)))
+            assert isinstance(outcome, Success), outcome
+            await time.sleep(60)  # the connection is kept
+            await model.aclose()
+
+    time.run(work())
+    assert time.monotonic() == 120
+    assert quiet_times == []
+
+
+def test_it_is_waited_for_whoever_has_the_other_end_of_a_connection(
+    quiet_times: list[float],
+) -> None:
+    """Also where the connection leads back into this process."""
+    time = VirtualTime()
+    here, there = socket.socketpair()
+
+    async def work() -> None:
+        _, writer = await asyncio.open_connection(sock=here)
+        await time.sleep(60)
+        writer.close()
+
+    with there:
+        time.run(work())
+    assert quiet_times == [time.quiet_s]
+
+
+def test_it_is_waited_for_a_thread(quiet_times: list[float]) -> None:
+    time, may_end = VirtualTime(), threading.Event()
+    thread = threading.Thread(target=may_end.wait)
+    thread.start()
+    time.run(time.sleep(60))
+    may_end.set()
+    thread.join()
+    assert quiet_times == [time.quiet_s]
+
+
+def test_bytes_that_are_under_way_are_waited_for() -> None:
+    """Those that were written, and have not reached the other end."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        one = socket.create_connection(listens.getsockname())
+        other, _ = listens.accept()
+        with one, other:
+            files = [each.fileno() for each in (listens, one, other)]
+            assert virtual_time._are_pairs(files)
+            assert not virtual_time._are_pairs(files[:2])
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:  # until both buffers are full
+                    one.send(b"x" * 65_536)
+            assert virtual_time._count_unsent(one.fileno()) > 0
+            assert virtual_time._count_unsent(other.fileno()) == 0
 
 
 def test_an_import_in_a_thread_takes_no_virtual_time() -> None:
