@@ -119,9 +119,12 @@ def test_a_project_may_import_the_suites_where_its_fixtures_are(tmp_path: Path) 
     (inner / "conftest.py").write_text("import minions.testing.journal_suite\n", "utf-8")
     (inner / "test_it.py").write_text("def test_it() -> None: ...\n", "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", "utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(Path(m.__file__).parents[1])}
     command = [sys.executable, "-m", "pytest", "-p", "minions.testing.plugin", "-q", "inner"]
     command += ["-p", "no:cacheprovider"]
-    done = run_forked(command, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
