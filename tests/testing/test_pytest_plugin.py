@@ -119,7 +119,9 @@ def test_a_project_may_import_the_suites_where_its_fixtures_are(tmp_path: Path) 
     (inner / "conftest.py").write_text("import minions.testing.journal_suite\n", "utf-8")
     (inner / "test_it.py").write_text("def test_it() -> None: ...\n", "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", "utf-8")
-    environ = {**os.environ, "PYTHONPATH": str(Path(m.__file__).parents[1])}
+    # Found by its name alone, as where Minions is not installed but lies in the path.
+    environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ["PYTHONPATH"] = str(Path(m.__file__).parents[1])
     command = [sys.executable, "-m", "pytest", "-p", "minions.testing.plugin", "-q", "inner"]
     command += ["-p", "no:cacheprovider"]
     done = subprocess.run(
