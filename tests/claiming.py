@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from postgres import PostgresServer
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["claim", "connected", "end", "insert", "rows_of", "set_limits", "take"]
+__all__ = ["carry_out", "claim", "connected", "end", "insert", "set_limits", "take"]
 
 
 @contextmanager
@@ -23,10 +23,10 @@ def connected(server: PostgresServer) -> Iterator[Sequence[psycopg.Connection[An
     """Two connections to a database with the tables of queues."""
     import psycopg
 
-    from minions.adapters.dispatch.dbos_dispatch import client_at
+    from minions.adapters.dispatch.dbos_dispatch import make_job_tables
 
     with server.database() as url:
-        client_at(url).destroy()
+        make_job_tables(url)
         asyncio.run(_make_tables(url))
         first, second = (psycopg.connect(url, autocommit=True) for _ in range(2))
         with first, second:
@@ -36,6 +36,7 @@ def connected(server: PostgresServer) -> Iterator[Sequence[psycopg.Connection[An
 async def _make_tables(url: str) -> None:
     workers = PostgresWorkers(url, dead_after_s=60)
     await workers.make_table()
+    await workers.make_triggers()
     await workers.aclose()
 
 
@@ -85,16 +86,20 @@ def claim(most: int = 1, **changes: Any) -> Claim:
 def take(db: psycopg.Connection[Any], wanted: Claim, now_s: float) -> ClaimedJobs:
     """What it takes at that time."""
     with db.transaction():
-        return wanted.take(rows_of(db), now_s * 1000)
+        return carry_out(db, wanted, now_s)
 
 
-def rows_of(db: psycopg.Connection[Any]) -> Any:
-    """As a claim asks for rows."""
-
-    def query(sql: str, values: Mapping[str, object]) -> Sequence[Sequence[object]]:
-        return db.execute(sql.encode(), values).fetchall()
-
-    return query
+def carry_out(db: psycopg.Connection[Any], wanted: Claim, now_s: float) -> ClaimedJobs:
+    """The same within a transaction that is open."""
+    asking = wanted.statements(now_s * 1000)
+    sql, values = next(asking)
+    while True:
+        rows = db.execute(sql.encode(), values).fetchall()
+        try:
+            sql, values = asking.send(rows)
+        except StopIteration as end:
+            found: ClaimedJobs = end.value
+            return found
 
 
 def end(db: psycopg.Connection[Any], names: Sequence[str]) -> None:

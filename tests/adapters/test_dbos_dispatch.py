@@ -313,13 +313,15 @@ async def test_a_version_that_would_read_pickles_is_not_used(
     assert caught.value.error_code == "unknown-dbos"
 
 
-async def test_a_version_that_ends_delays_in_another_way_takes_no_jobs(
-    engine: DbosDispatch, monkeypatch: pytest.MonkeyPatch
+async def test_a_version_with_other_tables_takes_no_jobs(
+    engine: DbosDispatch, postgres_url: str
 ) -> None:
-    from dbos._sys_db import SystemDatabase
-
-    monkeypatch.delattr(SystemDatabase, "transition_delayed_workflows")
-    with pytest.raises(EnvironmentRefusedError) as caught:
+    await engine.submit(job())
+    executed(
+        postgres_url,
+        "ALTER TABLE minions_dispatch.workflow_status RENAME delay_until_epoch_ms TO delay_until",
+    )
+    with pytest.raises(EnvironmentRefusedError, match=r"dbos<3\.5") as caught:
         async with asyncio.timeout(HANG_S):
             await engine.serve(opened().execute, plan(), asyncio.Event())
     assert caught.value.error_code == "unknown-dbos"

@@ -8,10 +8,11 @@ from contextlib import closing
 
 import pytest
 
+from minions.adapters.dispatch.dbos_dispatch import make_job_tables
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.contracts.dispatch import WorkerPlan
 
-pytest.importorskip("psycopg", reason="psycopg is not installed")
+pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
 OLD_TABLE = """
 CREATE SCHEMA minions_dispatch;
@@ -43,8 +44,11 @@ def execute(url: str, sql: str) -> None:
         db.execute(sql.encode())
 
 
-async def test_a_worker_says_where_its_stream_is(workers: PostgresWorkers) -> None:
+async def test_a_worker_says_where_its_stream_is(
+    workers: PostgresWorkers, empty_postgres_url: str
+) -> None:
     await workers.make_table()
+    await asyncio.to_thread(make_job_tables, empty_postgres_url)
     await workers.beat(OPEN, 0)
     await workers.beat(OPEN, 1)
     await workers.beat(WorkerPlan(name="silent"), 0)
@@ -61,6 +65,7 @@ async def test_a_dead_worker_has_no_stream(
     workers: PostgresWorkers, empty_postgres_url: str
 ) -> None:
     await workers.make_table()
+    await asyncio.to_thread(make_job_tables, empty_postgres_url)
     await workers.beat(OPEN, 0)
     execute(
         empty_postgres_url,
@@ -78,6 +83,7 @@ async def test_a_table_of_an_earlier_version_gets_the_column_while_its_workers_l
     await asyncio.gather(*(each.make_table() for each in (workers, *others)))
     for each in others:
         await each.aclose()
+    await asyncio.to_thread(make_job_tables, empty_postgres_url)
     await workers.beat(OPEN, 0)
     execute(empty_postgres_url, OLD_BEAT)
     found = {each.name: each.stream_url for each in await workers.views()}

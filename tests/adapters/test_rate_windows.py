@@ -13,7 +13,7 @@ from attrs import field, mutable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claiming import connected, rows_of
+from claiming import carry_out, connected
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.dispatch.postgres_claims import NOTE_BEGIN, SCHEMA, Claim
 from minions.contracts.dispatch import Job, JobEnd, QueueLimits, RateLimit
@@ -121,7 +121,7 @@ class Fleet:
             needs=self.choices.choice([[], ["a"], ["b"]]),
         )
         with db.transaction():
-            found = wanted.take(rows_of(db), now_s * 1000).names
+            found = carry_out(db, wanted, now_s).names
             if db is self.db and self.choices.random() < 0.3:
                 self.poll(self.other, now_s)  # before the first one has committed
         for each in found:

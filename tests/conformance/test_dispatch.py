@@ -22,11 +22,3 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[DispatchEngine
         made = DbosDispatch(request.getfixturevalue("postgres_url"), NullLog(), poll_s=0.05)
     yield made
     await made.aclose()
-
-
-@pytest.fixture  # type: ignore[no-redef]  # in place of the suite's
-def second_worker(engine: DispatchEngine) -> DispatchEngine:
-    """A process serves at DBOS once at a time: test_dbos_dispatch.py has a second worker's rows."""
-    if isinstance(engine, DbosDispatch):
-        pytest.skip("a process serves there once at a time")
-    return engine

@@ -6,7 +6,7 @@ began, and lets two workers that take unlike jobs spend one limit twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -17,8 +17,8 @@ SCHEMA: Final = "minions_dispatch"
 RUN_ID: Final = "split_part(workflow_uuid, '@', 1)"
 NEEDS: Final = "split_part(split_part(split_part(workflow_uuid, '@', 2), '.', 1), '-', 2)"
 """The key of what a job needs, in the name of its row."""
-Query: TypeAlias = Callable[[str, Mapping[str, object]], Sequence[Sequence[object]]]
-"""The rows of a statement, with values by name; all within one transaction at READ COMMITTED."""
+WORKFLOW: Final = "minions.execute"
+"""The name under which jobs stand in DBOS's tables."""
 
 NO_KEY: Final = "-"
 """The key of jobs that lack the label by which their queue shares."""
@@ -71,7 +71,11 @@ UPDATE {SCHEMA}.workflow_status AS job SET
     updated_at = {_NOW_MS}::bigint
 WHERE job.workflow_uuid = ANY (ARRAY(SELECT workflow_uuid FROM picked)) AND job.status = 'ENQUEUED'
 RETURNING job.workflow_uuid,
-    (SELECT place FROM picked WHERE picked.workflow_uuid = job.workflow_uuid)
+    (SELECT place FROM picked WHERE picked.workflow_uuid = job.workflow_uuid),
+    CASE WHEN job.serialization = 'portable_json' THEN (
+        SELECT stored.inputs FROM {SCHEMA}.workflow_input AS stored
+        WHERE stored.workflow_uuid = job.workflow_uuid
+    ) END
 """  # noqa: S608
 """By the list of names and not by a join: how few there are is not known to the planner, which
 would read the table for it."""
@@ -195,6 +199,51 @@ WHERE queue_name = %(queue)s AND rate_limited = FALSE
 """Lets a new limit count what began before it was set."""
 
 
+LOOK: Final = f"""
+SELECT wanted.name, known.concurrency, known.worker_concurrency, known.rate_limit_max,
+    known.rate_limit_period_sec,
+    EXISTS (
+        SELECT FROM {SCHEMA}.workflow_status
+        WHERE queue_name = wanted.name AND status = 'ENQUEUED'
+            AND {NEEDS} <> ALL (%(needs)s::text[]) AND {RUN_ID} <> ALL (%(runs)s::text[])
+    ),
+    next.workflow_uuid,
+    (next.delay_until_epoch_ms / 1000.0 - extract(epoch FROM clock_timestamp()))::float8
+FROM unnest(%(queues)s::text[]) AS wanted (name)
+    LEFT JOIN {SCHEMA}.queues AS known ON known.name = wanted.name
+    LEFT JOIN (
+        SELECT workflow_uuid, delay_until_epoch_ms FROM {SCHEMA}.workflow_status
+        WHERE status = 'DELAYED' AND name = '{WORKFLOW}' AND queue_name = ANY (%(queues)s::text[])
+        ORDER BY delay_until_epoch_ms LIMIT 1
+    ) AS next ON TRUE
+"""  # noqa: S608
+"""The limits of queues, whether something waits in each, and which job begins next by its time."""
+BEGIN_DUE: Final = f"""
+UPDATE {SCHEMA}.workflow_status SET status = 'ENQUEUED'
+WHERE status = 'DELAYED' AND workflow_uuid = ANY (ARRAY(
+    SELECT workflow_uuid FROM {SCHEMA}.workflow_status
+    WHERE status = 'DELAYED' AND name = '{WORKFLOW}'
+        AND delay_until_epoch_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    FOR UPDATE SKIP LOCKED
+))
+"""  # noqa: S608
+END: Final = f"""
+WITH ended AS (
+    UPDATE {SCHEMA}.workflow_status SET status = 'SUCCESS', owner_xid = NULL,
+        deduplication_id = NULL, updated_at = {{now}}, completed_at = {{now}}
+    WHERE workflow_uuid = ANY (%(names)s) AND status = 'PENDING' AND executor_id = %(worker)s
+    RETURNING workflow_uuid
+)
+INSERT INTO {SCHEMA}.workflow_output (workflow_uuid, output)
+SELECT given.name, given.word
+FROM unnest(%(names)s::text[], %(words)s::text[]) AS given (name, word)
+WHERE given.name IN (SELECT workflow_uuid FROM ended)
+ON CONFLICT (workflow_uuid) DO UPDATE SET output = excluded.output
+""".format(now="(extract(epoch FROM clock_timestamp()) * 1000)::bigint")  # noqa: S608
+"""As DBOS records the outcome of a workflow; of a job that was put back meanwhile it records
+nothing."""
+
+
 @frozen(kw_only=True)
 class Claim:
     """What a worker may take of one queue now."""
@@ -216,10 +265,11 @@ class Claim:
     runs: Sequence[str] = ()
     """Ids of runs that it leaves to others."""
 
-    def take(self, query: Query, now_ms: float | None = None) -> ClaimedJobs:
-        """Take the jobs that may begin now.
+    def statements(self, now_ms: float | None = None) -> ClaimStatements:
+        """What takes the jobs that may begin now: statements with values by name, all within one
+        transaction at READ COMMITTED. Each is to be answered by its rows.
 
-        Two statements, whatever waits. Nothing is taken while another worker counts by the same
+        Two of them, whatever waits. Nothing is taken while another worker counts by the same
         limits: the next look is soon.
 
         Args:
@@ -239,16 +289,20 @@ class Claim:
             "runs": list(self.runs),
             "now_ms": now_ms,
         }
-        ((is_shared, per_key, key_starts, key_period_s, age_s, is_locked),) = query(_BEGIN, values)
+        ((is_shared, per_key, key_starts, key_period_s, age_s, is_locked),) = yield _BEGIN, values
         if not is_locked:
             return ClaimedJobs()
         is_counted = self.starts is not None or key_starts is not None
         values |= {"is_counted": is_counted, "per_key": per_key, "key_starts": key_starts}
         values["key_period_ms"] = _milliseconds(key_period_s)
         values["age_ms"] = _milliseconds(age_s)
-        found = query(_CLAIM_SHARED if is_shared else _CLAIM, values)
+        found = yield (_CLAIM_SHARED if is_shared else _CLAIM), values
         in_order = sorted(found, key=lambda row: Decimal(str(row[1])))  # RETURNING has no order
-        return ClaimedJobs(names=[str(row[0]) for row in in_order], is_counted=is_counted)
+        return ClaimedJobs(
+            names=[str(row[0]) for row in in_order],
+            inputs=[None if row[2] is None else str(row[2]) for row in in_order],
+            is_counted=is_counted,
+        )
 
 
 @frozen(kw_only=True)
@@ -256,8 +310,15 @@ class ClaimedJobs:
     """What a worker took, the first one first."""
 
     names: Sequence[str] = ()
+    inputs: Sequence[str | None] = ()
+    """What was stored of each, as JSON; None: it is of another form, which is not read."""
     is_counted: bool = False
     """Whether a limit counts them from when they begin: that is to be noted."""
+
+
+ClaimStatements: TypeAlias = Generator[
+    tuple[str, Mapping[str, object]], Sequence[Sequence[object]], ClaimedJobs
+]
 
 
 def _milliseconds(seconds: object) -> float | None:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
+from minions.adapters.dispatch.job_server import QueueLook, WaitingQueue
 from minions.adapters.dispatch.postgres_claims import (
+    BEGIN_DUE,
     COUNT_STARTS,
+    END,
     FORGET_LAST_CLAIMS,
+    LOOK,
     NEEDS,
     NOTE_BEGIN,
     RUN_ID,
@@ -17,15 +21,20 @@ from minions.adapters.dispatch.postgres_claims import (
     SET_SHARES,
     SHARES,
     TABLES,
+    WORKFLOW,
+    Claim,
+    ClaimedJobs,
 )
+from minions.adapters.dispatch.postgres_news import HAS_TRIGGERS, MAKE_TRIGGERS
 from minions.contracts.dispatch import FairShares, QueueLimits, RateLimit, WorkerPlan, WorkerView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
     from psycopg.rows import TupleRow
 
+    from minions.adapters.dispatch.left_jobs import LeftJobs
 
 _TABLE: Final = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -57,16 +66,30 @@ WHERE name = %s AND {_IS_ALIVE}
 _MAKING: Final = 7_316_082_145
 """Of the advisory lock under which the table is made."""
 _BEAT: Final = f"""
-INSERT INTO {SCHEMA}.minions_workers AS known
-    (name, queues, slots, taken, started_at, seen_at, stream_url, dead_after_s, clock_ahead_s)
-VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s, %s,
-    %s::float8 - extract(epoch FROM clock_timestamp())::float8)
-ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at,
-    clock_ahead_s = excluded.clock_ahead_s
+WITH beat AS (
+    INSERT INTO {SCHEMA}.minions_workers AS known
+        (name, queues, slots, taken, started_at, seen_at, stream_url, dead_after_s, clock_ahead_s)
+    VALUES (%(name)s, %(queues)s, %(slots)s, %(taken)s, clock_timestamp(), clock_timestamp(),
+        %(url)s, %(dead_after_s)s,
+        %(clock_s)s::float8 - extract(epoch FROM clock_timestamp())::float8)
+    ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at,
+        clock_ahead_s = excluded.clock_ahead_s
+), known AS (
+    SELECT name, {_IS_ALIVE.replace("%s", "%(usual_s)s")} OR name = %(name)s AS is_alive
+    FROM {SCHEMA}.minions_workers
+)
+SELECT name, is_alive, NULL FROM known
+UNION ALL
+SELECT executor_id, NULL, workflow_uuid FROM {SCHEMA}.workflow_status
+WHERE status = 'PENDING' AND name = '{WORKFLOW}' AND (
+    executor_id = %(name)s
+    OR NOT EXISTS (SELECT FROM known WHERE known.name = executor_id AND is_alive))
 """  # noqa: S608  # the schema is a constant
-_LIVING: Final = f"""
-SELECT name, {_IS_ALIVE}
-FROM {SCHEMA}.minions_workers
+"""All that a worker does with each heartbeat: it tells that it is alive, and learns who else is,
+and which jobs it or nobody alive has."""
+_TAKEN: Final = f"""
+SELECT workflow_uuid FROM {SCHEMA}.workflow_status
+WHERE status = 'PENDING' AND name = '{WORKFLOW}' AND executor_id = ANY (%s)
 """  # noqa: S608
 _FORGET_OLD: Final = f"""
 DELETE FROM {SCHEMA}.minions_workers WHERE seen_at < clock_timestamp() - interval '1 day'
@@ -91,11 +114,6 @@ SELECT EXISTS (
 )
 """  # noqa: S608
 _SERVER_S: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
-_BEGIN_DUE: Final = f"""
-UPDATE {SCHEMA}.workflow_status SET status = 'ENQUEUED'
-WHERE status = 'DELAYED' AND name = %s
-    AND delay_until_epoch_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-"""  # noqa: S608
 _CONNECT_S: Final = 4
 _STATEMENT_MS: Final = 10_000
 
@@ -108,6 +126,10 @@ class Heartbeat:
     """The names of the workers that are alive."""
     dead: frozenset[str]
     """The names of those that were not heard of for too long."""
+    own: Sequence[str] = ()
+    """Jobs that it has, by what is stored."""
+    abandoned: Sequence[str] = ()
+    """Jobs of workers that are not alive."""
 
 
 class PostgresWorkers:
@@ -141,6 +163,20 @@ class PostgresWorkers:
                 if found is None or not found[0]:
                     await db.execute(_ADD_COLUMNS)
 
+    async def make_triggers(self) -> None:
+        """Let the server tell of jobs from now on; the tables of jobs have to be there.
+
+        Raises:
+            psycopg.Error: They are not, or it may not be done.
+        """
+        async with self._lock:
+            db = await self._connect()
+            async with db.transaction():
+                found = await (await db.execute(HAS_TRIGGERS)).fetchone()
+                if found is None or not found[0]:
+                    await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
+                    await db.execute(MAKE_TRIGGERS)
+
     async def beat(
         self,
         plan: WorkerPlan,
@@ -148,7 +184,7 @@ class PostgresWorkers:
         dead_after_s: float | None = None,
         clock_s: float | None = None,
     ) -> Heartbeat:
-        """Say that a worker is alive, and learn who else is.
+        """Say that a worker is alive, and learn who else is; one statement.
 
         Args:
             dead_after_s: Seconds without a further heartbeat after which others take it for dead;
@@ -157,31 +193,109 @@ class PostgresWorkers:
         Raises:
             psycopg.Error: The server cannot be reached.
         """
+        values = {
+            "name": plan.name,
+            "queues": list(plan.queues),
+            "slots": plan.slots,
+            "taken": taken,
+            "url": plan.stream_url,
+            "dead_after_s": dead_after_s,
+            "clock_s": clock_s,
+            "usual_s": self._dead_after_s,
+        }
         async with self._lock:
             db = await self._connect()
-            await db.execute(_BEAT, _row_of(plan, taken, dead_after_s, clock_s))
-            rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
-            await db.execute(_FORGET_OLD)
-        living = frozenset(name for name, is_alive in rows if is_alive)
+            rows = await (await db.execute(_BEAT, values)).fetchall()
+        workers = {name: is_alive for name, is_alive, job in rows if job is None}
+        living = frozenset(name for name, is_alive in workers.items() if is_alive) | {plan.name}
+        jobs = [(name, job) for name, _, job in rows if job is not None]
         return Heartbeat(
-            living=living | {plan.name}, dead=frozenset(name for name, _ in rows) - living
+            living=living,
+            dead=frozenset(workers) - living,
+            own=[job for name, job in jobs if name == plan.name],
+            abandoned=[job for name, job in jobs if name != plan.name],
         )
 
-    async def job_counts(self, workflow: str) -> Mapping[tuple[str, str], int]:
-        """How many jobs have not ended, by queue and the engine's word for their state.
+    async def taken_by(self, workers: Collection[str]) -> Sequence[str]:
+        """The names of the jobs that these workers have.
 
-        Args:
-            workflow: The name of the workflow that executes jobs.
         Raises:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
             db = await self._connect()
-            rows = await (await db.execute(_COUNTS, [workflow])).fetchall()
+            rows = await (await db.execute(_TAKEN, [sorted(workers)])).fetchall()
+        return [name for (name,) in rows]
+
+    async def look(self, queues: Sequence[str], left: LeftJobs) -> QueueLook:
+        """What waits in these queues, but for what a worker leaves to others; one statement.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        values = {"queues": list(queues), "needs": left.needs, "runs": left.runs}
+        async with self._lock:
+            db = await self._connect()
+            rows = await (await db.execute(LOOK, values)).fetchall()
+        found = [
+            WaitingQueue(
+                name=name,
+                waits=waits,
+                concurrency=concurrency,
+                per_worker=per_worker,
+                starts=starts,
+                period_s=period_s or 0.0,
+            )
+            for name, concurrency, per_worker, starts, period_s, waits, _, _ in rows
+        ]
+        key, due_s = rows[0][6:] if rows else (None, None)
+        return QueueLook(queues=found, next_key=key or "", next_s=due_s)
+
+    async def claim(self, wanted: Claim) -> ClaimedJobs:
+        """Take the jobs that may begin now.
+
+        Raises:
+            psycopg.Error: The server cannot be reached. Whether jobs were taken is not known then.
+        """
+        async with self._lock:
+            db = await self._connect()
+            async with db.transaction():
+                asking = wanted.statements()
+                sql, values = next(asking)
+                while True:
+                    rows = await (await db.execute(sql.encode(), values)).fetchall()
+                    try:
+                        sql, values = asking.send(rows)
+                    except StopIteration as end:
+                        found: ClaimedJobs = end.value
+                        break
+        return found
+
+    async def end(self, worker: str, words: Mapping[str, str]) -> None:
+        """Store that jobs of a worker have ended; one that it no longer has stays as it is.
+
+        Args:
+            words: What became of each, in JSON, by its name.
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        values = {"worker": worker, "names": list(words), "words": list(words.values())}
+        async with self._lock:
+            await (await self._connect()).execute(END, values)
+
+    async def job_counts(self) -> Mapping[tuple[str, str], int]:
+        """How many jobs have not ended, by queue and the engine's word for their state.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connect()
+            rows = await (await db.execute(_COUNTS, [WORKFLOW])).fetchall()
         return {(queue, status): count for queue, status, count in rows}
 
     async def has_work(
-        self, workflow: str, plan: WorkerPlan, left_needs: Sequence[str], left_runs: Sequence[str]
+        self, plan: WorkerPlan, left_needs: Sequence[str], left_runs: Sequence[str]
     ) -> bool:
         """Whether a job waits in the worker's queues, or the worker has one.
 
@@ -192,7 +306,7 @@ class PostgresWorkers:
             psycopg.Error: The server cannot be reached.
         """
         asked = {
-            "name": workflow,
+            "name": WORKFLOW,
             "queues": list(plan.queues),
             "worker": plan.name,
             "needs": list(left_needs),
@@ -214,7 +328,7 @@ class PostgresWorkers:
             row = await (await db.execute(_SERVER_S)).fetchone()
         return 0.0 if row is None else float(row[0])
 
-    async def begin_due(self, workflow: str) -> None:
+    async def begin_due(self) -> None:
         """Let delayed jobs wait for a worker whose time has come by the clock of the server.
 
         Raises:
@@ -222,7 +336,7 @@ class PostgresWorkers:
         """
         async with self._lock:
             db = await self._connect()
-            await db.execute(_BEGIN_DUE, [workflow])
+            await db.execute(BEGIN_DUE)
 
     async def note_begin(self, jobs: Sequence[str]) -> None:
         """Store that jobs have begun which a limit counts from then on.
@@ -306,14 +420,17 @@ class PostgresWorkers:
                 [name],
             )
 
-    async def forget_last_claims(self) -> None:
-        """Forget the last claims of keys of which nothing was claimed for a day.
+    async def forget_old(self) -> None:
+        """Forget workers that were not heard of for a day, and the last claims of keys of which
+        nothing was claimed for as long.
 
         Raises:
             psycopg.Error: The server cannot be reached.
         """
         async with self._lock:
-            await (await self._connect()).execute(FORGET_LAST_CLAIMS)
+            db = await self._connect()
+            await db.execute(_FORGET_OLD)
+            await db.execute(FORGET_LAST_CLAIMS)
 
     async def forget(self, name: str) -> None:
         """Remove a worker that has ended.
@@ -389,10 +506,3 @@ class PostgresWorkers:
             options=f"-c statement_timeout={_STATEMENT_MS}",
         )
         return self._connection
-
-
-def _row_of(
-    plan: WorkerPlan, taken: int, dead_after_s: float | None, clock_s: float | None
-) -> list[object]:
-    own = [plan.name, list(plan.queues), plan.slots, taken]
-    return [*own, plan.stream_url, dead_after_s, clock_s]
