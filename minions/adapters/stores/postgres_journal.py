@@ -92,6 +92,7 @@ from minions.data.errors import JournalError, NotFoundError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
+    from minions.adapters.stores.postgres_side_tables import PostgresState
 
 T = TypeVar("T")
 
@@ -265,18 +266,41 @@ class PostgresJournal(RowLookups):
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
         """In rows that are right: those that may not be are made anew first, unless that needs a
         key that is not here: then they are shown as they are.
+
+        Usually all rows are right: whether they are is asked in the same round trip.
         """
+
+        async def look_once(attempt: Attempt) -> tuple[T] | None:
+            """What was found; None: some rows are to be made anew first."""
+            async with attempt.connection.pipeline():
+                asked = await attempt.connection.execute(postgres_rows.CHANGED_SESSIONS)
+                try:
+                    found = await look(attempt.connection)
+                except postgres_rows.DamagedRowsError:
+                    if await asked.fetchone() is None:
+                        raise
+                    return None
+                return (found,) if await asked.fetchone() is None else None
+
         for _ in range(2):
-            with suppress_lost_keys():
-                while await self._link.run(
-                    lambda attempt: fold_damaged_rows(attempt.connection, self.cipher)
-                ):
-                    pass
             try:
+                if (found := await self._link.run(look_once)) is not None:
+                    return found[0]
+                with suppress_lost_keys():
+                    while await self._link.run(
+                        lambda attempt: fold_damaged_rows(attempt.connection, self.cipher)
+                    ):
+                        pass
                 return await self._link.run(lambda attempt: look(attempt.connection))
             except postgres_rows.DamagedRowsError:
                 await self._link.run(lambda attempt: postgres_rows.doubt_all(attempt.connection))
         raise damaged(self.url, "rows of runs that were just made cannot be read")
+
+    def state_beside(self) -> PostgresState:
+        """Texts in the same database, over the connection of this journal, which closes it."""
+        from minions.adapters.stores.postgres_side_tables import PostgresState
+
+        return PostgresState(self.url, link=self._link)
 
     async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
         """The server tells of facts of other workers, over one more connection of this object.

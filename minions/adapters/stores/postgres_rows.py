@@ -247,11 +247,15 @@ sees that it is not of this entry, and both are made anew once more.
 # --- what may be wrong -----------------------------------------------------------------------
 
 
+CHANGED_SESSIONS: Final = (
+    f"SELECT session_id FROM minions.changed_sessions ORDER BY session_id LIMIT {_SOME}"
+)
+"""Some of the sessions whose rows are to be made anew."""
+
+
 async def changed_sessions(db: Connection) -> list[str]:
     """Some of the sessions whose rows are to be made anew."""
-    found = await db.execute(
-        "SELECT session_id FROM minions.changed_sessions ORDER BY session_id LIMIT %s", [_SOME]
-    )
+    found = await db.execute(CHANGED_SESSIONS)
     return [session_id for (session_id,) in await found.fetchall()]
 
 

@@ -245,15 +245,21 @@ class PostgresState(StateStore):
         reconnect_within_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
         migrations: Mapping[str, str] | None = None,
+        link: PostgresLink | None = None,
     ) -> None:
-        """No I/O here; the arguments are those of `PostgresJournal`."""
+        """No I/O here; the arguments are those of `PostgresJournal`.
+
+        Args:
+            link: The connection of another store, which closes it; None: one of its own.
+        """
         self.url = url
         self._connect_timeout_s = connect_timeout_s
         self._statement_timeout_s = statement_timeout_s
         self._reconnect_within_s = reconnect_within_s
         self._sleep = sleep
         self._migrations = migrations
-        self._made: PostgresLink | None = None
+        self._is_own = link is None
+        self._made = link
 
     async def put(self, key: str, text: str) -> None:
         """Committed when this returns.
@@ -298,8 +304,8 @@ class PostgresState(StateStore):
         )
 
     async def aclose(self) -> None:
-        """Close the connection, if there is one."""
-        if self._made is not None:
+        """Close the connection, if there is one of its own."""
+        if self._made is not None and self._is_own:
             await self._made.aclose()
 
     @property

@@ -175,12 +175,11 @@ def state_beside(journal: Journal) -> StateStore:
     if isinstance(journal, MemoryJournal):
         return MemoryState()
     from minions.adapters.stores.postgres_journal import PostgresJournal
-    from minions.adapters.stores.postgres_side_tables import PostgresState
     from minions.adapters.stores.sqlite_journal import SqliteJournal
     from minions.adapters.stores.sqlite_side_tables import SqliteState
 
     if isinstance(journal, PostgresJournal):
-        return _sealed_state(PostgresState(journal.url), journal.cipher)
+        return _sealed_state(journal.state_beside(), journal.cipher)
     if isinstance(journal, SqliteJournal):
         return _sealed_state(SqliteState(journal.path), journal.cipher)
     return MemoryState()
