@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from minions.adapters.dispatch.postgres_claims import SCHEMA, Claim, ClaimedJobs
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
@@ -15,7 +15,9 @@ from postgres import PostgresServer
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["carry_out", "claim", "connected", "end", "insert", "set_limits", "take"]
+__all__ = ["carry_out", "claim", "connected", "end", "insert", "rows_of", "set_limits", "take"]
+
+Query: TypeAlias = Callable[[str, Mapping[str, object]], Sequence[Sequence[object]]]
 
 
 @contextmanager
@@ -89,17 +91,32 @@ def take(db: psycopg.Connection[Any], wanted: Claim, now_s: float) -> ClaimedJob
         return carry_out(db, wanted, now_s)
 
 
-def carry_out(db: psycopg.Connection[Any], wanted: Claim, now_s: float) -> ClaimedJobs:
-    """The same within a transaction that is open."""
+def carry_out(
+    db: psycopg.Connection[Any], wanted: Claim, now_s: float, query: Query | None = None
+) -> ClaimedJobs:
+    """The same within a transaction that is open.
+
+    Args:
+        query: Gives the rows of a statement; None: those of the database.
+    """
+    asked = query or rows_of(db)
     asking = wanted.statements(now_s * 1000)
     sql, values = next(asking)
     while True:
-        rows = db.execute(sql.encode(), values).fetchall()
         try:
-            sql, values = asking.send(rows)
+            sql, values = asking.send(asked(sql, values))
         except StopIteration as end:
             found: ClaimedJobs = end.value
             return found
+
+
+def rows_of(db: psycopg.Connection[Any]) -> Query:
+    """What gives the rows of a statement."""
+
+    def query(sql: str, values: Mapping[str, object]) -> Sequence[Sequence[object]]:
+        return db.execute(sql.encode(), values).fetchall()
+
+    return query
 
 
 def end(db: psycopg.Connection[Any], names: Sequence[str]) -> None:

@@ -229,6 +229,8 @@ class DispatchEngine(ABC):
 
     is_shared: bool = False
     """Whether other processes see the jobs that are submitted here."""
+    living_workers: int = 1
+    """How many workers are alive, as those of this process last heard."""
 
     @abstractmethod
     async def submit(self, job: Job) -> bool:

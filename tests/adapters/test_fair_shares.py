@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claiming import claim, connected, end, insert, rows_of, set_limits, take
+from claiming import carry_out, claim, connected, end, insert, rows_of, set_limits, take
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.contracts.dispatch import FairShares, Job, JobEnd, QueueLimits, RateLimit
 from minions.testing.dispatch_suite import job, plan
@@ -239,7 +239,7 @@ def test_a_claim_is_two_statements_and_reads_no_more_of_a_long_queue(
         db.execute(b"ANALYZE minions_dispatch.workflow_status")
         query = Mock(side_effect=explained)
         with db.transaction():
-            claim(4, concurrency=100).take(query, 20_000_000)
+            carry_out(db, claim(4, concurrency=100), 20_000, query)
         assert query.call_count == 2
     assert read[1] == read[0] <= (20 if shares is None else 500)
 

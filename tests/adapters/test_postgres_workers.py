@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from minions.adapters.dispatch.dbos_dispatch import make_job_tables
+from minions.adapters.dispatch.left_jobs import LeftJobs
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.contracts.dispatch import WorkerPlan
 
@@ -27,6 +28,7 @@ INSERT INTO minions_dispatch.minions_workers AS known
 VALUES ('old', '{a}', 1, 0, clock_timestamp(), clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at
 """
+LEFT = LeftJobs(lambda: 0.0)
 OPEN = WorkerPlan(name="open", stream_url="http://worker.example:8650")
 
 
@@ -49,9 +51,9 @@ async def test_a_worker_says_where_its_stream_is(
 ) -> None:
     await workers.make_table()
     await asyncio.to_thread(make_job_tables, empty_postgres_url)
-    await workers.beat(OPEN, 0)
-    await workers.beat(OPEN, 1)
-    await workers.beat(WorkerPlan(name="silent"), 0)
+    await workers.beat(OPEN, 0, LEFT)
+    await workers.beat(OPEN, 1, LEFT)
+    await workers.beat(WorkerPlan(name="silent"), 0, LEFT)
     assert {each.name: each.stream_url for each in await workers.views()} == {
         "open": "http://worker.example:8650",
         "silent": None,
@@ -66,7 +68,7 @@ async def test_a_dead_worker_has_no_stream(
 ) -> None:
     await workers.make_table()
     await asyncio.to_thread(make_job_tables, empty_postgres_url)
-    await workers.beat(OPEN, 0)
+    await workers.beat(OPEN, 0, LEFT)
     execute(
         empty_postgres_url,
         "UPDATE minions_dispatch.minions_workers SET seen_at = now() - interval '31 seconds'",
@@ -84,7 +86,7 @@ async def test_a_table_of_an_earlier_version_gets_the_column_while_its_workers_l
     for each in others:
         await each.aclose()
     await asyncio.to_thread(make_job_tables, empty_postgres_url)
-    await workers.beat(OPEN, 0)
+    await workers.beat(OPEN, 0, LEFT)
     execute(empty_postgres_url, OLD_BEAT)
     found = {each.name: each.stream_url for each in await workers.views()}
     assert found == {"old": None, "open": OPEN.stream_url}

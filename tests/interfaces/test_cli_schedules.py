@@ -14,6 +14,7 @@ from attrs import evolve
 
 from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
+from minions.adapters.dispatch.left_jobs import LeftJobs
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.memory_stores import StateStore
 from minions.adapters.stores.postgres_side_tables import PostgresState
@@ -212,7 +213,7 @@ def lives(here: Path, url: str, name: str, versions: Mapping[str, str]) -> None:
         await state.aclose()
         if "://" in url:
             workers = PostgresWorkers(url, dead_after_s=60)
-            await workers.beat(plan, 0, 60)
+            await workers.beat(plan, 0, LeftJobs(lambda: 0.0), 60)
             await workers.aclose()
 
     asyncio.run(begin())

@@ -11,6 +11,8 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Write
+from minions.adapters.dispatch.dbos_dispatch import make_job_tables
+from minions.adapters.dispatch.left_jobs import LeftJobs
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.adapters.stores.postgres_side_tables import PostgresState
@@ -158,10 +160,11 @@ def test_clocks_are_compared_with_that_of_the_database(cli: Cli, postgres_url: s
         state = PostgresState(postgres_url)
         workers = PostgresWorkers(postgres_url, dead_after_s=60)
         await workers.make_table()
+        await asyncio.to_thread(make_job_tables, postgres_url)
         now_s = await workers.server_s()
         for plan, clock_s in ((right, now_s), (wrong, now_s + 60)):
             await LeftRuns(state, plan, parts).store()
-            await workers.beat(plan, 0, 60, clock_s)
+            await workers.beat(plan, 0, LeftJobs(lambda: 0.0), 60, clock_s)
         await state.aclose()
         await workers.aclose()
 

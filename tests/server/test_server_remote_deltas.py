@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from asgi_client import Client
+from minions.adapters.dispatch.dbos_dispatch import make_job_tables
+from minions.adapters.dispatch.left_jobs import LeftJobs
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.app.settings.settings import Settings
@@ -17,14 +19,15 @@ from patience import HANG_S
 from served import MakeApp
 from typed_answers import TOKEN, TypedAnswers
 
-pytest.importorskip("psycopg", reason="psycopg is not installed")
+pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
 
 async def published(url: str, plan: WorkerPlan) -> None:
     """Let the table of workers say where the worker is."""
     workers = PostgresWorkers(url, dead_after_s=20)
     await workers.make_table()
-    await workers.beat(plan, 1)
+    await asyncio.to_thread(make_job_tables, url)
+    await workers.beat(plan, 1, LeftJobs(lambda: 0.0))
     await workers.aclose()
 
 

@@ -18,8 +18,8 @@ from postgres import PostgresServer
 
 pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
-_TOO_FEW: Final = 4
-"""Connections: journal and queues have theirs, and the engine's part that takes jobs has none."""
+_TOO_FEW: Final = 2
+"""Connections: journal and workers have theirs, and what makes the tables of jobs has none."""
 
 
 @pytest.fixture

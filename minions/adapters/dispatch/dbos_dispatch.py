@@ -326,12 +326,16 @@ class DbosDispatch(DispatchEngine):
     async def _beat(self, server: JobServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
         dead_after_s = self._dead_after_s or _HEARTBEATS * server.plan.heartbeat_s
-        beating = self._workers.beat(server.plan, server.taken, dead_after_s, time.time())
+        beating = self._workers.beat(
+            server.plan, server.taken, server.left, dead_after_s, time.time()
+        )
         heard = await self._ask_workers(beating)
         gone = frozenset(name for name in heard.living if self._is_gone(name))
+        self.living_workers = len(heard.living - gone)
+        server.note_look(heard.look, self.living_workers)
         if not is_steady:
             return
-        self._dead, server.living = heard.dead | gone, len(heard.living - gone)
+        self._dead = heard.dead | gone
         lost = server.not_begun(heard.own)
         abandoned = [*heard.abandoned]
         if gone:

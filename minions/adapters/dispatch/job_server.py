@@ -1,8 +1,8 @@
 """A worker's part of the queues in PostgreSQL: when it looks for jobs, which it takes, their ends.
 
 How jobs are stored is not known here. It looks when it is told of a job, when one that was delayed
-is due, when it has room again for what it left waiting, and at long intervals, for what is told may
-be lost.
+is due, when it has room again for what it left waiting, and with each heartbeat, for what is told
+may be lost.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _UNREAD: Final = '"not read"'
 _HAND_OVER_S: Final = 10
 """Seconds for handing over what has not ended within the time for it."""
 _AGAIN_S: Final = 1.0
-_UNTOLD_S: Final = 10.0
-"""The longest time between two looks of a worker that is told of jobs; half of it the shortest."""
+_UNTOLD_S: Final = 15.0
+"""The longest time between two looks of a worker that is told of jobs; half of it the shortest. A
+heartbeat that found nothing counts as one."""
 _LEAST_S: Final = 0.01
 """Seconds between two looks at least: jobs that are told together are taken together."""
 _SPREAD_S: Final = 0.002
@@ -110,8 +111,6 @@ class JobServer:
             random: From 0 to 1, so that workers do not look at the same moments.
         """
         self.plan = plan
-        self.living = 1
-        """How many workers are alive."""
         self.is_launched = False
         """Whether it takes jobs."""
         self.left = LeftJobs(monotonic)
@@ -126,6 +125,8 @@ class JobServer:
         self._queues: dict[str, str] = {}
         """Of each job that it has, its queue."""
         self._missing: frozenset[str] = frozenset()
+        self._living = 1
+        """How many workers are alive."""
         self._is_stopping = False
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -189,8 +190,23 @@ class JobServer:
         self._next_at = self._monotonic()
         self._changed.set()
 
+    def note_look(self, look: QueueLook, living: int) -> None:
+        """Take note of what a heartbeat found: it looks itself only if that was of use.
+
+        Args:
+            living: How many workers are alive.
+        """
+        self._living = living
+        if any(each.waits and not self._is_paused(each.name) for each in look.queues):
+            self.look_soon()
+        elif not self._is_waiting:
+            self._next_at = max(self._next_at, self._monotonic() + self._pause_s(is_full=False))
+        if look.next_s is not None:
+            self._told[look.next_key] = self._monotonic() + look.next_s + self._spread_s()
+            self._changed.set()
+
     def _spread_s(self) -> float:
-        most_s = min(_MOST_SPREAD_S, _SPREAD_S * max(0, self.living - 1))
+        most_s = min(_MOST_SPREAD_S, _SPREAD_S * max(0, self._living - 1))
         return most_s * self._random()
 
     async def launch(self) -> None:
@@ -246,7 +262,7 @@ class JobServer:
         if is_full:
             return 0.0
         if self._is_waiting:
-            return self._poll_s * max(1.0, self.living / _CROWD) * jitter
+            return self._poll_s * max(1.0, self._living / _CROWD) * jitter
         longest_s = _UNTOLD_S if self._is_heard else self._poll_s
         next_s = self.left.next_s()
         return longest_s * jitter if next_s is None else min(next_s, longest_s * jitter)

@@ -95,6 +95,7 @@ class PostgresNews:
         """
         import psycopg
 
+        is_told = False
         while True:
             try:
                 connection = await psycopg.AsyncConnection.connect(
@@ -103,9 +104,13 @@ class PostgresNews:
                 async with connection:
                     await connection.execute(f"LISTEN {_CHANNEL}".encode())
                     set_heard(True)
+                    is_told = False
                     await self._until_lost(connection, tell)
             except (psycopg.Error, OSError) as error:
-                self._log.info("job_news_lost", reason=str(error).strip().partition("\n")[0])
+                if not is_told:  # once, until it is heard again
+                    is_told = True
+                    reason = str(error).strip().partition("\n")[0]
+                    self._log.warning("job_news_lost", reason=reason)
             finally:
                 set_heard(False)
             await self._sleep(_AGAIN_S)

@@ -126,10 +126,12 @@ class Heartbeat:
     """The names of the workers that are alive."""
     dead: frozenset[str]
     """The names of those that were not heard of for too long."""
-    own: Sequence[str] = ()
+    own: Sequence[str]
     """Jobs that it has, by what is stored."""
-    abandoned: Sequence[str] = ()
+    abandoned: Sequence[str]
     """Jobs of workers that are not alive."""
+    look: QueueLook
+    """What waits in its queues."""
 
 
 class PostgresWorkers:
@@ -181,10 +183,12 @@ class PostgresWorkers:
         self,
         plan: WorkerPlan,
         taken: int,
+        left: LeftJobs,
         dead_after_s: float | None = None,
         clock_s: float | None = None,
     ) -> Heartbeat:
-        """Say that a worker is alive, and learn who else is; one statement.
+        """Say that a worker is alive, learn who else is, and look for jobs: two statements in one
+        round trip, and one transaction.
 
         Args:
             dead_after_s: Seconds without a further heartbeat after which others take it for dead;
@@ -205,7 +209,10 @@ class PostgresWorkers:
         }
         async with self._lock:
             db = await self._connect()
-            rows = await (await db.execute(_BEAT, values)).fetchall()
+            async with db.pipeline():
+                beaten = await db.execute(_BEAT, values)
+                looked = await db.execute(LOOK, _look_values(plan.queues, left))
+                rows, found = await beaten.fetchall(), await looked.fetchall()
         workers = {name: is_alive for name, is_alive, job in rows if job is None}
         living = frozenset(name for name, is_alive in workers.items() if is_alive) | {plan.name}
         jobs = [(name, job) for name, _, job in rows if job is not None]
@@ -214,6 +221,7 @@ class PostgresWorkers:
             dead=frozenset(workers) - living,
             own=[job for name, job in jobs if name == plan.name],
             abandoned=[job for name, job in jobs if name != plan.name],
+            look=_look_of(found),
         )
 
     async def taken_by(self, workers: Collection[str]) -> Sequence[str]:
@@ -233,23 +241,9 @@ class PostgresWorkers:
         Raises:
             psycopg.Error: The server cannot be reached.
         """
-        values = {"queues": list(queues), "needs": left.needs, "runs": left.runs}
         async with self._lock:
             db = await self._connect()
-            rows = await (await db.execute(LOOK, values)).fetchall()
-        found = [
-            WaitingQueue(
-                name=name,
-                waits=waits,
-                concurrency=concurrency,
-                per_worker=per_worker,
-                starts=starts,
-                period_s=period_s or 0.0,
-            )
-            for name, concurrency, per_worker, starts, period_s, waits, _, _ in rows
-        ]
-        key, due_s = rows[0][6:] if rows else (None, None)
-        return QueueLook(queues=found, next_key=key or "", next_s=due_s)
+            return _look_of(await (await db.execute(LOOK, _look_values(queues, left))).fetchall())
 
     async def claim(self, wanted: Claim) -> ClaimedJobs:
         """Take the jobs that may begin now.
@@ -506,3 +500,23 @@ class PostgresWorkers:
             options=f"-c statement_timeout={_STATEMENT_MS}",
         )
         return self._connection
+
+
+def _look_values(queues: Sequence[str], left: LeftJobs) -> Mapping[str, object]:
+    return {"queues": list(queues), "needs": left.needs, "runs": left.runs}
+
+
+def _look_of(rows: Sequence[TupleRow]) -> QueueLook:
+    found = [
+        WaitingQueue(
+            name=name,
+            waits=waits,
+            concurrency=concurrency,
+            per_worker=per_worker,
+            starts=starts,
+            period_s=period_s or 0.0,
+        )
+        for name, concurrency, per_worker, starts, period_s, waits, _, _ in rows
+    ]
+    key, due_s = rows[0][6:] if rows else (None, None)
+    return QueueLook(queues=found, next_key=key or "", next_s=due_s)

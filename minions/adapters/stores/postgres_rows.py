@@ -248,7 +248,7 @@ sees that it is not of this entry, and both are made anew once more.
 
 
 CHANGED_SESSIONS: Final = (
-    f"SELECT session_id FROM minions.changed_sessions ORDER BY session_id LIMIT {_SOME}"
+    f"SELECT session_id FROM minions.changed_sessions ORDER BY session_id LIMIT {_SOME}"  # noqa: S608  # a number
 )
 """Some of the sessions whose rows are to be made anew."""
 

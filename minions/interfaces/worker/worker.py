@@ -61,9 +61,9 @@ _LOOK_SHARED_S: Final = 10.0
 """Seconds between two looks for lost jobs, where submitters reach the engine themselves."""
 _LOOK_LOCAL_S: Final = 0.5
 """Where the journal is the only way to a worker."""
-_LOOK_TIMED_S: Final = 5.0
+_LOOK_TIMED_S: Final = 10.0
 """Seconds between two looks for waiting runs whose time has come."""
-_LOOK_SCHEDULES_S: Final = 5.0
+_LOOK_SCHEDULES_S: Final = 10.0
 """Seconds between two looks at schedules at most; at a due time there is one more."""
 _LOOK_PAUSED_S: Final = 5.0
 """Seconds between two looks which queues are paused."""
@@ -72,6 +72,11 @@ _LOOK_OLD_S: Final = 10.0
 _LOOK_LEFT_S: Final = 5.0
 """Seconds between two looks for runs that no worker can execute; only a worker that left some
 looks."""
+_CROWD: Final = 8
+"""Living workers that look at full pace for what any of them may do; more look less often each, so
+that all together look as often."""
+_LONGEST_LOOK_S: Final = 60.0
+"""Seconds between two looks of one worker, however many there are."""
 _MOST_LEFT: Final = 500
 """Runs that it left which one look reads."""
 _READY_S: Final = 5.0
@@ -165,7 +170,6 @@ class Worker:
             schedules,
             DeploymentStore(state),
             log,
-            every_s=_LOOK_SCHEDULES_S,
         )
         self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)
         self._stop = asyncio.Event()
@@ -232,11 +236,14 @@ class Worker:
         looking = [
             asyncio.ensure_future(self._look(look, pause_s))
             for look, pause_s in (
-                (self._reconciliation.look, lambda: self._lost_jobs_s),
-                (self._timed_waits.look, lambda: _LOOK_TIMED_S),
-                (self._schedules.look, lambda: self._schedules.pause_s),
-                (self._notices.remind, lambda: REMINDERS_S),
-                (self._retention.look, lambda: _LOOK_OLD_S),
+                (self._reconciliation.look, lambda: self._shared_s(self._lost_jobs_s)),
+                (self._timed_waits.look, lambda: self._shared_s(_LOOK_TIMED_S)),
+                (
+                    self._schedules.look,
+                    lambda: self._schedules.pause_s(self._shared_s(_LOOK_SCHEDULES_S)),
+                ),
+                (self._notices.remind, lambda: self._shared_s(REMINDERS_S)),
+                (self._retention.look, lambda: self._shared_s(_LOOK_OLD_S)),
                 (self._unable.look, lambda: _LOOK_LEFT_S),
                 (self._look_at_pauses, lambda: _LOOK_PAUSED_S),
                 (self._scores.look, lambda: LOOK_AT_RUNS_S),
@@ -311,6 +318,13 @@ class Worker:
     @property
     def _lost_jobs_s(self) -> float:
         return _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+
+    def _shared_s(self, every_s: float) -> float:
+        """Seconds until the next look for what any worker may do."""
+        if (living := self._engine.living_workers) <= _CROWD:
+            return every_s
+        jitter = 0.75 + self._runtime.services.random() / 2  # else all would look at once
+        return min(_LONGEST_LOOK_S, every_s * living / _CROWD) * jitter
 
     async def _look(self, look: Callable[[], Awaitable[int]], pause_s: Callable[[], float]) -> None:
         problem: str | None = None
@@ -519,15 +533,12 @@ class DueSchedules:
         store: ScheduleStore,
         deployments: DeploymentStore,
         log: Log,
-        *,
-        every_s: float,
     ) -> None:
         """Nothing is read yet.
 
         Args:
             store: Closed here.
             deployments: Which versions of recipes runs get.
-            every_s: Seconds between two looks at most, so that new schedules are seen.
         """
         self._runtime = runtime
         self._clock = runtime.services.clock
@@ -536,18 +547,20 @@ class DueSchedules:
         self._store = store
         self._deployments = deployments
         self._log = log
-        self._every_s = every_s
         self._next: datetime | None = None
         """The first time at which a schedule is due; None: there is none, or all were late."""
         self._problems: dict[str, str] = {}
         """Why a schedule cannot be carried out, so that it is logged once."""
 
-    @property
-    def pause_s(self) -> float:
-        """Seconds until the next look."""
+    def pause_s(self, most_s: float) -> float:
+        """Seconds until the next look.
+
+        Args:
+            most_s: The most, so that new schedules are seen.
+        """
         if self._next is None:
-            return self._every_s
-        return min(self._every_s, max(0.05, (self._next - self._clock.now()).total_seconds()))
+            return most_s
+        return min(most_s, max(0.05, (self._next - self._clock.now()).total_seconds()))
 
     async def look(self) -> int:
         """Start the runs that are due; returns how many this worker started.
