@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -367,3 +367,112 @@ async def test_a_worker_that_was_cut_off_waits_before_it_calls_others_dead(
         await asyncio.sleep(0)
     assert beats[:4] == [True, True, False, False]
     assert dbos_dispatch.DbosDispatch.is_shared
+
+
+# --- what an idle worker asks the server for, and what it is told --------------------------------
+
+
+@pytest.fixture
+async def patient(postgres_url: str) -> AsyncIterator[DbosDispatch]:
+    """One that looks for nothing within the time of a test unless it is told to."""
+    made = DbosDispatch(postgres_url, NullLog(), heartbeat_s=3_600, poll_s=3_600)
+    yield made
+    await made.aclose()
+
+
+def listeners(url: str) -> list[int]:
+    """The processes of the server that listen for jobs."""
+    found = executed(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+        "AND query LIKE 'LISTEN minions_jobs%'",
+    )
+    return [int(str(pid)) for (pid,) in found]
+
+
+async def test_a_job_begins_because_the_server_tells_of_it(
+    patient: DbosDispatch, postgres_url: str
+) -> None:
+    worked = opened()
+    async with serving(patient, worked):
+        await until(lambda: bool(listeners(postgres_url)))
+        await patient.submit(job("run_1"))
+        await until(lambda: worked.runs == ["run_1"])
+        await patient.submit(job("run_2", delay_s=0.2))
+        await until(lambda: worked.runs == ["run_1", "run_2"])
+        await patient.submit(job("run_3", delay_s=3_600))
+        await patient.wake("run_3")
+        await until(lambda: worked.runs == ["run_1", "run_2", "run_3"])
+
+
+async def test_a_job_that_another_program_stored_is_told_of_too(
+    patient: DbosDispatch, postgres_url: str
+) -> None:
+    """Such as one of an earlier version: a trigger tells, and not who submits."""
+    await patient.submit(job("run_1", delay_s=3_600))
+    worked = opened()
+    async with serving(patient, worked):
+        await until(lambda: bool(listeners(postgres_url)))
+        executed(postgres_url, "UPDATE minions_dispatch.workflow_status SET status = 'ENQUEUED'")
+        await until(lambda: worked.runs == ["run_1"])
+
+
+async def test_a_job_of_which_nothing_was_told_begins_with_a_heartbeat(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: bool(listeners(postgres_url)))
+        executed(
+            postgres_url,
+            "ALTER TABLE minions_dispatch.workflow_status DISABLE TRIGGER minions_job_stored",
+        )
+        await engine.submit(job("run_1"))
+        await until(lambda: worked.runs == ["run_1"])
+
+
+async def test_a_worker_that_is_no_longer_told_says_so_and_polls_until_it_is(
+    postgres_url: str,
+) -> None:
+    log = RecordingLog()
+    engine = DbosDispatch(postgres_url, log, heartbeat_s=3_600, poll_s=0.05)
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: bool(listeners(postgres_url)))
+        (pid,) = listeners(postgres_url)
+        executed(postgres_url, f"SELECT pg_terminate_backend({pid})")
+        await until(lambda: "job_news_lost" in log.events)
+        await engine.submit(job("run_1"))
+        await until(lambda: worked.runs == ["run_1"])
+        await until(lambda: bool(listeners(postgres_url)))
+    await engine.aclose()
+
+
+async def test_an_idle_worker_asks_for_two_things_a_heartbeat_and_keeps_two_connections(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one round trip: it tells that it lives and learns who else does, and looks for jobs."""
+    import psycopg
+
+    asked: list[str] = []
+
+    def counted(execute: Callable[..., object]) -> Callable[..., object]:
+        def count(cursor: object, query: object, *more: object, **named: object) -> object:
+            asked.append(str(query).split()[0])
+            return execute(cursor, query, *more, **named)
+
+        return count
+
+    for cursor in (psycopg.AsyncCursor, psycopg.Cursor):
+        monkeypatch.setattr(cursor, "execute", counted(cursor.execute))
+    engine = DbosDispatch(postgres_url, NullLog(), heartbeat_s=0.1)
+    async with serving(engine, opened()):
+        await until(lambda: asked.count("WITH") >= 4)  # the client is closed by then
+        asked.clear()
+        await until(lambda: asked.count("WITH") >= 10)
+        beats = asked[: 2 * 10]
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        connections = executed(postgres_url, f"{count} AND pid <> pg_backend_pid()")
+    await engine.aclose()
+    assert beats == ["WITH", "SELECT"] * 10
+    assert connections == [(2,)]
