@@ -595,6 +595,16 @@ GUARDS: Final[Mapping[str, Guard]] = {
     # --- dispatch and workers ---
     "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
     "contracts/dispatch.py": Guard(tests=("adapters/test_local_dispatch.py",)),
+    "adapters/dispatch/job_server.py": Guard(
+        tests=("adapters/test_job_server.py",),
+        places=frozenset(
+            f"JobServer.{name}"
+            for name in ("hear", "note_look", "not_begun", "_look_when_due", "_room", "_note_end")
+        ),
+    ),
+    "adapters/dispatch/postgres_news.py": Guard(
+        tests=("adapters/test_job_server.py",), places=frozenset({"JobNews"})
+    ),
     "app/runs/unexecuted_runs.py": Guard(
         tests=(
             "interfaces/test_unexecuted_runs.py",
