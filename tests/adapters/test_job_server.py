@@ -363,6 +363,29 @@ def test_a_worker_that_stops_takes_nothing_more_and_puts_back_what_does_not_end(
     assert jobs.ended == [{"run_1@1": '"put back"'}]
 
 
+def test_a_job_whose_execution_fails_is_put_back_as_a_failed_try() -> None:
+    async def fail(jobs: Jobs) -> None:
+        jobs.waiting = [job("run_1")]
+        server = jobs.server()
+        jobs.opened = None  # type: ignore[assignment]  # what fails
+        async with launched(server):
+            await asyncio.sleep(0.1)
+
+    assert played(fail).submitted == [job("run_1").put_back(is_failed_try=True)]
+
+
+def test_a_worker_that_can_look_no_more_does_not_go_on_as_if_nothing_was() -> None:
+    async def fail(jobs: Jobs) -> None:
+        server = jobs.server()
+        async with launched(server):
+            jobs.looks = None  # type: ignore[assignment]  # what fails
+            server.look_soon()
+            with pytest.raises(AttributeError):
+                await server.until_failed(asyncio.ensure_future(asyncio.sleep(3_600)))
+
+    played(fail)
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"positionalArgs": [7]}', '{"positionalArgs": [{"run_id": 1}]}']
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import pickle  # one of our own is offered to DBOS, which must refuse it
 import random
 import time
@@ -222,7 +223,7 @@ class DbosDispatch(DispatchEngine):
             monotonic=time.monotonic,
             random=random.random,
         )
-        watching: list[asyncio.Task[None]] = []
+        watching: list[asyncio.Future[None]] = []
         try:
             await self._beat(server)
             self._servers[plan.name] = server
@@ -230,7 +231,9 @@ class DbosDispatch(DispatchEngine):
             watching.append(asyncio.ensure_future(news.listen(server.hear, server.set_heard)))
             await server.launch()
             watching.append(asyncio.ensure_future(self._beats(server)))
-            await self._serve_until_stopped(server, stop)
+            serving = asyncio.ensure_future(self._serve_until_stopped(server, stop))
+            watching.append(serving)
+            await server.until_failed(serving)
         finally:
             await server.drain()
             for task in watching:
@@ -270,15 +273,7 @@ class DbosDispatch(DispatchEngine):
     async def _serve_until_stopped(self, server: JobServer, stop: asyncio.Event) -> None:
         """Until the worker is stopped, or has nothing to do and is meant to end then."""
         if not server.plan.ends_when_idle:
-            ends = [
-                asyncio.ensure_future(stop.wait()),
-                asyncio.ensure_future(server.until_failed()),
-            ]
-            try:
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in ends:
-                    each.cancel()
+            await stop.wait()
             return
         while not stop.is_set() and await self._has_work(server):
             with contextlib.suppress(TimeoutError):
@@ -330,8 +325,8 @@ class DbosDispatch(DispatchEngine):
             server.plan, server.taken, server.left, dead_after_s, time.time()
         )
         heard = await self._ask_workers(beating)
-        gone = frozenset(name for name in heard.living if self._is_gone(name))
-        self.living_workers = len(heard.living - gone)
+        gone = frozenset(name for name in heard.nearby if self._is_gone(name))
+        self.living_workers = max(1, heard.living - len(gone))
         server.note_look(heard.look, self.living_workers)
         if not is_steady:
             return
@@ -477,6 +472,9 @@ def _require_dbos() -> None:
             "Install the extra: pip install 'minions-engine[dbos]'.",
             code="missing-extra",
         ) from error
+    logger = logging.getLogger("dbos")
+    if not logger.handlers:  # else it prints to standard error
+        logger.addHandler(logging.NullHandler())
     refuse_pickles()
 
 

@@ -19,7 +19,7 @@ from minions.adapters.dispatch.postgres_claims import Claim, ClaimedJobs
 from minions.adapters.dispatch.postgres_news import JobNews
 from minions.contracts.dispatch import Execute, Job, JobEnd, WorkerPlan
 from minions.contracts.runtime import Log
-from minions.data.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import as_object, as_objects, parse_json
 
 APPLICATION: Final = "minions"
@@ -142,14 +142,14 @@ class JobServer:
         self._ends: dict[str, str] = {}
         self._ending = asyncio.Lock()
 
-    async def until_failed(self) -> None:
-        """Return when it looks for jobs no more; it should only do so when it drains.
-
-        Raises:
-            Exception: What ended it.
-        """
-        if self._looking is not None:
-            await asyncio.shield(self._looking)
+    async def until_failed(self, serving: asyncio.Future[None]) -> None:
+        """Return when `serving` has ended, or raise what ended its looking for jobs."""
+        if self._looking is None:
+            return
+        ends = {serving, self._looking}
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
 
     @property
     def taken(self) -> int:
@@ -305,8 +305,6 @@ class JobServer:
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task.get_name()], self._queues[task.get_name()]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.warning("job_failed", job=task.get_name(), reason=repr(error))
         if self._is_waiting:
             self._next_at = self._monotonic()
         self._changed.set()
@@ -324,6 +322,9 @@ class JobServer:
             if not self._is_stopping:
                 raise
             end = _end_unused(job)
+        except Exception as error:  # noqa: BLE001  # the rim of a job: others may have more luck
+            self._log.warning("job_failed", run_id=job.run_id, reason=words_of(error))
+            end = JobEnd(again=job.put_back(is_failed_try=True))
         again, word = end.again, _DONE
         if again is not None:
             if end.lack is not None:
@@ -374,7 +375,7 @@ class JobServer:
         self._is_stopping, self.is_launched = True, False
         self._changed.set()
         if self._looking is not None:  # a claim that is cut off would leave its jobs to nobody
-            await self._looking
+            await asyncio.wait([self._looking])
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=self.plan.drain_s)
         for task in self._tasks.values():

@@ -78,15 +78,17 @@ WITH beat AS (
     SELECT name, {_IS_ALIVE.replace("%s", "%(usual_s)s")} OR name = %(name)s AS is_alive
     FROM {SCHEMA}.minions_workers
 )
-SELECT name, is_alive, NULL FROM known
+SELECT name, is_alive, NULL, (SELECT count(*) FROM known WHERE is_alive) FROM known
+WHERE NOT is_alive OR split_part(name, ':', 1) = split_part(%(name)s, ':', 1)
 UNION ALL
-SELECT executor_id, NULL, workflow_uuid FROM {SCHEMA}.workflow_status
+SELECT executor_id, NULL, workflow_uuid, NULL FROM {SCHEMA}.workflow_status
 WHERE status = 'PENDING' AND name = '{WORKFLOW}' AND (
     executor_id = %(name)s
     OR NOT EXISTS (SELECT FROM known WHERE known.name = executor_id AND is_alive))
 """  # noqa: S608  # the schema is a constant
 """All that a worker does with each heartbeat: it tells that it is alive, and learns who else is,
-and which jobs it or nobody alive has."""
+and which jobs it or nobody alive has. Of the living only those of its machine are named, for of
+them alone it may know that they have died."""
 _TAKEN: Final = f"""
 SELECT workflow_uuid FROM {SCHEMA}.workflow_status
 WHERE status = 'PENDING' AND name = '{WORKFLOW}' AND executor_id = ANY (%s)
@@ -122,8 +124,10 @@ _STATEMENT_MS: Final = 10_000
 class Heartbeat:
     """What a worker learns with its heartbeat."""
 
-    living: frozenset[str]
-    """The names of the workers that are alive."""
+    living: int
+    """How many workers are alive."""
+    nearby: frozenset[str]
+    """The names of the living on the same machine."""
     dead: frozenset[str]
     """The names of those that were not heard of for too long."""
     own: Sequence[str]
@@ -213,12 +217,14 @@ class PostgresWorkers:
                 beaten = await db.execute(_BEAT, values)
                 looked = await db.execute(LOOK, _look_values(plan.queues, left))
                 rows, found = await beaten.fetchall(), await looked.fetchall()
-        workers = {name: is_alive for name, is_alive, job in rows if job is None}
-        living = frozenset(name for name, is_alive in workers.items() if is_alive) | {plan.name}
-        jobs = [(name, job) for name, _, job in rows if job is not None]
+        workers = {name: is_alive for name, is_alive, job, _ in rows if job is None}
+        living = max((count for *_, count in rows if count is not None), default=0)
+        nearby = frozenset(name for name, is_alive in workers.items() if is_alive) | {plan.name}
+        jobs = [(name, job) for name, _, job, _ in rows if job is not None]
         return Heartbeat(
-            living=living,
-            dead=frozenset(workers) - living,
+            living=max(1, living),
+            nearby=nearby,
+            dead=frozenset(workers) - nearby,
             own=[job for name, job in jobs if name == plan.name],
             abandoned=[job for name, job in jobs if name != plan.name],
             look=_look_of(found),
