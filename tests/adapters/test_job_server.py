@@ -207,7 +207,7 @@ def test_a_delayed_job_is_looked_for_when_it_is_due() -> None:
             jobs.delayed, jobs.due_at = job("run_1"), jobs.time.monotonic() + 4
             server.hear(news("run_1@1", due_s=4.0))
             await asyncio.sleep(3.9)
-            assert jobs.began == []
+            assert (len(jobs.looks), jobs.began) == (2, [])
             await asyncio.sleep(0.2)
             assert jobs.began == ["run_1"]
             jobs.opened.set()
@@ -226,13 +226,42 @@ def test_a_delay_that_a_look_finds_is_not_forgotten() -> None:
     played(delay)
 
 
+def test_a_delay_that_a_heartbeat_finds_is_not_forgotten() -> None:
+    async def delay(jobs: Jobs) -> None:
+        server = jobs.server()
+        async with launched(server):
+            server.note_look(QueueLook(queues=(), next_key="run_1@1", next_s=4.0), 101)
+            await asyncio.sleep(4.1)
+            assert len(jobs.looks) == 2
+            await asyncio.sleep(0.2)
+            assert len(jobs.looks) == 3
+
+    played(delay)
+
+
+def test_a_job_that_a_worker_has_and_never_began_is_known_at_the_second_heartbeat() -> None:
+    async def claim(jobs: Jobs) -> None:
+        jobs.waiting = [job("run_1")]
+        server = jobs.server()
+        async with launched(server):
+            assert server.not_begun(["run_1@1", "run_2@1"]) == frozenset()
+            assert server.not_begun(["run_1@1", "run_2@1", "run_3@1"]) == {"run_2@1"}
+            assert server.not_begun(["run_3@1"]) == {"run_3@1"}
+            jobs.opened.set()
+
+    played(claim)
+
+
 def test_no_more_jobs_are_claimed_than_there_are_slots_over_all_queues() -> None:
     async def fill(jobs: Jobs) -> None:
         jobs.waiting = [
             evolve(job(f"run_{n}"), queue=q) for n, q in enumerate(("work", "other") * 3)
         ]
-        async with launched(jobs.server(slots=4, queues=("work", "other"))):
+        server = jobs.server(slots=4, queues=("work", "other"))
+        async with launched(server):
             await asyncio.sleep(60)
+            server.hear(news("run_9@1"))
+            await asyncio.sleep(1)
             assert len(jobs.began) == 4
             assert len(jobs.looks) == 1  # it has no room, and so it does not look
             jobs.opened.set()
@@ -338,8 +367,11 @@ def test_what_a_worker_was_told_too_much_of_is_looked_for_without_names() -> Non
     async def tell(jobs: Jobs) -> None:
         server = jobs.server()
         async with launched(server):
-            for number in range(3_000):
+            for number in range(1_000):
                 server.hear(news(f"run_{number}@1", due_s=3_600))
+            await asyncio.sleep(1)
+            assert len(jobs.looks) == 2
+            server.hear(news("run_1000@1", due_s=3_600))
             await asyncio.sleep(1)
             assert len(jobs.looks) == 3
 
