@@ -37,6 +37,8 @@ class Jobs:
     waiting: list[Job] = field(factory=list)
     limit: int = 100
     """The most jobs that may be taken in all."""
+    per_worker: int | None = None
+    """The most jobs of a queue that one worker takes."""
     delayed: Job | None = None
     due_at: float = 0.0
     looks: list[float] = field(factory=list)
@@ -56,7 +58,11 @@ class Jobs:
         self.looks.append(round(self.time.monotonic(), 3))
         self._check()
         found = [
-            WaitingQueue(name=name, waits=any(each.queue == name for each in self.waiting))
+            WaitingQueue(
+                name=name,
+                waits=any(each.queue == name for each in self.waiting),
+                per_worker=self.per_worker,
+            )
             for name in queues
         ]
         if self.delayed is None:
@@ -271,6 +277,43 @@ def test_no_more_jobs_are_claimed_than_there_are_slots_over_all_queues() -> None
     played(fill)
 
 
+def test_of_each_queue_a_worker_has_no_more_jobs_than_one_may_and_looks_when_one_ends() -> None:
+    async def fill(jobs: Jobs) -> None:
+        jobs.per_worker = 2
+        jobs.waiting = [
+            evolve(job(f"{queue}_{number}"), queue=queue)
+            for queue in ("work", "other")
+            for number in range(3)
+        ]
+        async with launched(jobs.server(slots=5, queues=("work", "other"))):
+            await asyncio.sleep(1)
+            assert sorted(jobs.began) == ["other_0", "other_1", "work_0", "work_1"]
+            assert all(each.most > 0 for each in jobs.wanted)
+            jobs.opened.set()
+            await asyncio.sleep(0.05)
+            assert len(jobs.began) == 6
+            await asyncio.sleep(1)
+            looks = len(jobs.looks)
+            jobs.waiting = [job("run_told")]
+            await asyncio.sleep(6)  # nothing waited: it looks no more until it is told
+            assert len(jobs.looks) == looks
+
+    played(fill)
+
+
+def test_the_end_of_a_job_is_no_reason_to_look_where_nothing_waited() -> None:
+    async def end(jobs: Jobs) -> None:
+        jobs.waiting = [job("run_1")]
+        async with launched(jobs.server()):
+            await asyncio.sleep(1)
+            looks = len(jobs.looks)
+            jobs.opened.set()
+            await asyncio.sleep(5)
+            assert len(jobs.looks) == looks
+
+    played(end)
+
+
 def test_what_waits_and_may_not_begin_is_looked_for_at_the_pace_of_the_crowd() -> None:
     async def wait(jobs: Jobs) -> None:
         jobs.limit, jobs.waiting = 0, [job("run_1")]
@@ -344,7 +387,9 @@ def test_a_store_that_is_away_is_tried_again_and_ends_are_stored_then() -> None:
             assert server.taken == 1  # so no heartbeat takes it for one that never began
             jobs.waiting = [job("run_2")]
             server.hear(news("run_2@1"))
-            await asyncio.sleep(0.5)
+            looks = len(jobs.looks)
+            await asyncio.sleep(2.5)
+            assert len(jobs.looks) - looks <= 3
             jobs.is_away = False
             await asyncio.sleep(1.1)
 
