@@ -288,6 +288,8 @@ def test_of_each_queue_a_worker_has_no_more_jobs_than_one_may_and_looks_when_one
         async with launched(jobs.server(slots=5, queues=("work", "other"))):
             await asyncio.sleep(1)
             assert sorted(jobs.began) == ["other_0", "other_1", "work_0", "work_1"]
+            jobs.per_worker = 1  # it has more than it may now
+            await asyncio.sleep(1)
             assert all(each.most > 0 for each in jobs.wanted)
             jobs.opened.set()
             await asyncio.sleep(0.05)
