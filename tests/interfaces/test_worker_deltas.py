@@ -14,7 +14,8 @@ import pytest
 from attrs import field, frozen
 
 from command_line import Cli
-from minions.interfaces.http.tokens import CallerToken, FileTokens
+from minions.interfaces.http.token_file import FileTokens
+from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from patience import HANG_S
 from typed_answers import TOKEN, TypedAnswers

@@ -197,8 +197,9 @@ class ProjectServer:
                 f"There is no such project here. Projects are: {known}.",
             )
         caller: Caller = scope[CALLER]
-        caller.require(TokenScope.READ, "projects")
-        if caller.owner is not None:  # a token of one user is told of no other's
+        names = [name for name in self._apps if _sees_all(caller, name)]
+        if not names:  # a token of one user is told of no other's
+            caller.require(TokenScope.READ, "projects")
             caller.require(TokenScope.ALL, "projects")
         if scope["method"] not in ("GET", "HEAD"):
             raise RefusedError(
@@ -210,11 +211,11 @@ class ProjectServer:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if scope["path"] == _ALL:
             _Page.of((), query)
-            _, missing = await self._ask(_check)
-            rows = [self._row(name, missing, scope) for name in self._apps]
+            _, missing = await self._ask(_check, names)
+            rows = [self._row(name, missing, scope) for name in names]
             return Answer(HTTPStatus.OK, {"projects": rows})
         asked = _Page.of(_Page.KEYS, query)
-        found, missing = await self._ask(asked.read)
+        found, missing = await self._ask(asked.read, names)
         runs = [(run, name) for name, rows in found.items() for run in rows]
         runs.sort(key=lambda each: each[0].run_id)
         runs.sort(key=lambda each: each[0].started_at, reverse=True)
@@ -229,20 +230,20 @@ class ProjectServer:
         return Answer(HTTPStatus.OK, reply)
 
     async def _ask(
-        self, look: Callable[[App], Awaitable[T]]
+        self, look: Callable[[App], Awaitable[T]], names: Sequence[str]
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """What each project answers, all at once, and why others do not, by name.
+        """What each of these projects answers, all at once, and why others do not, by name.
 
         Who did not answer in time is not asked again before that look-up has ended.
         """
         missing = {
             name: "its database does not answer"
             for name, task in self._late.items()
-            if not task.done()
+            if name in names and not task.done()
         }
         tasks = {
-            name: asyncio.ensure_future(look(app))
-            for name, app in self._apps.items()
+            name: asyncio.ensure_future(look(self._apps[name]))
+            for name in names
             if name not in missing
         }
         if tasks:
@@ -258,7 +259,7 @@ class ProjectServer:
                 found[name] = task.result()
             except MinionsError as error:
                 missing[name] = error.message
-        return found, {name: missing[name] for name in self._apps if name in missing}
+        return found, {name: missing[name] for name in names if name in missing}
 
     def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> dict[str, JsonValue]:
         return {
@@ -282,6 +283,12 @@ class ProjectServer:
             "started_at": run.started_at.isoformat(),
             "url": path,
         }
+
+
+def _sees_all(caller: Caller, project: str) -> bool:
+    """Whether the caller reads what is everybody's in that project."""
+    own = evolve(caller, scopes=caller.within(project))
+    return TokenScope.READ in own.scopes and own.owner is None
 
 
 def _take_error(task: asyncio.Task[object]) -> None:

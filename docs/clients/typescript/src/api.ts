@@ -189,9 +189,11 @@ export type CallOfRollback = {
   readonly effect: string;
 };
 
-/** What the token of the request lets its holder do. */
+/** Who sends the request, by a token or a proxy, and what they may do. */
 export type CallerView = {
   readonly name: string | null;
+  readonly is_user: boolean;
+  readonly role: "viewer" | "approver" | "operator" | null;
   readonly scopes: readonly ("read" | "run" | "decide" | "admin" | "all")[];
   readonly user: string | null;
 };

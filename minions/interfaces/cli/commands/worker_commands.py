@@ -298,7 +298,7 @@ def _access(stream: _Stream) -> DeltaAccess:
         EnvironmentRefusedError: The token file cannot be used.
         UsageError: Its token is too short.
     """
-    from minions.interfaces.http.tokens import read_token_file
+    from minions.interfaces.http.token_file import read_token_file
     from minions.interfaces.worker.delta_streams import DeltaStreams
     from minions.interfaces.worker.health import DeltaAccess
 
