@@ -175,7 +175,10 @@ LISTS: Final = (
 )
 
 
-OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches", "/evaluations")
+OF_ALL: Final = (
+    *("/workers", "/queues", "/queues/runs", "/schedules", "/deployments"),
+    *("/batches", "/evaluations"),
+)
 
 
 @pytest.mark.parametrize("path", LISTS)

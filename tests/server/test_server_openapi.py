@@ -203,6 +203,7 @@ SAYS = {
     ),
     "getBatch": ("GET /batches/{batch_id}", "limit offset status", "", "200 BatchItems", "404"),
     "getCosts": ("GET /costs", "period by recipe project", "", "200 RunFigures", ""),
+    "listDeployments": ("GET /deployments", "limit offset", "", "200 Deployments", ""),
     "listSchedules": ("GET /schedules", "limit offset", "", "200 Schedules", ""),
     "pauseSchedule": ("POST /schedules/{schedule}/pause", "", "", "200 ScheduleRow", "404 409"),
     "resumeSchedule": ("POST /schedules/{schedule}/resume", "", "", "200 ScheduleRow", "404 409"),

@@ -206,6 +206,15 @@ export type CallsAlike = {
   readonly expires_s?: number | null;
 };
 
+/** A version that gets a share of the new runs until it is decided about. */
+export type CanaryRow = {
+  readonly number: number;
+  readonly share: number;
+  readonly runs: number | null;
+  readonly bars: readonly string[];
+  readonly since: string;
+};
+
 /** A run that was asked to stop. */
 export type CancelView = {
   readonly run_id: string;
@@ -273,6 +282,28 @@ export type CutView = {
 
 /** The decision of a person. */
 export type DecisionRequest = ApproveRequest | OtherDecisionRequest;
+
+/** Which versions of a recipe new runs get; of a damaged one no more is known than `problem`. */
+export type DeploymentRow = {
+  readonly name: string;
+  readonly recipe: string | null;
+  readonly live: number | null;
+  readonly canary: CanaryRow | null;
+  readonly versions: readonly VersionRow[];
+  readonly changed_at: string | null;
+  readonly change: string | null;
+  readonly changed_by: string | null;
+  readonly reason: string | null;
+  readonly problem: string | null;
+};
+
+/** A part of the list of deployments, by name. */
+export type Deployments = {
+  readonly deployments: readonly DeploymentRow[];
+  readonly total: number;
+  readonly limit: number;
+  readonly offset: number;
+};
 
 /** An evaluation with a part of its cases. */
 export type EvaluationCases = {
@@ -1229,6 +1260,13 @@ export type VariantRecord = {
   readonly median_ms?: number | null;
 };
 
+/** A version of a deployment. */
+export type VersionRow = {
+  readonly number: number;
+  readonly version: string | null;
+  readonly digest: string;
+};
+
 /** What one person said of a call. */
 export type VoteView = {
   readonly decision: "approve" | "reject";
@@ -1879,6 +1917,18 @@ export abstract class Operations {
       method: "GET",
       path: "/api/v1/costs",
       query: { period: options.period, by: options.by, recipe: options.recipe, project: options.project },
+      signal: options.signal,
+    });
+  }
+
+  /** List the deployments: which version new runs get, the canary, and what was decided last. */
+  listDeployments(
+    options: { readonly limit?: number; readonly offset?: number } & CallOptions = {},
+  ): Promise<Deployments> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/deployments",
+      query: { limit: options.limit, offset: options.offset },
       signal: options.signal,
     });
   }
