@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 
 from minions.adapters.stores.postgres_url import without_password
 from minions.app.settings.settings import Settings
@@ -24,7 +24,6 @@ from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, UsageError
-from minions.data.json_values import JsonValue
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import (
@@ -40,6 +39,14 @@ from minions.interfaces.http.http_answers import (
 from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT, AccessMiddleware
 from minions.interfaces.server.app import App
+from minions.interfaces.server.documents.project_documents import (
+    ProjectRow,
+    ProjectRunRow,
+    ProjectRuns,
+    ProjectRunsQuery,
+    Projects,
+    UnreachableProject,
+)
 from minions.interfaces.server.server_options import ServerOptions
 from minions.recipe.recipe_files import toml_values
 
@@ -213,21 +220,23 @@ class ProjectServer:
             _Page.of((), query)
             _, missing = await self._ask(_check, names)
             rows = [self._row(name, missing, scope) for name in names]
-            return Answer(HTTPStatus.OK, {"projects": rows})
+            return Answer(HTTPStatus.OK, encode(Projects(projects=tuple(rows))))
         asked = _Page.of(_Page.KEYS, query)
         found, missing = await self._ask(asked.read, names)
         runs = [(run, name) for name, rows in found.items() for run in rows]
         runs.sort(key=lambda each: each[0].run_id)
         runs.sort(key=lambda each: each[0].started_at, reverse=True)
         page = runs[asked.offset : asked.offset + asked.limit]
-        reply: dict[str, JsonValue] = {
-            "runs": [self._run_row(run, name, scope) for run, name in page],
-            "limit": asked.limit,
-            "offset": asked.offset,
-            "has_more": len(runs) > asked.offset + asked.limit,
-            "unreachable": [{"project": name, "problem": why} for name, why in missing.items()],
-        }
-        return Answer(HTTPStatus.OK, reply)
+        reply = ProjectRuns(
+            runs=tuple(_run_row(run, name, scope) for run, name in page),
+            limit=asked.limit,
+            offset=asked.offset,
+            has_more=len(runs) > asked.offset + asked.limit,
+            unreachable=tuple(
+                UnreachableProject(project=name, problem=why) for name, why in missing.items()
+            ),
+        )
+        return Answer(HTTPStatus.OK, encode(reply))
 
     async def _ask(
         self, look: Callable[[App], Awaitable[T]], names: Sequence[str]
@@ -261,28 +270,28 @@ class ProjectServer:
                 missing[name] = error.message
         return found, {name: missing[name] for name in names if name in missing}
 
-    def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> dict[str, JsonValue]:
-        return {
-            "name": name,
-            "is_default": self._apps[name] is self._default,
-            "database": without_password(self._apps[name].app_state.place),
-            "is_reachable": name not in missing,
-            "problem": missing.get(name),
-            "url": f"{scope[ROOT]}/projects/{name}/",
-        }
+    def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> ProjectRow:
+        return ProjectRow(
+            name=name,
+            is_default=self._apps[name] is self._default,
+            database=without_password(self._apps[name].app_state.place),
+            is_reachable=name not in missing,
+            problem=missing.get(name),
+            url=f"{scope[ROOT]}/projects/{name}/",
+        )
 
-    def _run_row(self, run: RunSummary, name: str, scope: Scope) -> dict[str, JsonValue]:
-        path = f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}"
-        return {
-            "project": name,
-            "run_id": run.run_id,
-            "session_id": run.session_id,
-            "recipe": run.recipe,
-            "status": run.status,
-            "user": run.user,
-            "started_at": run.started_at.isoformat(),
-            "url": path,
-        }
+
+def _run_row(run: RunSummary, name: str, scope: Scope) -> ProjectRunRow:
+    return ProjectRunRow(
+        project=name,
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        status=run.status,
+        user=run.user,
+        started_at=run.started_at,
+        url=f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}",
+    )
 
 
 def _sees_all(caller: Caller, project: str) -> bool:
@@ -305,7 +314,7 @@ async def _check(app: App) -> None:
 class _Page:
     """Which part of the list of all projects is asked for."""
 
-    KEYS = ("id", "session", "recipe", "status", "user", "text", "limit", "offset")
+    KEYS = tuple(each.name for each in fields(ProjectRunsQuery))
 
     wanted: RunFilter
     limit: int

@@ -624,6 +624,42 @@ export type Problem = {
   readonly faults?: readonly FaultView[];
 };
 
+/** A project of the server. */
+export type ProjectRow = {
+  readonly name: string;
+  readonly is_default: boolean;
+  readonly database: string;
+  readonly is_reachable: boolean;
+  readonly problem: string | null;
+  readonly url: string;
+};
+
+/** A run of one of the projects. */
+export type ProjectRunRow = {
+  readonly project: string;
+  readonly run_id: string;
+  readonly session_id: string;
+  readonly recipe: string;
+  readonly status: RunState;
+  readonly user: string | null;
+  readonly started_at: string;
+  readonly url: string;
+};
+
+/** A part of the runs of all projects, the newest first. */
+export type ProjectRuns = {
+  readonly runs: readonly ProjectRunRow[];
+  readonly limit: number;
+  readonly offset: number;
+  readonly has_more: boolean;
+  readonly unreachable: readonly UnreachableProject[];
+};
+
+/** The projects that the caller may look at. */
+export type Projects = {
+  readonly projects: readonly ProjectRow[];
+};
+
 /** The prompt of one answered model call. */
 export type PromptOfRun = {
   readonly step_id: string;
@@ -1230,6 +1266,12 @@ export type ToolStarted = {
   readonly call_id: string;
   readonly tool: string;
   readonly arguments: JsonValue;
+};
+
+/** A project whose runs are not in the list. */
+export type UnreachableProject = {
+  readonly project: string;
+  readonly problem: string;
 };
 
 /** Where one value of a captured recipe comes from. */
@@ -1959,6 +2001,27 @@ export abstract class Operations {
     return this.send({
       method: "POST",
       path: `/api/v1/schedules/${part(schedule)}/resume`,
+      signal: options.signal,
+    });
+  }
+
+  /** List the projects of a server that has several. */
+  listProjects(options: CallOptions = {}): Promise<Projects> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects",
+      signal: options.signal,
+    });
+  }
+
+  /** List the runs of all projects of a server that has several, the newest first. */
+  listProjectRuns(
+    options: { readonly id?: string; readonly session?: string; readonly recipe?: string; readonly status?: RunState; readonly user?: string; readonly text?: string; readonly limit?: number; readonly offset?: number } & CallOptions = {},
+  ): Promise<ProjectRuns> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects/runs",
+      query: { id: options.id, session: options.session, recipe: options.recipe, status: options.status, user: options.user, text: options.text, limit: options.limit, offset: options.offset },
       signal: options.signal,
     });
   }
