@@ -122,7 +122,7 @@ quality: $(READY) $(QUALITY)/.ready $(if $(QUALITY_BASE_URL),,$(LOCAL))  ## Ask 
 	$(BIN)/python -m benchmarks.quality
 
 release: $(RELEASE_READY)  ## Build a release into out/release, twice: wheel, source, lock, SBOM, hashes, provenance. Uploads nothing.
-	$(RELEASE)/bin/python release/build_release.py $(RELEASE_OPTIONS)
+	$(RELEASE)/bin/python -m release.build_release $(RELEASE_OPTIONS)
 
 audit: $(RELEASE_READY)  ## Look for known flaws of what the locks name; needs the network, and says so where there is none.
 	$(RELEASE)/bin/python release/audit_locks.py

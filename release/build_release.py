@@ -1,5 +1,5 @@
-"""Builds a release into out/release: wheel, source, run-time lock, bill of materials, hashes, and a
-statement of how it was built. `make release` calls it; nothing is uploaded or signed.
+"""Builds a release into out/release: wheel, source, run-time lock, bill of materials, notes,
+hashes, and a statement of how it was built. `make release` calls it; nothing is uploaded or signed.
 
 What is built is the commit, not the folder: files that are not committed do not get in. It is built
 twice, and the release is refused if the two differ.
@@ -24,9 +24,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final  # Any: JSON of another format
 
+from release.changelog import notes
+
 ROOT: Final = Path(__file__).parents[1]
 LOCK: Final = "requirements.lock"
 SUMS: Final = "SHA256SUMS"
+NOTES: Final = "NOTES.md"
 STATEMENT: Final = "provenance.intoto.json"
 _BUILD_TYPE: Final = "urn:minions-engine:make-release:1"
 _BUILDER: Final = "urn:minions-engine:local-build"
@@ -86,6 +89,27 @@ def digest(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- notes ----------------------------------------------------------------------------------------
+
+
+def release_notes(commit: str, number: str) -> str:
+    """What the changelog of the commit says of its version.
+
+    Raises:
+        ReleaseError: It says nothing, or what the version promises was not recorded.
+    """
+    of_record = git("show", f"{commit}:release/surface.yaml").decode()
+    if not of_record.startswith(f"version: {number}\n"):
+        raise ReleaseError(
+            f"release/surface.yaml does not hold what {number} promises: record it by "
+            "`python -m release.surface`, read what changed, and commit it."
+        )
+    try:
+        return notes(git("show", f"{commit}:CHANGELOG.md").decode(), number)
+    except ValueError as error:
+        raise ReleaseError(f"{error} Move there what stands under [Unreleased].") from error
 
 
 # --- bill of materials ----------------------------------------------------------------------------
@@ -198,6 +222,8 @@ def main(arguments: Sequence[str]) -> None:
     found = re.search(r"\bminions_engine-([^ ]+?)-py3-none-any\.whl\b", names)
     if found is None or len(files) != 2:
         raise ReleaseError(f"A wheel and a source of the project were expected: {names}.")
+    told = asked.into / NOTES
+    told.write_text(release_notes(commit, found[1]), "utf-8")
     locks = {}
     for name in (LOCK, "requirements-dev.lock", "requirements-release.lock"):
         content = git("show", f"{commit}:{name}")
@@ -210,7 +236,7 @@ def main(arguments: Sequence[str]) -> None:
         bill = bill_of_materials(asked.into / LOCK, pyproject, found[1])
     materials = asked.into / f"minions_engine-{found[1]}.cdx.json"
     materials.write_text(_json(bill), "utf-8")
-    files = [*files, asked.into / LOCK, materials]
+    files = [*files, asked.into / LOCK, materials, told]
     said = asked.into / STATEMENT
     said.write_text(_json(statement(files, commit, epoch, locks)), "utf-8")
     (asked.into / SUMS).write_text(sums([*files, said]), "utf-8")

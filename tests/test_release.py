@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
+import urllib.request
+import venv
+import zipfile
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
@@ -134,6 +138,23 @@ def test_what_differs_when_it_is_built_twice_is_no_release(
     assert release["build_twice"]("c", "1", tmp_path / "two") == [tmp_path / "two" / "a.whl"]
 
 
+def test_a_release_has_the_notes_of_its_version_and_what_it_promises_is_recorded(
+    release: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {
+        "c:release/surface.yaml": b"version: 1.2.0\nsurface: {}\n",
+        "c:CHANGELOG.md": b"## [Unreleased]\n\n## [1.2.0]\n\n- More.\n\n## [1.1.0]\n\n- Less.\n",
+    }
+    of_release = release["release_notes"].__globals__
+    monkeypatch.setitem(of_release, "git", lambda _show, what: shown[what])
+    assert release["release_notes"]("c", "1.2.0") == "- More.\n"
+    with pytest.raises(release["ReleaseError"], match=r"python -m release\.surface"):
+        release["release_notes"]("c", "1.3.0")
+    shown["c:release/surface.yaml"] = b"version: 1.3.0\n"
+    with pytest.raises(release["ReleaseError"], match=r"no section \[1\.3\.0\]"):
+        release["release_notes"]("c", "1.3.0")
+
+
 def test_the_bill_of_materials_has_the_version_and_what_is_asked_for_and_no_address(
     release: Mapping[str, Any],
 ) -> None:
@@ -209,6 +230,84 @@ def test_an_audit_without_a_network_says_so(
 
 def _as_listed(audit: Mapping[str, Any]) -> Callable[[Path], int]:
     return lambda path: audit["LOCKS"].index(path.name)
+
+
+# --- what a wheel holds ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel, and what it depends on; no checkout is near."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    venv.create(folder / "environment", with_pip=False)
+    (packages,) = (folder / "environment").glob("lib/python*/site-packages")
+    (wheel,) = folder.glob("minions_engine-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    (packages / "locked.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n", "utf-8")
+    return folder / "environment" / "bin" / "python"
+
+
+def _minions(installed: Path, folder: Path, *arguments: str) -> str:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(installed), "-P", "-m", "minions", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_alone_makes_a_project_and_runs_it(installed: Path, tmp_path: Path) -> None:
+    where = subprocess.run(
+        [str(installed), "-P", "-c", "import minions; print(minions.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={},
+    )
+    assert Path(where.stdout.strip()).is_relative_to(installed.parents[1])
+    _minions(installed, tmp_path, "init", "shop")
+    shop = tmp_path / "shop"
+    assert _minions(installed, shop, "run", "hello", "--trust").strip()
+    assert "hello" in _minions(installed, shop, "sessions", "list")
+    _minions(installed, shop, "skill", "--install", ".")
+
+
+def test_the_wheel_alone_serves_the_page(installed: Path, tmp_path: Path) -> None:
+    _minions(installed, tmp_path, "init", "shop")
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [str(installed), "-P", "-m", "minions", "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path / "shop", env=environ, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+            assert found is not None
+            page = _got(found[0], "/")
+            parts = re.findall(r'(?:src|href)="([^"#:]+)"', page)
+            assert any(each.endswith(".js") for each in parts)
+            rest = [f"/{each.removeprefix('/')}" for each in parts]
+            for each in rest:  # which grows
+                text = _got(found[0], each)
+                if each.endswith(".js"):
+                    names = re.findall(r'from "\./([\w.-]+)"', text)
+                    more = (f"{each.rpartition('/')[0]}/{name}" for name in names)
+                    rest += [name for name in more if name not in rest]
+            assert len(rest) > 20
+        finally:
+            server.terminate()
+
+
+def _got(address: str, path: str) -> str:
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
+        text: bytes = answer.read()
+    assert text
+    return text.decode()
 
 
 # --- what is said to people -----------------------------------------------------------------------

@@ -21,17 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["cassette", "crash_recipe", "run_recipe", "scripted_model"]
 
+# Failures of the suites show values. Here, since a project's `conftest.py` may import them.
+pytest.register_assert_rewrite("minions.testing.journal_suite")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--minions-record`."""
     group = parser.getgroup("minions")
     text = "Ask real models in tests with the fixture `cassette`, and record what they answer."
     group.addoption("--minions-record", action="store_true", help=text)
-
-
-def pytest_configure() -> None:
-    """Rewrite assertions in the suites, so that failures show values."""
-    pytest.register_assert_rewrite("minions.testing.journal_suite")
 
 
 _HAS_PASSED: Final = pytest.StashKey[bool]()

@@ -94,6 +94,13 @@ def _schema_at(reference: Mapping[str, str]) -> Mapping[str, Any]:  # Any: as ab
 
 OPERATIONS: Final = {name: operation for name, operation, _ in _operations()}
 CELLS: Final = sorted(_cells())
+NUMBERS: Final = {
+    Cell(operation_id, each["in"], each["name"])
+    for operation_id, _, operation in _operations()
+    for each in operation.get("parameters", ())
+    if each["schema"].get("type") == "integer"
+}
+"""Inputs that no text gets into: few are tried."""
 
 
 def _documented() -> Iterator[Cell]:
@@ -350,7 +357,7 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
     _WATCH.reached.clear()
     _WATCH.marks = (f"'{served.canary.parent}", f"'{HOST}")
     try:
-        for text in hostile(served.canary):
+        for text in hostile(served.canary)[:: 7 if cell in NUMBERS else 1]:
             for value in _values(cell, text):
                 reply = await ask(client, cell, known, value)
                 assert reply.status < 500, (value, reply.body)

@@ -112,6 +112,24 @@ async def test_a_fake_clock_moves_only_when_something_sleeps() -> None:
     assert (clock.now() - before).total_seconds() == 90
 
 
+def test_a_project_may_import_the_suites_where_its_fixtures_are(tmp_path: Path) -> None:
+    """Their assertions show values, whatever part of the project is tested."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "conftest.py").write_text("import minions.testing.journal_suite\n", "utf-8")
+    (inner / "test_it.py").write_text("def test_it() -> None: ...\n", "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", "utf-8")
+    # Found by its name alone, as where Minions is not installed but lies in the path.
+    environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environ["PYTHONPATH"] = str(Path(m.__file__).parents[1])
+    command = [sys.executable, "-m", "pytest", "-p", "minions.testing.plugin", "-q", "inner"]
+    command += ["-p", "no:cacheprovider"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_plugin_loads_nothing_heavy() -> None:
     code = "import sys, minions.testing.plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
