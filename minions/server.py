@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.interfaces.http.tokens import CallerToken, TokenScope
+    from minions.interfaces.http.proxy_access import ProxyAccess
+    from minions.interfaces.http.tokens import CallerToken, Rights, TokenScope, rights_of
     from minions.interfaces.server.app import App, create_app
     from minions.interfaces.server.server_options import ServerOptions
 
 
-__all__ = ["App", "CallerToken", "ServerOptions", "TokenScope", "create_app"]
+__all__ = [
+    "App",
+    "CallerToken",
+    "ProxyAccess",
+    "Rights",
+    "ServerOptions",
+    "TokenScope",
+    "create_app",
+    "rights_of",
+]
 
 _HOMES: Final = {
     "minions.interfaces.server.app": ("App", "create_app"),
     "minions.interfaces.server.server_options": ("ServerOptions",),
-    "minions.interfaces.http.tokens": ("CallerToken", "TokenScope"),
+    "minions.interfaces.http.proxy_access": ("ProxyAccess",),
+    "minions.interfaces.http.tokens": ("CallerToken", "Rights", "TokenScope", "rights_of"),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -107,3 +107,39 @@ async def test_leaving_the_loop_early_starts_no_further_item() -> None:
             break
         await asyncio.sleep(0)
     assert len(calls) < 8
+
+
+async def test_inputs_come_from_fields_of_other_names_and_some_stand_beside_the_result() -> None:
+    calls: list[str] = []
+    rows = [{"body": {"parts": ["a", "b"]}, "id": n, "more": "x"} for n in (1, 2)]
+    async with Minions(model=model(calls)) as app:
+        batch = app.batch(
+            RECIPE, rows, map={"text": ".body.parts[1]"}, keep=["id"], ignore_extra=True
+        )
+        results = [line async for line in batch]
+    assert [(line.output, dict(line.kept)) for line in results] == [
+        ("seen: b", {"id": 1}),
+        ("seen: b", {"id": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("map_", "keep", "says"),
+    [
+        ({"txet": ".body"}, [], "map txet=.body: the recipe has no input 'txet'. Did you mean"),
+        ({"text": "body"}, [], "map has for 'text' a path such as .body"),
+        ({"text": ".body"}, ["id", "id"], "keep takes names of fields, each once"),
+        ({"text": ".body"}, [""], "keep takes names of fields, each once"),
+        ({"text": ".bdy"}, [], "it has nothing at .bdy, which map names"),
+        ({"text": ".body"}, ["name"], "it has no 'name', which keep names"),
+        ({"text": ".body"}, [], "id"),
+    ],
+)
+async def test_a_choice_of_fields_that_does_not_fit_is_refused_before_anything_begins(
+    map_: dict[str, str], keep: list[str], says: str
+) -> None:
+    async with Minions(model=model([])) as app:
+        with pytest.raises(UsageError) as refused:
+            app.batch(RECIPE, [{"body": "a", "id": 1}], map=map_, keep=keep)
+    assert says.lower() in str(refused.value).lower()
+    assert "--" not in str(refused.value)

@@ -52,6 +52,7 @@ def test_agents_are_listed_with_what_they_take(cli: Cli, write: Write) -> None:
     write("recipes/broken.yaml", "id: [")
     lines = cli("agents", "list").out.splitlines()
     assert lines == [
+        "AGENT         ABOUT",
         "StepExecutor  Plans a task on a folder, and carries the plan out in small steps.",
         "broken        has faults: minions validate broken",
         "two           (takes no text; inputs: a, b)",

@@ -37,13 +37,18 @@ def configure(write: Write) -> Callable[..., None]:
     return put
 
 
+def listed_words(cli: Cli) -> str:
+    """What `mcp list` prints, with one blank between words."""
+    return " ".join(cli("mcp", "list").out.split())
+
+
 def test_a_locked_server_is_listed_checked_and_called(
     cli: Cli, write: Write, configure: Callable[..., None], here: Path
 ) -> None:
     """A-135."""
     configure()
     write("r.yaml", RECIPE)
-    assert cli("mcp", "list").out.startswith("fake  not locked: ")
+    assert "fake not locked " in listed_words(cli)
     locked = cli("mcp", "lock", "--json")
     assert locked.code == 0, locked.err
     assert "fake__write_file" in str(locked.json)
@@ -52,7 +57,7 @@ def test_a_locked_server_is_listed_checked_and_called(
     assert (done.code, done.json["output"]) == (0, "hello"), done.err
     assert "mcp fake: locked, 19 tools" in cli("doctor").out
     listed = cli("mcp", "list").out
-    assert "fake  locked: " in listed
+    assert "fake locked " in listed_words(cli)
     assert "fake__echo  pure  Gives the text back." in listed
     assert (here / "mcp.lock.json").is_file()
 
@@ -236,7 +241,7 @@ def test_a_lock_that_came_with_a_folder_counts_once_it_was_trusted(
     lock.write_text(lock.read_text().replace('"is_read_only": false', '"is_read_only": true'))
     changed = cli("run", "r.yaml", "--no-store")
     assert (changed.code, "mcp.lock.json is not trusted, or changed" in changed.err) == (2, True)
-    assert "fake  untrusted: " in cli("mcp", "list").out
+    assert "fake untrusted " in listed_words(cli)
 
 
 def test_locking_one_server_trusts_none_that_stands_beside_it_in_a_lock_that_does_not_count(
@@ -259,7 +264,7 @@ def test_locking_one_server_trusts_none_that_stands_beside_it_in_a_lock_that_doe
     lock.write_text(json.dumps(content))
     refused = cli("mcp", "lock", "fake")
     assert (refused.code, "evil (of a recipe)" in refused.err) == (2, True), refused.err
-    assert "fake  untrusted: " in cli("mcp", "list").out
+    assert "fake untrusted " in listed_words(cli)
     content["of_recipes"] = []
     lock.write_text(json.dumps(content))
     assert cli("mcp", "lock", "fake").code == 0  # all that it has is looked at
@@ -329,7 +334,7 @@ def test_a_program_that_was_replaced_is_not_started_before_a_person_looked_at_it
     assert "./server.sh was sha256 " in refused.err
     checked = cli("mcp", "lock", "--check")
     assert (checked.code, "was replaced: ./server.sh was sha256 " in checked.out) == (1, True)
-    assert "fake  replaced: " in cli("mcp", "list").out
+    assert "fake replaced " in listed_words(cli)
     assert "mcp fake: replaced" in cli("doctor").out
     asked = cli("mcp", "lock")
     assert (asked.code, "nobody can be asked" in asked.err) == (2, True)

@@ -238,6 +238,7 @@ def test_weights_are_pulled_listed_and_removed(cli: Cli, here: Path) -> None:
     }
     assert cli("models", "list", "--json").json == {"models": [pulled]}
     listed = cli("models", "list").out
+    assert listed.split()[:3] == ["MODEL", "SIZE", "LICENCE"]
     assert all(str(pulled[key]) in listed for key in ("model", "path", "sha256", "licence"))
     assert cli("models", "rm", "local/a").out == "removed local/a, 0 MiB\n"
     gone = cli("models", "rm", "a")

@@ -14,8 +14,12 @@ import pytest
 from attrs import field, frozen
 
 from command_line import Cli
-from minions.interfaces.http.tokens import CallerToken, FileTokens
+from minions.data.errors import UsageError
+from minions.interfaces.http.proxy_access import ProxyAccess
+from minions.interfaces.http.token_file import FileTokens
+from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
+from minions.interfaces.worker.health import DeltaAccess
 from patience import HANG_S
 from typed_answers import TOKEN, TypedAnswers
 
@@ -139,6 +143,12 @@ async def test_a_token_without_the_scope_read_gets_no_stream(answers: TypedAnswe
             assert read.status == 403
         async with following(answers, run_id, reads) as read:
             assert read.status == 200
+
+
+def test_a_file_with_a_proxy_and_no_token_is_refused_for_a_worker() -> None:
+    proxy = ProxyAccess(user_header="X-User", peers=["127.0.0.1"])
+    with pytest.raises(UsageError, match=r"callers of a worker send a token"):
+        DeltaAccess(DeltaStreams(), FileTokens(proxy=proxy))
 
 
 async def test_only_runs_that_are_executed_now_have_a_stream(answers: TypedAnswers) -> None:

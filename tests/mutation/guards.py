@@ -568,22 +568,26 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "server/test_access.py",
             "server/test_server_gate.py",
             "server/test_token_scopes.py",
+            "server/test_roles.py",
         )
     ),
     "interfaces/http/tokens.py": Guard(
         tests=(
             *("server/test_token_scopes.py", "server/test_server_gate.py"),
-            "server/test_owners.py",
+            *("server/test_owners.py", "server/test_roles.py"),
         ),
         places=frozenset(
             {
-                *("Caller", "_own", "FULL", "caller_of"),
-                *("_SHORTEST", "_as_scopes", "_check_name", "_check_digest", "_check_scopes"),
-                *("check_token", "_MOST_BYTES", "read_token_file", "_table", "_token", "_text"),
-                "_new_token",
+                *("Caller", "_own", "caller_of", "Rights", "rights_of"),
+                *("_SHORTEST", "_as_scopes", "_check_name", "check_digest", "_check_rights"),
+                *("check_token", "ROLES"),
             }
         ),
     ),
+    "interfaces/http/token_file.py": Guard(
+        tests=("server/test_token_scopes.py", "server/test_roles.py")
+    ),
+    "interfaces/http/proxy_access.py": Guard(tests=("server/test_roles.py",)),
     # --- budgets of many runs ---
     "contracts/budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
     "engine/batches/batch_budget.py": Guard(tests=("engine/test_batch_budget.py",)),
@@ -855,7 +859,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Of no root nothing is cut off.",
     ),
     Equivalent(
-        "interfaces/http/tokens.py",
+        "interfaces/http/token_file.py",
         "read_token_file",
         "text = known.read(_MOST_BYTES + 1).decode()",
         "text = known.read(_MOST_BYTES + 2).decode()",

@@ -175,7 +175,10 @@ LISTS: Final = (
 )
 
 
-OF_ALL: Final = ("/workers", "/queues", "/queues/runs", "/schedules", "/batches", "/evaluations")
+OF_ALL: Final = (
+    *("/workers", "/queues", "/queues/runs", "/schedules", "/deployments"),
+    *("/batches", "/evaluations"),
+)
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -202,6 +205,7 @@ async def test_every_list_is_looked_at() -> None:
     listed = {f"/api/v1{path.partition('?')[0]}" for path in LISTS}
     nobodys = {f"/api/v1/{each}" for each in ("agents", "recipes", "system", "health", "ready")}
     nobodys |= {"/v1/models", "/.well-known/agent-card.json"}
+    nobodys |= {"/api/v1/projects", "/api/v1/projects/runs"}  # see `test_project_databases.py`
     nobodys.add("/api/v1/costs")  # see `test_numbers_of_others_are_not_told`
     assert found - nobodys - {f"/api/v1{each}" for each in OF_ALL} == listed
 

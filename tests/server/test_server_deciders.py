@@ -9,7 +9,8 @@ import pytest
 
 from asgi_client import TOKEN, Client
 from minions.data.errors import EnvironmentRefusedError
-from minions.interfaces.http.tokens import CallerToken, read_token_file
+from minions.interfaces.http.token_file import read_token_file
+from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.server.decision_views import made_already
 from minions.testing.virtual_time import FakeClock
 from served import MakeApp

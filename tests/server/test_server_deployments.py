@@ -7,6 +7,7 @@ from pathlib import Path
 from attrs import evolve
 
 from asgi_client import Client
+from minions.adapters.stores.memory_stores import RESERVED
 from minions.app.runs.deployments import Canary, DeploymentEvent, first_deployment
 from minions.interfaces.server.app import App
 from minions.recipe.reading.load import load_recipe_text
@@ -49,6 +50,23 @@ async def test_the_name_means_the_version_that_the_deployment_gives(make_app: Ma
     assert await _output(client, "adds") == 2
     assert await _output(client, "adds@1") == 1
     assert await _output(client, "adds@live") == 2
+
+
+async def test_deployments_are_listed_with_what_was_decided_last(make_app: MakeApp) -> None:
+    app = make_app()
+    await _deploy(app, 0.25)
+    await app.app_state.marks.put(f"{RESERVED}deployment:broken", "{")
+    found = (await Client(app).get("/deployments")).json
+    adds, broken = found["deployments"]
+    assert (found["total"], adds["name"], adds["recipe"], adds["live"]) == (2, "adds", "adds", 1)
+    assert (adds["canary"]["number"], adds["canary"]["share"]) == (2, 0.25)
+    assert [(each["number"], each["version"]) for each in adds["versions"]] == [(1, "1"), (2, "2")]
+    assert (adds["change"], adds["changed_by"], adds["problem"]) == ("deployed", None, None)
+    assert "document" not in str(adds)
+    assert (broken["name"], broken["live"]) == ("broken", None)
+    assert "cannot be read" in broken["problem"]
+    part = (await Client(app).get("/deployments?limit=1&offset=1")).json
+    assert [each["name"] for each in part["deployments"]] == ["broken"]
 
 
 async def test_a_canary_of_all_runs_gets_all(make_app: MakeApp) -> None:

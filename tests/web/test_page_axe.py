@@ -55,7 +55,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("place", [*VIEWS, "a run"])
+@pytest.mark.parametrize("place", [*VIEWS, "a run", "a part of its time"])
 def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme: str) -> None:
     axe = _axe()
     assert axe is not None
@@ -67,10 +67,13 @@ def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme
     context.set_default_timeout(60_000)
     try:
         page = context.new_page()
-        page.goto(filled.at("/runs" if place == "a run" else place))
-        if place == "a run":
+        page.goto(filled.at(place if place in VIEWS else "/runs"))
+        if place not in VIEWS:
             page.locator("tbody tr").first.get_by_role("link").first.click()
             page.wait_for_url("**/#/runs/*")
+        if place == "a part of its time":
+            page.get_by_role("button", name="Enlarge the timeline").click()
+            page.wait_for_url("**?time=*")
         page.get_by_role("heading", level=1).wait_for()
         page.wait_for_function("!document.querySelector('.loading')")
         page.add_script_tag(path=axe)

@@ -18,6 +18,7 @@ from playwright.sync_api import expect
 
 READER = "a-token-that-may-only-look"
 DECIDER = "a-token-that-may-look-and-decide"
+SECRET = "a-secret-of-the-proxy"
 TABLE = f"""
 [[tokens]]
 name = "ops"
@@ -33,12 +34,23 @@ scopes = ["read"]
 name = "ann"
 token = "{DECIDER}"
 scopes = ["read", "decide"]
+
+[proxy]
+user_header = "X-Forwarded-User"
+groups_header = "X-Forwarded-Groups"
+secret_header = "X-Proxy-Secret"
+secret = "{SECRET}"
+
+[[proxy.groups]]
+name = "staff"
+role = "approver"
+scopes = ["all"]
 """
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """With three tokens."""
+    """With three tokens, and behind a proxy."""
     served = Served(tmp_path_factory.mktemp("served") / "project")
     _write(served.folder / "token")
     served.start()
@@ -64,8 +76,10 @@ def test_a_token_that_only_reads_sees_runs_and_starts_none(
     page = opened(window, served, READER, f"/runs/{run}")
     again = page.get_by_role("button", name="Run again")
     expect(again).to_be_disabled()
-    expect(again).to_have_attribute("title", 'Your token lacks the scope "run".')
-    rights = page.get_by_text("read only")
+    expect(again).to_have_attribute(
+        "title", 'Your role, viewer, lacks the scope "run"; an operator has it.'
+    )
+    rights = page.get_by_text("viewer", exact=True)
     expect(rights).to_be_visible()
     page.goto(f"{served.url}/#/new?recipe=changing")
     expect(page.get_by_role("button", name="Start", exact=True)).to_be_disabled()
@@ -78,7 +92,9 @@ def test_a_token_that_only_reads_sees_what_waits_and_decides_nothing(
     page = opened(window, served, READER, f"/runs/{run}")
     yes = page.get_by_role("button", name="Carry it out", exact=True)
     expect(yes).to_be_disabled()
-    expect(yes).to_have_attribute("title", 'Your token lacks the scope "decide".')
+    expect(yes).to_have_attribute(
+        "title", 'Your role, viewer, lacks the scope "decide"; an approver has it.'
+    )
 
 
 def test_a_token_that_decides_does_so_under_its_own_name(
@@ -91,7 +107,7 @@ def test_a_token_that_decides_does_so_under_its_own_name(
     expect(name).not_to_be_editable()
     page.get_by_role("button", name="Reject").click()
     expect(page.locator("h1 .chip")).to_have_text("failed")
-    expect(page.get_by_text("may decide, read")).to_be_visible()
+    expect(page.get_by_text("approver", exact=True)).to_be_visible()
 
 
 def test_a_token_that_may_do_everything_sees_no_restriction(
@@ -100,7 +116,7 @@ def test_a_token_that_may_do_everything_sees_no_restriction(
     run = served.begin("changing")
     page = opened(window, served, TOKEN, f"/runs/{run}")
     expect(page.get_by_role("button", name="Run again")).to_be_enabled()
-    expect(page.get_by_text("read only")).to_have_count(0)
+    expect(page.get_by_text("viewer", exact=True)).to_have_count(0)
 
 
 def test_only_who_may_decide_marks_an_output(window: BrowserContext, served: Served) -> None:
@@ -108,7 +124,33 @@ def test_only_who_may_decide_marks_an_output(window: BrowserContext, served: Ser
     page = opened(window, served, READER, f"/runs/{run}")
     button = page.get_by_role("button", name="Mark good").first
     expect(button).to_be_disabled()
-    expect(button).to_have_attribute("title", 'Your token lacks the scope "decide".')
+    expect(button).to_have_attribute(
+        "title", 'Your role, viewer, lacks the scope "decide"; an approver has it.'
+    )
     page = opened(window, served, DECIDER, f"/runs/{run}")
     page.get_by_role("button", name="Mark good").first.click()
     expect(page.get_by_role("group", name="Mark of the output").first).to_contain_text("by ann")
+
+
+def test_behind_a_proxy_the_page_asks_for_no_token_and_names_the_user(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("planned")
+    page = window.new_page()
+    page.goto(served.url)
+    expect(page.get_by_label("Token")).to_be_visible()  # nobody says who it is
+    expect(page.get_by_text("did not take that token")).to_have_count(0)
+    proxy = {"X-Forwarded-User": "cy@example.org", "X-Proxy-Secret": SECRET}
+    window.set_extra_http_headers({**proxy, "X-Forwarded-Groups": "dev,staff"})
+    page.goto(f"{served.url}/#/runs/{run}")
+    page.reload()
+    expect(page.get_by_text("cy@example.org · approver")).to_be_visible()
+    again = page.get_by_role("button", name="Run again")
+    expect(again).to_be_disabled()
+    expect(page.get_by_label("Your name is that of your account")).to_have_value("cy@example.org")
+    page.get_by_role("button", name="Reject").click()
+    expect(page.locator("h1 .chip")).to_have_text("failed")
+    window.set_extra_http_headers(proxy)
+    page.reload()
+    expect(page.get_by_role("heading", name="No role")).to_be_visible()
+    expect(page.get_by_text("has no role on this server")).to_be_visible()

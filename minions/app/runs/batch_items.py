@@ -17,7 +17,7 @@ from attrs import Factory, evolve, field, frozen
 
 from minions.contracts.secrets import InputValue
 from minions.data.bounded_files import BoundedLines, LongLineError, open_regular
-from minions.data.errors import UsageError
+from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, most_values, parse_json
 from minions.engine.batches.lines import BatchLine
 from minions.recipe.expressions.values import type_name
@@ -152,7 +152,7 @@ class ItemsFile(BatchItems):
         return columns
 
 
-_PATH: Final = re.compile(r"(\w+)=((?:\.[^.\[\]]+(?:\[\d+\])*)+)")
+_PATH: Final = re.compile(r"(?:\.[^.\[\]]+(?:\[\d+\])*)+")
 _PART: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -167,6 +167,9 @@ class FieldChoice:
     ignores_others: bool = False
     """Whether fields are left out that are neither inputs nor named above; else they are faults."""
 
+    is_of_command: bool = False
+    """Whether messages name options of a command, and not arguments of a function."""
+
     @classmethod
     def of_words(cls, paths: Sequence[str], kept: str | None, *, ignores_others: bool) -> Self:
         """Read the words of a command.
@@ -179,21 +182,45 @@ class FieldChoice:
         """
         by_input: dict[str, str] = {}
         for word in paths:
-            found = _PATH.fullmatch(word)
-            if found is None:
+            name, is_path, path = word.partition("=")
+            if not is_path or not re.fullmatch(r"\w+", name) or not _PATH.fullmatch(path):
                 raise UsageError(
                     f"--map takes INPUT=.FIELD, such as text=.body or name=.user.names[0]; not "
                     f"'{word:.80}'."
                 )
-            if found[1] in by_input:
-                raise UsageError(f"--map names the input '{found[1]}' twice.")
-            by_input[found[1]] = found[2]
+            if name in by_input:
+                raise UsageError(f"--map names the input '{name}' twice.")
+            by_input[name] = path
         names = tuple(name.strip() for name in (kept or "").split(",")) if kept is not None else ()
-        if "" in names or len(set(names)) < len(names):
+        return cls(paths=by_input, kept=names, ignores_others=ignores_others, is_of_command=True)
+
+    def check(self, inputs: Collection[str]) -> None:
+        """Check that the choice fits a recipe.
+
+        Args:
+            inputs: The names of the recipe's inputs.
+        Raises:
+            UsageError: A path or a name is malformed, or names no input.
+        """
+        for name, path in self.paths.items():
+            if not _PATH.fullmatch(path):
+                raise UsageError(
+                    f"{self._option('map')} has for '{name}' a path such as .body or "
+                    f".user.names[0]; not '{path:.80}'."
+                )
+            if name not in inputs:
+                raise UsageError(
+                    f"{self._option('map')} {name}={path}: the recipe has no input '{name}'."
+                    f"{did_you_mean(name, inputs)} Inputs are: {', '.join(inputs) or 'none'}."
+                )
+        if "" in self.kept or len(set(self.kept)) < len(self.kept):
             raise UsageError(
-                f"--keep takes names of fields, each once: id,title; not '{kept:.80}'."
+                f"{self._option('keep')} takes names of fields, each once: id,title; not "
+                f"'{','.join(self.kept):.80}'."
             )
-        return cls(paths=by_input, kept=names, ignores_others=ignores_others)
+
+    def _option(self, name: str) -> str:
+        return f"--{name}" if self.is_of_command else name.replace("-", "_")
 
     def row(self, row: ItemRow, inputs: Collection[str]) -> ItemRow:
         """The row as this choice has it.
@@ -211,19 +238,26 @@ class FieldChoice:
             for part in parts:
                 value = _value_at(value, part)
             if value is _MISSING:
-                return _without(row, f"it has nothing at {path}, which --map names", row.inputs)
+                return _without(
+                    row, f"it has nothing at {path}, which {self._option('map')} names", row.inputs
+                )
             given[name] = cast("InputValue", value)
             taken.add(str(parts[0]))
         for name in self.kept:
             if name not in row.inputs:
-                return _without(row, f"it has no '{name}', which --keep names", row.inputs)
+                return _without(
+                    row, f"it has no '{name}', which {self._option('keep')} names", row.inputs
+                )
         for name, each in row.inputs.items():
             if name in inputs and name not in self.paths:
                 given[name] = each
             elif name not in taken and not self.ignores_others:
                 if name in self.paths:
-                    problem = f"its '{name}' is not used, as --map takes it from elsewhere"
-                    return evolve(row, problem=f"{problem}: --ignore-extra leaves it out.")
+                    problem = (
+                        f"its '{name}' is not used, as {self._option('map')} takes it from "
+                        f"elsewhere: {self._option('ignore-extra')} leaves it out."
+                    )
+                    return evolve(row, problem=problem)
                 given[name] = each  # a fault, which names the inputs that there are
         return evolve(row, inputs=given, kept={name: row.inputs[name] for name in self.kept})
 

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
-from minions.app.runs.batch_items import ItemsFile, ListedItems, count_lines, lines_of
+from minions.app.runs.batch_items import (
+    ChosenItems,
+    FieldChoice,
+    ItemsFile,
+    ListedItems,
+    count_lines,
+    lines_of,
+)
 from minions.app.runs.batch_records import BatchRecord, batch_id, record_batch
 from minions.app.settings.settings import Settings, bounded
 from minions.contracts.budgets import checked_user
@@ -43,6 +50,9 @@ class BatchRuns(ApplicationRuns):
         model: ChatModel | str | None = None,
         user: str | None = None,
         by: datetime | None = None,
+        map: Mapping[str, str] | None = None,  # noqa: A002  # as the command's option
+        keep: Sequence[str] = (),
+        ignore_extra: bool = False,
     ) -> Batch:
         """Run a recipe once for each item; `async for` gives the results in the order of the items.
 
@@ -61,10 +71,16 @@ class BatchRuns(ApplicationRuns):
             user: The label of the user for whom they run; None: none.
             by: When all is to be done, with its zone: until then model calls go through the batches
                 of their providers, at a lower price. None: they are made at once.
+            map: By input: where its value stands in an item, as `.title` or `.user.names[0]`.
+            keep: Fields of an item that stand beside its result, as `kept`; no inputs, unless
+                they are some.
+            ignore_extra: Whether other fields, which are no inputs, are left out; else they are
+                faults.
         Raises:
             RecipeError, NotFoundError: As `load`.
             UsageError: `bad-items`; with the place of each item that does not fit the recipe. Or
-                `bad-deadline`; `by` has no zone.
+                `bad-deadline`; `by` has no zone. Or `map` or `keep` is malformed, or `map` names
+                no input.
             EnvironmentRefusedError: There is no model.
         """
         if by is not None and by.tzinfo is None:
@@ -73,7 +89,10 @@ class BatchRuns(ApplicationRuns):
         if max_cost_usd is not None:
             found = bounded(found, Settings(max_cost_usd=max_cost_usd))
         rows = ItemsFile(Path(items)) if isinstance(items, str | PathLike) else ListedItems(items)
-        lines = count_lines(found, rows, {}, Path.cwd())
+        choice = FieldChoice(paths=map or {}, kept=tuple(keep), ignores_others=ignore_extra)
+        choice.check(found.inputs)
+        chosen = ChosenItems(rows, choice, tuple(found.inputs))
+        lines = count_lines(found, chosen, {}, Path.cwd())
         identity = f"{found.id} {name or self.services.ids('batch')}"
         record = BatchRecord(
             id=batch_id(identity),
@@ -88,7 +107,7 @@ class BatchRuns(ApplicationRuns):
         return Batch(
             self._background_executor(found, answers, by),
             found,
-            lines_of(found, rows, {}, Path.cwd()),
+            lines_of(found, chosen, {}, Path.cwd()),
             BatchPlan(
                 name=identity,
                 concurrency=concurrency or (_JOBS if by is None else _PATIENT_JOBS),

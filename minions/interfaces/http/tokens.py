@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final, Self
 
 from attrs import Attribute, field, frozen
@@ -18,9 +14,7 @@ from attrs.validators import deep_iterable
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.budgets import LONGEST_USER
-from minions.data.bounded_files import open_regular
-from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
-from minions.data.texts import parse_toml
+from minions.data.errors import UsageError
 from minions.interfaces.http.http_answers import RefusedError
 
 _SHORTEST: Final = 16
@@ -52,14 +46,89 @@ SCOPES: Final[Mapping[TokenScope, str]] = {
 """What each scope is for."""
 
 
+class CallerRole(StrEnum):
+    """What a person does here: scopes that go together. Each includes the one before."""
+
+    VIEWER = "viewer"
+    APPROVER = "approver"
+    OPERATOR = "operator"
+
+
+ROLES: Final[Mapping[CallerRole, frozenset[TokenScope]]] = {
+    CallerRole.VIEWER: frozenset({TokenScope.READ}),
+    CallerRole.APPROVER: frozenset({TokenScope.READ, TokenScope.DECIDE}),
+    CallerRole.OPERATOR: frozenset(TokenScope) - {TokenScope.ALL},
+}
+"""The scopes of each role."""
+
+
 def _as_scopes(names: Iterable[str]) -> frozenset[TokenScope]:
     try:
         scopes = frozenset(map(TokenScope, names))
     except ValueError as error:
         known = ", ".join(TokenScope)
         raise UsageError(f"A scope of a token is unknown. Scopes are: {known}.") from error
-    everything = frozenset(TokenScope) - {TokenScope.ALL}
-    return scopes | everything if TokenScope.ADMIN in scopes else scopes
+    return scopes | ROLES[CallerRole.OPERATOR] if TokenScope.ADMIN in scopes else scopes
+
+
+@frozen(kw_only=True)
+class Rights:
+    """What somebody may do, and in which projects something else."""
+
+    scopes: frozenset[TokenScope] = field(default=frozenset(), converter=_as_scopes)
+    projects: Mapping[str, frozenset[TokenScope]] = field(factory=dict)
+    """Scopes instead of `scopes`, by the name of a project of `minions serve --projects`."""
+
+    @classmethod
+    def union(cls, parts: Sequence[Rights]) -> Self:
+        """What any of them allows."""
+        return cls(
+            scopes=frozenset().union(*(each.scopes for each in parts)),
+            projects={
+                project: frozenset().union(*(each.within(project) for each in parts))
+                for project in {name for each in parts for name in each.projects}
+            },
+        )
+
+    def within(self, project: str | None) -> frozenset[TokenScope]:
+        """The scopes in that project; None: on a server without projects."""
+        return self.scopes if project is None else self.projects.get(project, self.scopes)
+
+
+def rights_of(
+    role: str | None = None, scopes: Iterable[str] = (), projects: Mapping[str, str] | None = None
+) -> Rights:
+    """The rights of a role and further scopes; in some projects another role instead.
+
+    Args:
+        projects: The role in each of these projects. `all` of `scopes` holds there, too.
+    Raises:
+        UsageError: A role or a scope is unknown, or nothing is given.
+    """
+    own = _as_scopes(scopes)
+    rights = Rights(
+        scopes=own if role is None else own | _scopes_of_role(role),
+        projects={
+            project: _scopes_of_role(name) | (own & {TokenScope.ALL})
+            for project, name in (projects or {}).items()
+        },
+    )
+    _check_rights(rights)
+    return rights
+
+
+def _scopes_of_role(name: str) -> frozenset[TokenScope]:
+    if name not in set(CallerRole):
+        raise UsageError(f"A role is unknown. Roles are: {', '.join(CallerRole)}.")
+    return ROLES[CallerRole(name)]
+
+
+def _check_rights(rights: Rights) -> None:
+    if not (rights.scopes or rights.projects):
+        raise UsageError(
+            f"A role ({', '.join(CallerRole)}) or at least one scope is needed: "
+            f"{', '.join(TokenScope)}."
+        )
 
 
 def _check_name(_token: CallerToken, attribute: Attribute[str], name: str | None) -> None:
@@ -69,18 +138,16 @@ def _check_name(_token: CallerToken, attribute: Attribute[str], name: str | None
         )
 
 
-def _check_digest(_token: CallerToken, _attribute: Attribute[str], digest: str) -> None:
+def check_digest(_of: object, _attribute: Attribute[str], digest: str) -> None:
+    """Check that a field can be a SHA-256.
+
+    Raises:
+        UsageError: It cannot.
+    """
     if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
         raise UsageError(
-            "The `sha256` of a token is the SHA-256 of the token in lower case hexadecimal digits."
+            "The `sha256` of a token or secret is its SHA-256 in lower case hexadecimal digits."
         )
-
-
-def _check_scopes(
-    _token: CallerToken, _attribute: Attribute[frozenset[TokenScope]], value: frozenset[TokenScope]
-) -> None:
-    if not value:
-        raise UsageError(f"A token has at least one scope: {', '.join(TokenScope)}.")
 
 
 def check_token(token: str) -> str:
@@ -98,14 +165,13 @@ def check_token(token: str) -> str:
 
 
 @frozen(kw_only=True)
-class CallerToken:
+class CallerToken(Rights):
     """A token with the name of its holder and what it lets them do."""
 
     name: str = field(validator=_check_name)
     """Who decides, where a decision was made with this token."""
-    sha256: str = field(validator=_check_digest, repr=False)
+    sha256: str = field(validator=check_digest, repr=False)
     """The SHA-256 of the token, in hexadecimal digits."""
-    scopes: frozenset[TokenScope] = field(converter=_as_scopes, validator=_check_scopes)
     user: str | None = field(default=None, validator=_check_name)
     """The user for whom all runs of this token are, who spends from a daily budget. The token sees
     and acts on what is that user's alone, unless it has the scope `all`. None: each request may
@@ -113,148 +179,44 @@ class CallerToken:
     roles: tuple[str, ...] = field(default=(), validator=deep_iterable(_check_name))
     """What its holder is, where recipes say who may decide: `finance`."""
 
+    def __attrs_post_init__(self) -> None:
+        """Check that it lets its holder do something."""
+        _check_rights(self)
+
     @classmethod
     def of(
         cls,
         name: str,
         token: str,
-        scopes: Iterable[str],
+        scopes: Iterable[str] = (),
         *,
+        role: str | None = None,
+        projects: Mapping[str, str] | None = None,
         user: str | None = None,
         roles: Iterable[str] = (),
     ) -> Self:
         """The entry for that token, which is not kept.
 
+        Args:
+            role: `viewer`, `approver` or `operator`: its scopes beside `scopes`.
+            projects: The role in each of these projects of the server, instead of `role`.
         Raises:
-            UsageError: `bad-token`, or an unknown scope.
+            UsageError: `bad-token`, or an unknown scope or role.
         """
-        digest = digest_of(check_token(token))
-        return cls(name=name, sha256=digest, scopes=scopes, user=user, roles=tuple(roles))
+        rights = rights_of(role, scopes, projects)
+        return cls(
+            name=name,
+            sha256=digest_of(check_token(token)),
+            scopes=rights.scopes,
+            projects=rights.projects,
+            user=user,
+            roles=tuple(roles),
+        )
 
 
 def digest_of(token: str) -> str:
     """The SHA-256 of a token, in hexadecimal digits."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# --- the file with the tokens of a server --------------------------------------------------------
-
-
-_MOST_BYTES: Final = 100_000
-_TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*tokens\b|tokens[ \t]*=)")
-"""What a file with a table has, and no token."""
-_KEYS: Final = ("name", "token", "sha256", "scopes", "user", "roles")
-
-
-@frozen(kw_only=True)
-class FileTokens:
-    """What the file gives: one of the two."""
-
-    token: str = field(default="", repr=False)
-    """The only token; empty: there are `tokens`."""
-    tokens: tuple[CallerToken, ...] = ()
-
-
-def read_token_file(path: Path) -> FileTokens:
-    """The tokens of the file; where there is no file, one with a new token is written.
-
-    It is read once: a change needs a new start of the server.
-
-    Raises:
-        EnvironmentRefusedError: The file cannot be read or written, other users may read it, or its
-            table has faults. No message repeats anything of a token.
-    """
-    try:
-        with open_regular(path) as known:
-            if os.fstat(known.fileno()).st_mode & 0o077:
-                raise EnvironmentRefusedError(
-                    f"--token-file {path}: others may read it. chmod 600 {path}",
-                    code="open-token-file",
-                )
-            text = known.read(_MOST_BYTES + 1).decode()
-    except FileNotFoundError:
-        return FileTokens(token=_new_token(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refusal(path, f"cannot be read: {_reason(error)}") from error
-    if len(text) > _MOST_BYTES:
-        raise _refusal(path, f"has more than {_MOST_BYTES:,} bytes")
-    if not _TABLE.search(text):
-        return FileTokens(token=text.strip())
-    return FileTokens(tokens=_table(path, text))
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    """Why, without the bytes that a decoder quotes."""
-    return (error.strerror or "") if isinstance(error, OSError) else "it is no UTF-8 text"
-
-
-def _table(path: Path, text: str) -> tuple[CallerToken, ...]:
-    try:
-        document = parse_toml(text)
-    except ValueError as error:
-        # The parser's message quotes characters of the file, but its place does not.
-        place = re.search(r"\(at [^()]*\)\Z", str(error))
-        raise _refusal(path, f"is no TOML {place[0] if place else ''}".rstrip()) from None
-    entries = document.pop("tokens", None)
-    if document or not isinstance(entries, list) or not entries:
-        raise _refusal(path, "has [[tokens]] tables and nothing else")
-    return tuple(_entry(path, number, each) for number, each in enumerate(entries, start=1))
-
-
-def _entry(path: Path, number: int, entry: object) -> CallerToken:
-    try:
-        return _token(entry)
-    except UsageError as error:
-        raise _refusal(path, f"has a fault in its table number {number}: {error.message}") from None
-
-
-def _token(entry: object) -> CallerToken:
-    """The token of one table.
-
-    Raises:
-        UsageError: It has faults.
-    """
-    if not isinstance(entry, Mapping):
-        raise UsageError("a table with name, token or sha256, and scopes is expected.")
-    for key in entry:
-        if key not in _KEYS:
-            raise UsageError(f"'{key[:40]}' is no key of a token.{did_you_mean(key, _KEYS)}")
-    texts = {key: _text(entry, key) for key in ("name", "token", "sha256", "user") if key in entry}
-    scopes: object = entry.get("scopes")
-    if not isinstance(scopes, list) or not all(isinstance(each, str) for each in scopes):
-        raise UsageError('`scopes` is a list, such as ["read", "run"].')
-    roles: object = entry.get("roles", [])
-    if not isinstance(roles, list) or not all(isinstance(each, str) for each in roles):
-        raise UsageError('`roles` is a list, such as ["finance"].')
-    if "name" not in texts or ("token" in texts) is ("sha256" in texts):
-        raise UsageError("a `name` and either `token` or `sha256` are needed.")
-    name, user = texts["name"], texts.get("user")
-    if "token" in texts:
-        return CallerToken.of(name, texts["token"], scopes, user=user, roles=roles)
-    sha256 = texts["sha256"]
-    return CallerToken(name=name, sha256=sha256, scopes=scopes, user=user, roles=tuple(roles))
-
-
-def _text(entry: Mapping[str, object], key: str) -> str:
-    value = entry[key]
-    if not isinstance(value, str):
-        raise UsageError(f"`{key}` is a text.")
-    return value
-
-
-def _new_token(path: Path) -> str:
-    token = secrets.token_urlsafe(24)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-            new.write(f"{token}\n")
-    except OSError as error:
-        raise _refusal(path, f"cannot be written: {error.strerror}") from error
-    return token
-
-
-def _refusal(path: Path, what: str) -> EnvironmentRefusedError:
-    return EnvironmentRefusedError(f"--token-file {path} {what}.", code="token-file")
 
 
 # --- who sends a request, and what their token lets them do --------------------------------------
@@ -265,16 +227,27 @@ CALLER: Final = "minions.caller"
 
 
 @frozen(kw_only=True)
-class Caller:
-    """Who sends a request."""
+class Caller(Rights):
+    """Who sends a request. `scopes` are those in the project of the request."""
 
     name: str | None = None
-    """The name of the token; None: the one token of the server, which has no name."""
-    scopes: frozenset[TokenScope]
+    """The name of the token or user; None: the one token of the server, which has no name."""
+    is_user: bool = False
+    """Whether a proxy says who it is; False: a token does."""
     user: str | None = None
     """The user for whom the caller's runs are; None: each request may name one."""
     roles: tuple[str, ...] = ()
     """What the holder of the token is, where recipes say who may decide: `finance`."""
+
+    @property
+    def _kind(self) -> str:
+        return "user" if self.is_user else "token"
+
+    @property
+    def role(self) -> CallerRole | None:
+        """The role whose scopes these are, but for `all`; None: they are of no role."""
+        own = self.scopes - {TokenScope.ALL}
+        return next((role for role, scopes in ROLES.items() if scopes == own), None)
 
     @property
     def owner(self) -> str | None:
@@ -288,12 +261,14 @@ class Caller:
             RefusedError: `missing-scope`.
         """
         if scope not in self.scopes:
-            holder = f"The token '{self.name}'" if self.name is not None else "This token"
+            holder = f"The {self._kind} '{self.name}'" if self.name is not None else "This token"
+            role = next((each for each, scopes in ROLES.items() if scope in scopes), None)
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "missing-scope",
                 f"{holder} lacks the scope '{scope}' for {what}. It has: "
-                f"{', '.join(sorted(self.scopes)) or 'none'}.",
+                f"{', '.join(sorted(self.scopes)) or 'none'}."
+                + (f" The role '{role}' has it." if role is not None else ""),
             )
 
     def user_of(self, asked: str | None) -> str | None:
@@ -304,7 +279,7 @@ class Caller:
         """
         if self.user is None:
             return asked
-        return _own(self.user, asked, "other-user", "runs for the user")
+        return _own(self.user, asked, "other-user", f"This {self._kind} runs for the user")
 
     def decides_as(self, asked: str | None) -> str | None:
         """Who is recorded as having decided.
@@ -314,7 +289,7 @@ class Caller:
         """
         if self.name is None:
             return asked
-        return _own(self.name, asked, "other-name", "decides as")
+        return _own(self.name, asked, "other-name", f"This {self._kind} decides as")
 
     def decision_maker(self, asked: str | None) -> DecisionMaker:
         """Who makes a decision, with the roles of the token. Two tokens of a user are one person.
@@ -332,11 +307,11 @@ def _own(own: str, asked: str | None, code: str, does: str) -> str:
     if asked in (None, own):
         return own
     raise RefusedError(
-        HTTPStatus.FORBIDDEN, code, f"This token {does} '{own}', and as nobody else. Leave it out."
+        HTTPStatus.FORBIDDEN, code, f"{does} '{own}', and as nobody else. Leave it out."
     )
 
 
-FULL: Final = Caller(scopes=frozenset(TokenScope) - {TokenScope.ALL})
+FULL: Final = Caller(scopes=ROLES[CallerRole.OPERATOR])
 """The holder of a server's only token."""
 
 
@@ -353,7 +328,13 @@ def caller_of(given: str, sha256: str | None, tokens: Sequence[CallerToken]) -> 
         found = FULL
     for each in tokens:
         if hmac.compare_digest(digest, each.sha256):
-            found = Caller(name=each.name, scopes=each.scopes, user=each.user, roles=each.roles)
+            found = Caller(
+                name=each.name,
+                scopes=each.scopes,
+                projects=each.projects,
+                user=each.user,
+                roles=each.roles,
+            )
     return found
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.data.errors import MinionsError
 from minions.interfaces.http.http_answers import (
@@ -20,7 +20,7 @@ from minions.interfaces.http.http_answers import (
     Send,
     refusal,
 )
-from minions.interfaces.http.tokens import CALLER, Caller, caller_of, digest_of
+from minions.interfaces.http.tokens import CALLER, Caller, CallerRole, caller_of, digest_of
 from minions.interfaces.server.server_options import ServerOptions
 
 ROOT: Final = "minions.root"
@@ -123,10 +123,13 @@ class AccessMiddleware:
                 "NAME` allows another one.",
             )
         self._check_origin(headers, host)
-        caller = self._caller(headers)
+        caller = self._caller(headers, scope.get("client"))
         if caller is not None:
             scope[CALLER] = caller
-        elif not self._is_public(scope):
+        is_public = self._is_public(scope)
+        if caller is not None and not is_public:
+            self._check_role(caller)
+        if caller is None and not is_public:
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "unauthorized",
@@ -160,12 +163,38 @@ class AccessMiddleware:
             return True
         return method in ("GET", "HEAD") and path in self._files
 
-    def _caller(self, headers: _Headers) -> Caller | None:
-        """Whose token the request has; None: it has none, or a wrong one."""
-        given = _one(headers, b"authorization") or ""
-        scheme, _, token = given.partition(" ")
-        caller = caller_of(token.strip(), self._sha256, self._options.tokens)
-        return caller if scheme.lower() == "bearer" else None
+    def _caller(self, headers: _Headers, client: Sequence[str | int] | None) -> Caller | None:
+        """Whom the proxy names, else whose token the request has, with their scopes here; None: it
+        has no token, or a wrong one.
+
+        Raises:
+            RefusedError: `proxy-refused`.
+        """
+        proxy, caller = self._options.proxy, None
+        if proxy is not None:
+            caller = proxy.caller_of(headers, str(client[0]) if client else None)
+        if caller is None:
+            given = _one(headers, b"authorization") or ""
+            scheme, _, token = given.partition(" ")
+            found = caller_of(token.strip(), self._sha256, self._options.tokens)
+            caller = found if scheme.lower() == "bearer" else None
+        if caller is None or not caller.projects:
+            return caller
+        return evolve(caller, scopes=caller.within(self._options.project))
+
+    def _check_role(self, caller: Caller) -> None:
+        project = self._options.project
+        if caller.scopes or (project is None and caller.projects):
+            return
+        where = "on this server" if project is None else f"in the project '{project}'"
+        raise RefusedError(
+            HTTPStatus.FORBIDDEN,
+            "missing-role",
+            f"'{caller.name}' has no role {where}. To look at something takes the role "
+            f"'{CallerRole.VIEWER}', to decide '{CallerRole.APPROVER}', to run and change things "
+            f"'{CallerRole.OPERATOR}'. The token file gives one: to the token, or, under [proxy], "
+            "to everyone, a user or a group.",
+        )
 
 
 _Headers = list[tuple[bytes, bytes]]

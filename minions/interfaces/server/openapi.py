@@ -300,6 +300,8 @@ TAGS: Final[Mapping[str, str]] = {
     "batches": "Runs of one recipe for each line of a file.",
     "evaluations": "Cases with known answers, asked and scored.",
     "costs": "What runs cost and used over time.",
+    "deployments": "Which versions of recipes new runs get.",
+    "projects": "Of a server that has several: which there are, and the runs of all.",
     "schedules": "Recipes that workers run at due times.",
     "a2a": "Recipes as agents of A2A: cards, messages, tasks; errors in its form.",
     "openai": "Recipes as models, for clients of OpenAI's API; errors in its form.",

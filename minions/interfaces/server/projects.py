@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 
 from minions.adapters.stores.postgres_url import without_password
 from minions.app.settings.settings import Settings
@@ -24,7 +24,6 @@ from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, UsageError
-from minions.data.json_values import JsonValue
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import (
@@ -40,6 +39,14 @@ from minions.interfaces.http.http_answers import (
 from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT, AccessMiddleware
 from minions.interfaces.server.app import App
+from minions.interfaces.server.documents.project_documents import (
+    ProjectRow,
+    ProjectRunRow,
+    ProjectRuns,
+    ProjectRunsQuery,
+    Projects,
+    UnreachableProject,
+)
 from minions.interfaces.server.server_options import ServerOptions
 from minions.recipe.recipe_files import toml_values
 
@@ -197,8 +204,9 @@ class ProjectServer:
                 f"There is no such project here. Projects are: {known}.",
             )
         caller: Caller = scope[CALLER]
-        caller.require(TokenScope.READ, "projects")
-        if caller.owner is not None:  # a token of one user is told of no other's
+        names = [name for name in self._apps if _sees_all(caller, name)]
+        if not names:  # a token of one user is told of no other's
+            caller.require(TokenScope.READ, "projects")
             caller.require(TokenScope.ALL, "projects")
         if scope["method"] not in ("GET", "HEAD"):
             raise RefusedError(
@@ -210,39 +218,41 @@ class ProjectServer:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if scope["path"] == _ALL:
             _Page.of((), query)
-            _, missing = await self._ask(_check)
-            rows = [self._row(name, missing, scope) for name in self._apps]
-            return Answer(HTTPStatus.OK, {"projects": rows})
+            _, missing = await self._ask(_check, names)
+            rows = [self._row(name, missing, scope) for name in names]
+            return Answer(HTTPStatus.OK, encode(Projects(projects=tuple(rows))))
         asked = _Page.of(_Page.KEYS, query)
-        found, missing = await self._ask(asked.read)
+        found, missing = await self._ask(asked.read, names)
         runs = [(run, name) for name, rows in found.items() for run in rows]
         runs.sort(key=lambda each: each[0].run_id)
         runs.sort(key=lambda each: each[0].started_at, reverse=True)
         page = runs[asked.offset : asked.offset + asked.limit]
-        reply: dict[str, JsonValue] = {
-            "runs": [self._run_row(run, name, scope) for run, name in page],
-            "limit": asked.limit,
-            "offset": asked.offset,
-            "has_more": len(runs) > asked.offset + asked.limit,
-            "unreachable": [{"project": name, "problem": why} for name, why in missing.items()],
-        }
-        return Answer(HTTPStatus.OK, reply)
+        reply = ProjectRuns(
+            runs=tuple(_run_row(run, name, scope) for run, name in page),
+            limit=asked.limit,
+            offset=asked.offset,
+            has_more=len(runs) > asked.offset + asked.limit,
+            unreachable=tuple(
+                UnreachableProject(project=name, problem=why) for name, why in missing.items()
+            ),
+        )
+        return Answer(HTTPStatus.OK, encode(reply))
 
     async def _ask(
-        self, look: Callable[[App], Awaitable[T]]
+        self, look: Callable[[App], Awaitable[T]], names: Sequence[str]
     ) -> tuple[dict[str, T], dict[str, str]]:
-        """What each project answers, all at once, and why others do not, by name.
+        """What each of these projects answers, all at once, and why others do not, by name.
 
         Who did not answer in time is not asked again before that look-up has ended.
         """
         missing = {
             name: "its database does not answer"
             for name, task in self._late.items()
-            if not task.done()
+            if name in names and not task.done()
         }
         tasks = {
-            name: asyncio.ensure_future(look(app))
-            for name, app in self._apps.items()
+            name: asyncio.ensure_future(look(self._apps[name]))
+            for name in names
             if name not in missing
         }
         if tasks:
@@ -258,30 +268,36 @@ class ProjectServer:
                 found[name] = task.result()
             except MinionsError as error:
                 missing[name] = error.message
-        return found, {name: missing[name] for name in self._apps if name in missing}
+        return found, {name: missing[name] for name in names if name in missing}
 
-    def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> dict[str, JsonValue]:
-        return {
-            "name": name,
-            "is_default": self._apps[name] is self._default,
-            "database": without_password(self._apps[name].app_state.place),
-            "is_reachable": name not in missing,
-            "problem": missing.get(name),
-            "url": f"{scope[ROOT]}/projects/{name}/",
-        }
+    def _row(self, name: str, missing: Mapping[str, str], scope: Scope) -> ProjectRow:
+        return ProjectRow(
+            name=name,
+            is_default=self._apps[name] is self._default,
+            database=without_password(self._apps[name].app_state.place),
+            is_reachable=name not in missing,
+            problem=missing.get(name),
+            url=f"{scope[ROOT]}/projects/{name}/",
+        )
 
-    def _run_row(self, run: RunSummary, name: str, scope: Scope) -> dict[str, JsonValue]:
-        path = f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}"
-        return {
-            "project": name,
-            "run_id": run.run_id,
-            "session_id": run.session_id,
-            "recipe": run.recipe,
-            "status": run.status,
-            "user": run.user,
-            "started_at": run.started_at.isoformat(),
-            "url": path,
-        }
+
+def _run_row(run: RunSummary, name: str, scope: Scope) -> ProjectRunRow:
+    return ProjectRunRow(
+        project=name,
+        run_id=run.run_id,
+        session_id=run.session_id,
+        recipe=run.recipe,
+        status=run.status,
+        user=run.user,
+        started_at=run.started_at,
+        url=f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}",
+    )
+
+
+def _sees_all(caller: Caller, project: str) -> bool:
+    """Whether the caller reads what is everybody's in that project."""
+    own = evolve(caller, scopes=caller.within(project))
+    return TokenScope.READ in own.scopes and own.owner is None
 
 
 def _take_error(task: asyncio.Task[object]) -> None:
@@ -298,7 +314,7 @@ async def _check(app: App) -> None:
 class _Page:
     """Which part of the list of all projects is asked for."""
 
-    KEYS = ("id", "session", "recipe", "status", "user", "text", "limit", "offset")
+    KEYS = tuple(each.name for each in fields(ProjectRunsQuery))
 
     wanted: RunFilter
     limit: int

@@ -10,13 +10,14 @@ from attrs.validators import ge, gt
 
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import UsageError
+from minions.interfaces.http.proxy_access import ProxyAccess
 from minions.interfaces.http.tokens import CallerToken, check_token
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _check_token(options: ServerOptions, _attribute: Attribute[str], token: str) -> None:
-    if token or not options.tokens:
+    if token or not (options.tokens or options.proxy):
         check_token(token)
 
 
@@ -49,11 +50,15 @@ class ServerOptions:
 
     token: str = field(default="", validator=_check_token, repr=False)
     """The secret that requests send as `Authorization: Bearer …`, but for health and the page. Who
-    has it may do everything. Empty: there are only `tokens`."""
+    has it may do everything. Empty: there are only `tokens` and `proxy`."""
     tokens: tuple[CallerToken, ...] = field(
         default=(), converter=_as_tokens, validator=_check_tokens
     )
     """Tokens with names, each with its own scopes."""
+    proxy: ProxyAccess | None = None
+    """Whose headers say who sends a request; None: no header does."""
+    project: str | None = None
+    """The project whose roles callers have here; None: those that they have in no project."""
     hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
     """Names that the `Host` header may have, without port."""
     origins: frozenset[str] = field(default=frozenset(), converter=frozenset)

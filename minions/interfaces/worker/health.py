@@ -17,7 +17,7 @@ from attrs import frozen
 from minions import __version__
 from minions.adapters.telemetry.prometheus import CONTENT_TYPE
 from minions.contracts.runtime import Log
-from minions.data.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.interfaces.http.connections import (
     Acceptor,
@@ -27,9 +27,9 @@ from minions.interfaces.http.connections import (
     client_of,
 )
 from minions.interfaces.http.http_answers import EVENT_STREAM
+from minions.interfaces.http.token_file import FileTokens
 from minions.interfaces.http.tokens import (
     Caller,
-    FileTokens,
     TokenScope,
     caller_of,
     check_token,
@@ -70,8 +70,14 @@ class DeltaAccess:
         """Take the tokens of a file.
 
         Raises:
-            UsageError: `bad-token`; the only token is too short to be one.
+            UsageError: `bad-token`; the only token is too short to be one, or there is none.
         """
+        if tokens.proxy is not None and not tokens.tokens:
+            raise UsageError(
+                "--token-file has no [[tokens]]: callers of a worker send a token, its [proxy] "
+                "counts for `minions serve` alone.",
+                code="bad-token",
+            )
         self.streams = streams
         self._tokens = tokens.tokens
         self._sha256 = None if tokens.tokens else digest_of(check_token(tokens.token))

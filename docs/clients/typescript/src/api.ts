@@ -189,9 +189,11 @@ export type CallOfRollback = {
   readonly effect: string;
 };
 
-/** What the token of the request lets its holder do. */
+/** Who sends the request, by a token or a proxy, and what they may do. */
 export type CallerView = {
   readonly name: string | null;
+  readonly is_user: boolean;
+  readonly role: "viewer" | "approver" | "operator" | null;
   readonly scopes: readonly ("read" | "run" | "decide" | "admin" | "all")[];
   readonly user: string | null;
 };
@@ -202,6 +204,15 @@ export type CallsAlike = {
   readonly when?: string | null;
   readonly count?: number;
   readonly expires_s?: number | null;
+};
+
+/** A version that gets a share of the new runs until it is decided about. */
+export type CanaryRow = {
+  readonly number: number;
+  readonly share: number;
+  readonly runs: number | null;
+  readonly bars: readonly string[];
+  readonly since: string;
 };
 
 /** A run that was asked to stop. */
@@ -271,6 +282,28 @@ export type CutView = {
 
 /** The decision of a person. */
 export type DecisionRequest = ApproveRequest | OtherDecisionRequest;
+
+/** Which versions of a recipe new runs get; of a damaged one no more is known than `problem`. */
+export type DeploymentRow = {
+  readonly name: string;
+  readonly recipe: string | null;
+  readonly live: number | null;
+  readonly canary: CanaryRow | null;
+  readonly versions: readonly VersionRow[];
+  readonly changed_at: string | null;
+  readonly change: string | null;
+  readonly changed_by: string | null;
+  readonly reason: string | null;
+  readonly problem: string | null;
+};
+
+/** A part of the list of deployments, by name. */
+export type Deployments = {
+  readonly deployments: readonly DeploymentRow[];
+  readonly total: number;
+  readonly limit: number;
+  readonly offset: number;
+};
 
 /** An evaluation with a part of its cases. */
 export type EvaluationCases = {
@@ -589,6 +622,42 @@ export type Problem = {
   readonly suggestions?: readonly string[];
   readonly instance: string;
   readonly faults?: readonly FaultView[];
+};
+
+/** A project of the server. */
+export type ProjectRow = {
+  readonly name: string;
+  readonly is_default: boolean;
+  readonly database: string;
+  readonly is_reachable: boolean;
+  readonly problem: string | null;
+  readonly url: string;
+};
+
+/** A run of one of the projects. */
+export type ProjectRunRow = {
+  readonly project: string;
+  readonly run_id: string;
+  readonly session_id: string;
+  readonly recipe: string;
+  readonly status: RunState;
+  readonly user: string | null;
+  readonly started_at: string;
+  readonly url: string;
+};
+
+/** A part of the runs of all projects, the newest first. */
+export type ProjectRuns = {
+  readonly runs: readonly ProjectRunRow[];
+  readonly limit: number;
+  readonly offset: number;
+  readonly has_more: boolean;
+  readonly unreachable: readonly UnreachableProject[];
+};
+
+/** The projects that the caller may look at. */
+export type Projects = {
+  readonly projects: readonly ProjectRow[];
 };
 
 /** The prompt of one answered model call. */
@@ -1199,6 +1268,12 @@ export type ToolStarted = {
   readonly arguments: JsonValue;
 };
 
+/** A project whose runs are not in the list. */
+export type UnreachableProject = {
+  readonly project: string;
+  readonly problem: string;
+};
+
 /** Where one value of a captured recipe comes from. */
 export type ValueOrigin = {
   readonly place: string;
@@ -1225,6 +1300,13 @@ export type VariantRecord = {
   readonly tokens?: number;
   readonly cost_usd?: number | null;
   readonly median_ms?: number | null;
+};
+
+/** A version of a deployment. */
+export type VersionRow = {
+  readonly number: number;
+  readonly version: string | null;
+  readonly digest: string;
 };
 
 /** What one person said of a call. */
@@ -1881,6 +1963,18 @@ export abstract class Operations {
     });
   }
 
+  /** List the deployments: which version new runs get, the canary, and what was decided last. */
+  listDeployments(
+    options: { readonly limit?: number; readonly offset?: number } & CallOptions = {},
+  ): Promise<Deployments> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/deployments",
+      query: { limit: options.limit, offset: options.offset },
+      signal: options.signal,
+    });
+  }
+
   /** List the schedules: when each is due next, what became of its last run, what was left out. */
   listSchedules(
     options: { readonly limit?: number; readonly offset?: number } & CallOptions = {},
@@ -1907,6 +2001,27 @@ export abstract class Operations {
     return this.send({
       method: "POST",
       path: `/api/v1/schedules/${part(schedule)}/resume`,
+      signal: options.signal,
+    });
+  }
+
+  /** List the projects of a server that has several. */
+  listProjects(options: CallOptions = {}): Promise<Projects> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects",
+      signal: options.signal,
+    });
+  }
+
+  /** List the runs of all projects of a server that has several, the newest first. */
+  listProjectRuns(
+    options: { readonly id?: string; readonly session?: string; readonly recipe?: string; readonly status?: RunState; readonly user?: string; readonly text?: string; readonly limit?: number; readonly offset?: number } & CallOptions = {},
+  ): Promise<ProjectRuns> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects/runs",
+      query: { id: options.id, session: options.session, recipe: options.recipe, status: options.status, user: options.user, text: options.text, limit: options.limit, offset: options.offset },
       signal: options.signal,
     });
   }

@@ -48,7 +48,6 @@ from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
     UsageError,
-    did_you_mean,
 )
 from minions.data.json_values import JsonValue, dumps
 from minions.data.texts import spoken
@@ -262,13 +261,7 @@ def _field_choice(options: _BatchOptions, recipe: AgentRecipe) -> FieldChoice:
     choice = FieldChoice.of_words(
         options.paths, options.kept, ignores_others=options.ignores_others
     )
-    for name in choice.paths:
-        if name not in recipe.inputs:
-            raise UsageError(
-                f"--map {name}={choice.paths[name]}: the recipe has no input '{name}'."
-                f"{did_you_mean(name, recipe.inputs)} Inputs are: "
-                f"{', '.join(recipe.inputs) or 'none'}."
-            )
+    choice.check(recipe.inputs)
     return choice
 
 

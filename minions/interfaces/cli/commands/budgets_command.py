@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, say, say_table, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     DatabaseOption,
@@ -36,8 +36,7 @@ def budgets_command(options: DatabaseOption) -> int:
     if context.settings.json:
         say(json_text({"budgets": [each.to_json() for each in states]}))
         return 0
-    for each in states:
-        say(hanging(_words(each)))
+    say_table(("BUDGET", "OF", "PERIOD", "SPENT", "NOTES"), [_row(each) for each in states])
     if not states:
         tell("No budget is configured. Set one under [budgets] in minions.toml: usd_per_day = 5")
     return 0
@@ -58,18 +57,16 @@ async def _states(context: CommandContext) -> Sequence[BudgetState]:
         await journal.aclose()
 
 
-def _words(state: BudgetState) -> str:
+def _row(state: BudgetState) -> tuple[str, ...]:
     rule, days = state.rule, state.rule.days_at(state.day)
-    whose = "" if state.who is None else f" {state.who}"
-    each = f" each {rule.per.value}" if state.who is None and _is_of_each(state) else ""
-    period = "" if days is None else f"  {rule.period} from {days.name}"
-    parts = [f"{rule.name}{whose}{each}{period}"]
-    limits = rule.limits
+    whose = state.who or (f"each {rule.per.value}" if _is_of_each(state) else "")
+    period = "" if days is None else f"{rule.period} from {days.name}"
+    parts, limits = list[str](), rule.limits
     if limits.max_cost_usd is not None:
         parts.append(_amount_words(state, limits.max_cost_usd, is_usd=True))
     if limits.max_tokens is not None:
         parts.append(_amount_words(state, limits.max_tokens, is_usd=False))
-    return "  ".join((*parts, *_threshold_words(state)))
+    return (rule.name, whose, period, "; ".join(parts), "; ".join(_threshold_words(state)))
 
 
 def _is_of_each(state: BudgetState) -> bool:

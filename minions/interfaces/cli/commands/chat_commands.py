@@ -36,9 +36,9 @@ from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe
 from minions.interfaces.cli.console.console import (
     for_stream,
-    hanging,
     json_text,
     say,
+    say_table,
     tell,
 )
 from minions.interfaces.cli.console.live_progress import retry_text, server_wait_text
@@ -59,7 +59,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.recipe_argument import some_inputs
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, some_inputs
 from minions.interfaces.cli.run_follower import with_misses
 from minions.interfaces.cli.session_choice import (
     OpenSession,
@@ -115,6 +115,12 @@ def chat_command(options: _ChatOptions, recipe: str | None) -> int:
     context = command_context(options)
     if options.continues and options.session is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
+    if recipe == STANDARD_INPUT:
+        raise UsageError(
+            f"RECIPE {STANDARD_INPUT}: your messages come from standard input here. Name the "
+            "recipe's file.",
+            code="no-file",
+        )
     out = sys.stdout
     opened = OpenSession(
         context,
@@ -480,9 +486,7 @@ def list_(options: ExtensionOptions) -> int:
         return 0
     if not found:
         tell("There are no agents: no recipe is registered, and there is none under ./recipes.")
-    width = max((len(each.name) for each in found), default=0)
-    for each in found:
-        say(hanging(f"{each.name:<{width}}  {each.words()}".rstrip()))
+    say_table(("AGENT", "ABOUT"), [(each.name, each.words()) for each in found])
     return 0
 
 

@@ -14,7 +14,7 @@ from attrs import frozen
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, say, say_table, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     CommonOptions,
@@ -132,9 +132,11 @@ def list_(options: _DatabaseOption, name: str | None) -> int:
         ]
         say(json_text({"deployments": documents}))
         return 0
-    for deployment, findings in found:
-        for line in _lines(deployment, findings):
-            say(hanging(line))
+    say_table(
+        ("DEPLOYMENT", "RECIPE", "LIVE", "CANARY"),
+        [_row(deployment) for deployment, _ in found],
+        details=[_details(*each) for each in found],
+    )
     if not found:
         tell("There is no deployment. Make one: minions deploy RECIPE --as NAME")
     return 0
@@ -228,7 +230,7 @@ async def _deploy(context: CommandContext, options: _DeployOptions, name: str, o
         finally:
             await state.aclose()
     assert made is not None  # noqa: S101  # `_make_change` always makes one
-    (first, *_) = _lines(made, None)
+    first = _line(made)
     _report(context, made.to_json(), first, out)
     database, code = context.flags_again
     tell(f"start a run: minions run {shell_word(called)}@live{database}{code}")
@@ -352,7 +354,7 @@ def _change(
         return await store.change(name, replaced) or await store.get(name)
 
     made = asyncio.run(_with_store(context, change))
-    return _report(context, made.to_json(), _lines(made, None)[0])
+    return _report(context, made.to_json(), _line(made))
 
 
 def _report(
@@ -365,16 +367,24 @@ def _report(
     return 0
 
 
-def _lines(deployment: Deployment, findings: CanaryFindings | None) -> list[str]:
-    """A line of the deployment, those of its canary, and of the newest that was decided."""
+def _row(deployment: Deployment) -> tuple[str, str, str, str]:
+    """The name, the recipe, the version that is live, and the canary."""
     version = deployment.version(deployment.live)
     stated = "" if version.version is None else f"version {version.version}, "
-    canary = deployment.canary
-    lines = [
-        f"{deployment.name}  recipe {deployment.recipe}  live @{deployment.live} "
-        f"({stated}{version.digest})"
-        + ("" if canary is None else f"  canary @{canary.number} {canary.share:.6g} of new runs")
-    ]
+    live, canary = f"@{deployment.live} ({stated}{version.digest})", deployment.canary
+    share = "" if canary is None else f"@{canary.number} {canary.share:.6g} of new runs"
+    return deployment.name, deployment.recipe, live, share
+
+
+def _line(deployment: Deployment) -> str:
+    """The same for a person, after a change."""
+    name, recipe, live, canary = _row(deployment)
+    return f"{name}  recipe {recipe}  live {live}" + (f"  canary {canary}" if canary else "")
+
+
+def _details(deployment: Deployment, findings: CanaryFindings | None) -> list[str]:
+    """The lines of its canary, and of the newest that was decided."""
+    lines = list[str]()
     if findings is not None:
         lines.append(f"  canary: {findings.reason}")
         for name, figures in (("canary", findings.canary), ("live", findings.before)):

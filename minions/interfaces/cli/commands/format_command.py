@@ -16,8 +16,14 @@ from minions.interfaces.cli.console.render import (
     faults_lines,
     stderr_painter,
 )
-from minions.interfaces.cli.options import OutputOptions, command_context, option, takes_options
-from minions.interfaces.cli.recipe_argument import editable_path
+from minions.interfaces.cli.options import (
+    CommandContext,
+    OutputOptions,
+    command_context,
+    option,
+    takes_options,
+)
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, editable_path
 from minions.recipe.text.recipe_format import formatted
 from minions.recipe.text.yaml_reader import read_document, read_source
 
@@ -37,11 +43,13 @@ class _FormatOptions(OutputOptions):
 def format_command(options: _FormatOptions, recipes: tuple[str, ...]) -> int:
     """Indent RECIPES in the usual way: two columns for each level, no blanks at the ends of lines.
 
-    Comments, quotes and texts stay. A file that is not YAML, or whose meaning would change, is left
-    as it is. Exit code 2 if one cannot be read or written.
+    Of -, the recipe on standard input, the formatted text is printed. Comments, quotes and texts
+    stay. A file that is not YAML, or whose meaning would change, is left as it is. Exit code 2 if
+    one cannot be read or written.
     """
-    as_json = command_context(options).settings.json
-    states = {name: _format(name, is_check=options.check) for name in recipes}
+    context = command_context(options)
+    as_json = context.settings.json
+    states = {name: _format(name, context, is_check=options.check) for name in recipes}
     if as_json:
         say(json_text({"recipes": [{"recipe": name, "state": states[name]} for name in states]}))
     elif changed := [name for name, state in states.items() if state == "changed"]:
@@ -52,17 +60,23 @@ def format_command(options: _FormatOptions, recipes: tuple[str, ...]) -> int:
     return 1 if options.check and "changed" in states.values() else 0
 
 
-def _format(name: str, *, is_check: bool) -> str:
-    """Format one file; what became of it: `changed`, `same` or `failed`, which was told."""
+def _format(name: str, context: CommandContext, *, is_check: bool) -> str:
+    """Format one file, or print standard input formatted; what became of it: `changed`, `same` or
+    `failed`, which was told.
+    """
     try:
-        path = editable_path(name)
-        content = read_source(path)
-        read_document(content, str(path))  # of the bytes: too many, or no UTF-8, is refused
+        path = None if name == STANDARD_INPUT else editable_path(name)
+        content = context.stdin.read("the recipe -") if path is None else read_source(path)
+        where = "stdin.yaml" if path is None else str(path)
+        read_document(content, where)  # of the bytes: too many, or no UTF-8, is refused
         text = content.decode()
-        after = formatted(text, str(path))
+        after = formatted(text, where)
+        if path is None and not is_check and not context.settings.json:
+            say(after.removesuffix("\n"))
+            return "printed"
         if after == text:
             return "same"
-        if not is_check:
+        if path is not None and not is_check:
             write_whole(path, after.encode())
     except RecipeError as error:
         for line in faults_lines(error.faults, stderr_painter()):

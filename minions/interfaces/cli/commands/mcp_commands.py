@@ -45,9 +45,9 @@ from minions.data.json_values import JsonValue, as_object_of_texts, as_texts
 from minions.data.texts import shell_word
 from minions.interfaces.cli.commands.mcp_serve_command import serve
 from minions.interfaces.cli.console.console import (
-    hanging,
     json_text,
     say,
+    say_table,
     tell,
 )
 from minions.interfaces.cli.console.render import (
@@ -403,14 +403,20 @@ def list_(options: OutputOptions) -> int:
         return 0
     if not found:
         tell("There are no MCP servers: minions.toml has no table [mcp.NAME].")
-    for each in found:
-        owner = " (of a recipe)" if each.is_of_recipe else ""
-        say(plain(hanging(f"{each.name}  {each.state}{owner}: {each.way}")))
-        for tool in each.tools:
-            about = tool.description.partition("\n")[0][:200]
-            line = f"  {each.name}__{tool.shown_as}  {tool.effect.value}  {about}".rstrip()
-            say(plain(hanging(line)))
+    say_table(
+        ("SERVER", "STATE", "FROM"),
+        [
+            (each.name, f"{each.state}{' (of a recipe)' if each.is_of_recipe else ''}", each.way)
+            for each in found
+        ],
+        details=[[_tool_line(each.name, tool) for tool in each.tools] for each in found],
+    )
     return 0
+
+
+def _tool_line(server: str, tool: PinnedTool) -> str:
+    about = tool.description.partition("\n")[0][:200]
+    return f"  {server}__{tool.shown_as}  {tool.effect.value}  {about}".rstrip()
 
 
 def listed_servers(context: CommandContext) -> Iterator[ListedServer]:

@@ -211,17 +211,19 @@ def _options(place: _Place, max_runs: int) -> ServerOptions:
             "Install the extra: pip install 'minions-engine[server]'.",
             code="missing-extra",
         )
-    from minions.interfaces.http.tokens import FileTokens, read_token_file
+    from minions.interfaces.http.token_file import FileTokens, read_token_file
     from minions.interfaces.server.server_options import LOOPBACK_NAMES, ServerOptions
 
     if place.token_file is None:
         tokens = FileTokens(token=secrets.token_urlsafe(24))
     else:
         tokens = read_token_file(Path(place.token_file))
+        tokens.check_projects(())
     bound_to = () if place.host in ("0.0.0.0", "::") else (place.host,)  # noqa: S104  # compared
     return ServerOptions(
         token=tokens.token,
         tokens=tokens.tokens,
+        proxy=tokens.proxy,
         hosts=LOOPBACK_NAMES.union(bound_to, place.names),
         max_runs=max_runs,
     )

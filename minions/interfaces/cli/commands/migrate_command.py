@@ -42,7 +42,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.recipe_argument import refuse_target, write_recipe
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, refuse_target, write_recipe
 from minions.interfaces.cli.run_follower import Signals, note_of
 from minions.planning.migration import (
     CheckRecipe,
@@ -97,6 +97,12 @@ def migrate_command(
     Read the recipe before you run it.
     """
     context = command_context(options)
+    if file == STANDARD_INPUT:
+        raise UsageError(
+            f"FILE {STANDARD_INPUT}: a recipe is mended in its place, so this takes a file, and no "
+            "standard input. Write it to one.",
+            code="no-file",
+        )
     target = Path(output) if output is not None else None
     instruction = _instruction(Path(file))
     if instruction is None or instruction.is_recipe:

@@ -25,7 +25,7 @@ from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, as_object
 from minions.data.texts import shell_word
 from minions.engine.views.output_rungs import RungCount, rungs_of_model
-from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.console import hanging, json_text, say, say_table, tell
 from minions.interfaces.cli.console.printed_results import rung_words
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -104,11 +104,18 @@ def list_(options: OutputOptions) -> int:
     if context.settings.json:
         say(json_text({"models": [_weights_document(each) for each in found]}))
         return 0
-    for each in found:
-        mark = " (-m local)" if each.is_default else ""
-        say(f"local/{each.name}{mark}  {_size(each)}  {each.licence or 'licence not stated'}")
-        say(f"  {each.path}  ({each.source})")
-        say(f"  sha256 {_hash(each)}")
+    say_table(
+        ("MODEL", "SIZE", "LICENCE"),
+        [
+            (
+                f"local/{each.name}{' (-m local)' if each.is_default else ''}",
+                _size(each),
+                each.licence or "not stated",
+            )
+            for each in found
+        ],
+        details=[(f"  {each.path}  ({each.source})", f"  sha256 {_hash(each)}") for each in found],
+    )
     for begun in store.all_begun():
         size = begun.stat().st_size / 2**20
         tell(f"Begun: {size:,.0f} MiB of a download, {begun}. Repeat its command, or remove it.")

@@ -20,7 +20,13 @@ from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import shell_word
-from minions.interfaces.cli.console.console import hanging, json_text, log_line, say, tell
+from minions.interfaces.cli.console.console import (
+    json_text,
+    log_line,
+    say,
+    say_table,
+    tell,
+)
 from minions.interfaces.cli.options import (
     CacheOption,
     CommandContext,
@@ -130,8 +136,7 @@ def list_(options: _DatabaseOption) -> int:
     if context.settings.json:
         say(json_text({"schedules": [_listed_document(each, now) for each in found]}))
         return 0
-    for each in found:
-        say(hanging(_line(each, now)))
+    say_table(_HEADS, [_row(each, now) for each in found])
     if not found:
         tell("There is no schedule. Add one: minions schedules add RECIPE")
     return 0
@@ -157,10 +162,11 @@ def show(options: _DatabaseOption, name: str) -> int:
     if context.settings.json:
         say(json_text(_listed_document(found, now)))
         return 0
-    say(hanging(_line(found, now)))
+    lines = list[str]()
     for each in found.progress.skipped:
         span = "" if each.after is None else f", and all after {each.after:%Y-%m-%d %H:%M}Z"
-        say(hanging(f"  left out {each.due:%Y-%m-%d %H:%M}Z{span}  {each.cause}: {each.reason}"))
+        lines.append(f"  left out {each.due:%Y-%m-%d %H:%M}Z{span}  {each.cause}: {each.reason}")
+    say_table(_HEADS, [_row(found, now)], details=[lines])
     return 0
 
 
@@ -330,20 +336,25 @@ def _check_name(name: str) -> None:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def _line(each: ListedSchedule, now: datetime) -> str:
-    """One line for a person."""
+_HEADS: Final = ("SCHEDULE", "RECIPE", "TIMES", "NEXT", "LAST RUN", "NOTES")
+
+
+def _row(each: ListedSchedule, now: datetime) -> tuple[str, ...]:
+    """The cells of `_HEADS`."""
     if each.schedule is None:
-        return f"{each.name}  damaged: {each.problem}"
-    run, progress = each.last_run, each.progress
-    last = "" if run is None else f"  last {run.run_id} {run.status}"
-    waits = f"  {len(progress.waiting)} wait" if progress.waiting else ""
+        return (each.name, "", "", "", "", f"damaged: {each.problem}")
+    run, progress, spec = each.last_run, each.progress, each.schedule.spec
+    notes = [f"{len(progress.waiting)} wait"] if progress.waiting else []
     count = sum(progress.skip_counts.values())
-    left = "".join(
-        f"  left out {count}, last {skip.due:%Y-%m-%d %H:%M}Z: {skip.reason}"
+    notes += [
+        f"left out {count}, last {skip.due:%Y-%m-%d %H:%M}Z: {skip.reason}"
         for skip in progress.skipped[-1:]
-    )
-    halted = "" if each.problem is None else f"  not carried out: {each.problem}"
-    return f"{each.name}  {_times(each.schedule, now)}{last}{waits}{left}{halted}"
+    ]
+    if each.problem is not None:
+        notes.append(f"not carried out: {each.problem}")
+    last = "" if run is None else f"{run.run_id} {run.status}"
+    times = (f"{spec.cron} {spec.timezone}", _next_time(each.schedule, now))
+    return (each.name, each.schedule.recipe_id, *times, last, "; ".join(notes))
 
 
 def _listed_document(each: ListedSchedule, now: datetime) -> JsonValue:
@@ -363,12 +374,17 @@ def _listed_document(each: ListedSchedule, now: datetime) -> JsonValue:
 
 
 def _times(schedule: Schedule, now: datetime) -> str:
+    spec = schedule.spec
+    return f"{schedule.recipe_id}  {spec.cron} {spec.timezone}  next {_next_time(schedule, now)}"
+
+
+def _next_time(schedule: Schedule, now: datetime) -> str:
     from minions.recipe.schedules import next_due
 
-    spec = schedule.spec
-    at = next_due(spec, now)
-    due = "paused" if schedule.is_paused else "never due" if at is None else f"{at:%Y-%m-%d %H:%M}Z"
-    return f"{schedule.recipe_id}  {spec.cron} {spec.timezone}  next {due}"
+    at = next_due(schedule.spec, now)
+    if schedule.is_paused:
+        return "paused"
+    return "never due" if at is None else f"{at:%Y-%m-%d %H:%M}Z"
 
 
 def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:

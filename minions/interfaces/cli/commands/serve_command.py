@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from minions.app.settings.settings import Settings
     from minions.contracts.runtime import Log
     from minions.data.json_values import JsonValue
-    from minions.interfaces.http.tokens import FileTokens
+    from minions.interfaces.http.token_file import FileTokens
     from minions.interfaces.server.projects import ProjectTable
     from minions.interfaces.server.server_options import ServerOptions
 
@@ -144,6 +144,7 @@ def serve_command(
     options = ServerOptions(
         token=tokens.token,
         tokens=tokens.tokens,
+        proxy=tokens.proxy,
         hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
         allow_recipe_bodies=allow_recipe_bodies,
         plan_workspaces=plan_workspace,
@@ -155,6 +156,7 @@ def serve_command(
     _check_folders(folders if recipes else ())
     place = _Place(host, port, prints_token=token_file is None, public_url=public_url)
     table = None if projects is None else _projects(context, Path(projects))
+    tokens.check_projects(() if table is None else tuple(table.projects))
     return asyncio.run(_serve(context, options, folders, place, table, resume=resume))
 
 
@@ -237,7 +239,7 @@ def _tokens(file: str | None) -> FileTokens:
     Raises:
         EnvironmentRefusedError: The file cannot be used.
     """
-    from minions.interfaces.http.tokens import FileTokens, read_token_file
+    from minions.interfaces.http.token_file import FileTokens, read_token_file
 
     if file is None:
         return FileTokens(token=secrets.token_urlsafe(24))
@@ -261,9 +263,10 @@ async def _serve(
     url = place.url(sock.getsockname()[1])
     extensions, log = context.own_extensions(), process_log(context)
 
-    def make(settings: Settings, path: str, log: Log) -> App:
+    def make(settings: Settings, project: str | None, log: Log) -> App:
+        path = "/" if project is None else f"/projects/{project}/"
         return create_app(
-            evolve(options, public_url=f"{place.public_url or url}{path}"),
+            evolve(options, public_url=f"{place.public_url or url}{path}", project=project),
             recipes=folders,
             settings=settings,
             extensions=extensions,
@@ -276,14 +279,10 @@ async def _serve(
 
     app: App | ProjectServer
     if table is None:
-        app = make(context.settings, "/", log)
+        app = make(context.settings, None, log)
     else:
         apps = {
-            name: make(
-                table.settings_of(name, context.settings),
-                f"/projects/{name}/",
-                _OfProject(log, name),
-            )
+            name: make(table.settings_of(name, context.settings), name, _OfProject(log, name))
             for name in table.projects
         }
         app = ProjectServer(apps, table.default, options, log)
@@ -308,7 +307,11 @@ def _announce(context: CommandContext, options: ServerOptions, place: _Place, ur
         say(f"open the page: {_login_link(url, options.token)}")
     else:
         names = f": {', '.join(each.name for each in options.tokens)}" if options.tokens else ""
-        say(f"minions serves {url} · {'tokens' if names else 'token'} as in the file{names}")
+        if options.proxy is None:
+            say(f"minions serves {url} · {'tokens' if names else 'token'} as in the file{names}")
+        else:
+            header = options.proxy.user_header
+            say(f"minions serves {url} · users by the proxy's header {header}; tokens{names}")
 
 
 def _login_link(url: str, token: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -30,7 +28,9 @@ from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import (
     hanging,
     json_text,
+    list_width,
     say,
+    table_lines,
     tell,
 )
 from minions.interfaces.cli.console.render import (
@@ -177,13 +177,6 @@ def _since(text: str, now: datetime) -> datetime:
         raise UsageError(f"--since {error.message}", code=error.error_code) from error
 
 
-def list_width() -> int | None:
-    """The columns of the terminal; None: the output is none, and lines may have any length."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return None
-    return shutil.get_terminal_size().columns
-
-
 # --- lines -----------------------------------------------------------------------------------
 
 
@@ -200,14 +193,9 @@ def run_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
     names = [*_COLUMNS]
     if width is not None and width < _WIDE:
         names.remove("SESSION")
-    rows = [names, *([_cell(run, name) for name in names] for run in runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for at, row in enumerate(rows):
-        cells = (
-            cell.rjust(size) if name in _NUMBERS else cell.ljust(size)
-            for name, cell, size in zip(names, row, widths, strict=True)
-        )
-        yield _cut("  ".join(cells).rstrip(), width)
+    rows = [[_cell(run, name) for name in names] for run in runs]
+    for at, line in enumerate(table_lines(names, rows, numbers=_NUMBERS)):
+        yield _cut(line, width)
         if at and runs[at - 1].problem is not None:
             yield hanging(f"  {plain(str(runs[at - 1].problem))}", width or 80)
 

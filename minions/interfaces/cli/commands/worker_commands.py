@@ -49,7 +49,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
 from minions.engine.services.services import is_worker_gone, worker_name
-from minions.interfaces.cli.console.console import json_text, log_line, say, tell
+from minions.interfaces.cli.console.console import json_text, log_line, say, say_table, tell
 from minions.interfaces.cli.options import (
     CacheOption,
     CommandContext,
@@ -298,7 +298,7 @@ def _access(stream: _Stream) -> DeltaAccess:
         EnvironmentRefusedError: The token file cannot be used.
         UsageError: Its token is too short.
     """
-    from minions.interfaces.http.tokens import read_token_file
+    from minions.interfaces.http.token_file import read_token_file
     from minions.interfaces.worker.delta_streams import DeltaStreams
     from minions.interfaces.worker.health import DeltaAccess
 
@@ -437,11 +437,12 @@ def list_(options: _SharedDatabaseOption) -> int:
     if context.settings.json:
         say(json_text({"queues": [_document(each) for each in found]}))
         return 0
-    for each in found:
-        say(
-            f"{each.limits.name}  {each.waiting} wait, {each.delayed} delayed, {each.taken} "
-            f"executed  {_words(each.limits)}"
-        )
+    rows = [
+        (each.limits.name, *map(str, (each.waiting, each.delayed, each.taken)), _words(each.limits))
+        for each in found
+    ]
+    counts = ("WAITING", "DELAYED", "EXECUTED")
+    say_table(("QUEUE", *counts, "LIMITS"), rows, numbers=counts)
     if not found:
         tell("There is no queue. The first run makes one: minions run RECIPE --detach --queue NAME")
     return 0
@@ -846,15 +847,17 @@ def list_workers(options: _SharedDatabaseOption) -> int:
         paused = [each.to_json() for each in found.pauses]
         say(json_text({"workers": workers, **document, "paused": paused}))
         return 0
-    for each in found.workers:
-        state = "alive" if each.is_alive else "dead"
-        seen = each.seen_at
-        say(
-            f"{each.name}  {state}  "
-            + (f"{each.taken} of {each.slots} runs  " if seen is not None else "")
-            + f"queues {', '.join(each.queues)}"
-            + (f"  seen {seen:%Y-%m-%d %H:%M:%S}Z" if seen is not None else "")
+    rows = [
+        (
+            each.name,
+            "alive" if each.is_alive else "dead",
+            "" if each.seen_at is None else f"{each.taken} of {each.slots}",
+            ", ".join(each.queues),
+            "" if each.seen_at is None else f"{each.seen_at:%Y-%m-%d %H:%M:%S}Z",
         )
+        for each in found.workers
+    ]
+    say_table(("WORKER", "STATE", "RUNS", "QUEUES", "SEEN"), rows)
     for pause in found.pauses:
         say(pause.words)
     groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}

@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from minions.data.json_values import JsonValue
 
 
@@ -105,6 +107,58 @@ def for_stream(
     if is_output and not (stream is not None and stream.isatty()):
         return without_commands(text)
     return plain(text, is_painted=is_painted and wants_color(stream, os.environ))
+
+
+def table_lines(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[str] = ()
+) -> list[str]:
+    """A head line and one line for each row, in columns as wide as their widest cell.
+
+    Args:
+        numbers: The heads of columns that end at the right.
+    """
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if head in numbers else cell.ljust(width)
+            for head, cell, width in zip(heads, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def say_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[str] = (),
+    details: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print a table with a head line; without rows nothing. A terminal's long lines are wrapped.
+
+    Args:
+        numbers: As for `table_lines`.
+        details: Further lines below each row; empty: there are none.
+    """
+    if not rows:
+        return
+    width = list_width()
+    cells = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
+    head, *lines = table_lines(heads, cells, numbers=numbers)
+    below = details or [()] * len(rows)
+    listed = [each for row, more in zip(lines, below, strict=True) for each in (row, *more)]
+    for line in (head, *listed):
+        say(line if width is None else hanging(line, width))
+
+
+def list_width() -> int | None:
+    """The columns of the terminal; None: the output is none, and lines may have any length."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def hanging(text: str, width: int = 80) -> str:

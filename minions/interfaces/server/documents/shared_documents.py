@@ -13,7 +13,7 @@ from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.interfaces.http.http_answers import FaultView
-from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.http.tokens import CallerRole, TokenScope
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
@@ -87,13 +87,17 @@ class Ready:
 
 @frozen(kw_only=True)
 class CallerView:
-    """What the token of the request lets its holder do."""
+    """Who sends the request, by a token or a proxy, and what they may do."""
 
     name: str | None
-    """The name of the token; null: the only token of the server."""
+    """The name of the token or user; null: the only token of the server."""
+    is_user: bool
+    """Whether a proxy says who it is; false: a token does."""
+    role: CallerRole | None
+    """The role whose scopes these are, but for `all`; null: they are those of no role."""
     scopes: tuple[TokenScope, ...]
     user: str | None
-    """The user for whom all runs of the token are; null: each request may name one."""
+    """The user for whom all runs of the caller are; null: each request may name one."""
 
 
 @frozen(kw_only=True)

@@ -14,6 +14,7 @@ from minions.app.evaluating.evaluation_records import (
     VariantRecord,
 )
 from minions.app.runs.batch_records import BatchProgress
+from minions.app.runs.deployments import Deployment
 from minions.app.runs.schedule_store import ListedSchedule
 from minions.app.runs.work_lists import ListedQueue, ListedWorker, QueuedRun
 from minions.contracts.executions import OPEN_STATES, RunState
@@ -428,6 +429,106 @@ class Schedules:
     """A part of the list of schedules, by name."""
 
     schedules: tuple[ScheduleRow, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+@frozen(kw_only=True)
+class VersionRow:
+    """A version of a deployment."""
+
+    number: int
+    version: str | None
+    """As its author counts it; null: the recipe says none."""
+    digest: str
+    """The fingerprint of its text."""
+
+
+@frozen(kw_only=True)
+class CanaryRow:
+    """A version that gets a share of the new runs until it is decided about."""
+
+    number: int
+    share: float
+    """Of new runs, above 0 and at most 1."""
+    runs: int | None
+    """How many of its runs have to end before it is decided; null: a person decides."""
+    bars: tuple[str, ...]
+    """What has to hold then."""
+    since: datetime
+
+
+@frozen(kw_only=True)
+class DeploymentRow:
+    """Which versions of a recipe new runs get; of a damaged one no more is known than `problem`."""
+
+    name: str
+    recipe: str | None
+    live: int | None
+    """The number of the version that new runs get."""
+    canary: CanaryRow | None
+    versions: tuple[VersionRow, ...]
+    changed_at: datetime | None
+    """When it was last decided about."""
+    change: str | None
+    """What was decided: `deployed`, `canary`, `promoted` or `withdrawn`."""
+    changed_by: str | None
+    """Who decided; null: its bars did, or nobody was named."""
+    reason: str | None
+    problem: str | None
+    """Why it is damaged; null: it is not."""
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> DeploymentRow:
+        """The deployment for a response, without the texts of its versions."""
+        canary, last = deployment.canary, next(iter(deployment.history[-1:]), None)
+        return cls(
+            name=deployment.name,
+            recipe=deployment.recipe,
+            live=deployment.live,
+            canary=None
+            if canary is None
+            else CanaryRow(
+                number=canary.number,
+                share=canary.share,
+                runs=canary.runs,
+                bars=canary.bars,
+                since=canary.since,
+            ),
+            versions=tuple(
+                VersionRow(number=each.number, version=each.version, digest=each.digest)
+                for each in deployment.versions
+            ),
+            changed_at=None if last is None else last.at,
+            change=None if last is None else last.what,
+            changed_by=None if last is None else last.by,
+            reason=(last.reason or None) if last is not None else None,
+            problem=None,
+        )
+
+    @classmethod
+    def damaged(cls, name: str, problem: str) -> DeploymentRow:
+        """One that cannot be read."""
+        return cls(
+            name=name,
+            recipe=None,
+            live=None,
+            canary=None,
+            versions=(),
+            changed_at=None,
+            change=None,
+            changed_by=None,
+            reason=None,
+            problem=problem,
+        )
+
+
+@frozen(kw_only=True)
+class Deployments:
+    """A part of the list of deployments, by name."""
+
+    deployments: tuple[DeploymentRow, ...]
     total: int
     limit: int
     offset: int

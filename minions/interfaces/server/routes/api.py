@@ -23,6 +23,7 @@ from minions.interfaces.server.routes.decision_routes import (
     get_ready,
     get_system,
 )
+from minions.interfaces.server.routes.project_routes import PROJECTS
 from minions.interfaces.server.routes.recipe_routes import AGENTS, RECIPES
 from minions.interfaces.server.routes.run_routes import MARKS, PLANS, RUN_EXPORTS, RUN_STEPS, RUNS
 from minions.interfaces.server.routes.session_routes import SESSIONS, TURNS
@@ -47,6 +48,7 @@ API: Final = Router(
         APPROVALS,
         decide_run,
         WORK,
+        PROJECTS,
         get_system,
         follow_changes,
     ],

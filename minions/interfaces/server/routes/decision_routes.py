@@ -260,6 +260,8 @@ async def get_system(request: ApiRequest) -> SystemView:
         models=app_state.runtime.settings.caller_models,
         caller=CallerView(
             name=request.caller.name,
+            is_user=request.caller.is_user,
+            role=request.caller.role,
             scopes=tuple(sorted(request.caller.scopes)),
             user=request.caller.user,
         ),

@@ -1,6 +1,6 @@
 """`/workers`, `/queues`, `/schedules`: who executes queued runs, what waits, what is due when.
-`/batches`: what came of many lines. `/evaluations`: what variants reached. `/costs`: what runs used
-over time.
+`/deployments`: which versions new runs get. `/batches`: what came of many lines. `/evaluations`:
+what variants reached. `/costs`: what runs used over time.
 
 All but costs counts the runs of all users: a token that sees one user's runs alone needs the scope
 `all`.
@@ -14,6 +14,7 @@ from litestar import Router, get, post
 
 from minions.app.runs.batch_records import batch_progress
 from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import JournalError
 from minions.engine.batches.lines import line_of
 from minions.engine.views.lookup import count_runs, list_runs
 from minions.engine.views.run_figures import Grouping, Period, RunFigures, read_figures
@@ -26,6 +27,8 @@ from minions.interfaces.server.documents.work_documents import (
     BatchItemsPage,
     BatchRow,
     CostsQuery,
+    DeploymentRow,
+    Deployments,
     EvaluationCases,
     EvaluationCasesPage,
     EvaluationRow,
@@ -174,6 +177,23 @@ async def list_schedules(request: ApiRequest, asked: Asked[Page]) -> Schedules:
     return Schedules(schedules=tuple(part), total=len(names), limit=limit, offset=offset)
 
 
+@get("/deployments", needs=TokenScope.READ)
+async def list_deployments(request: ApiRequest, asked: Asked[Page]) -> Deployments:
+    """List the deployments: which version new runs get, the canary, and what was decided last."""
+    _check_owner(request, "deployments")
+    store, limit, offset = request.app_state.deployments, asked.limit, asked.offset
+    names = await store.names()
+    part = list[DeploymentRow]()
+    for name in names[offset : offset + limit]:
+        try:
+            found = await store.find(name)
+        except JournalError as error:
+            part.append(DeploymentRow.damaged(name, error.message))
+        else:  # None: it was removed meanwhile
+            part += [] if found is None else [DeploymentRow.of(found)]
+    return Deployments(deployments=tuple(part), total=len(names), limit=limit, offset=offset)
+
+
 @post(
     "/schedules/{schedule:str}/pause",
     status_code=200,
@@ -225,6 +245,7 @@ WORK: Final = Router(
         list_evaluations,
         get_evaluation,
         get_costs,
+        list_deployments,
         list_schedules,
         pause_schedule,
         resume_schedule,

@@ -31,6 +31,7 @@ function become(next) {
 // --- the token
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+/** An empty one: a proxy adds to each request who sends it. */
 export const keepToken = (token) => sessionStorage.setItem(KEY, token);
 export const dropToken = () => sessionStorage.removeItem(KEY);
 
@@ -45,7 +46,7 @@ export function takeTokenFromAddress() {
 // --- requests
 
 async function ask(method, path, { body, headers, signal } = {}) {
-	const all = { Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, ...headers };
+	const token = sessionStorage.getItem(KEY), all = { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...headers };
 	if (body !== undefined) all["Content-Type"] = "application/json";
 	let response;
 	try {
@@ -68,7 +69,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
 	}
 	if (response.status === 401) {
 		dropToken();
-		connection.dispatchEvent(new Event("refused"));
+		connection.dispatchEvent(new CustomEvent("refused", { detail: token ? "The server did not take that token." : problem.code === "proxy-refused" ? problem.detail : "" }));
 	}
 	throw new ApiError(response.status, problem);
 }

@@ -88,14 +88,15 @@ async function route() {
 
 // --- the token
 
-function showLogin(isRefused = false) {
+/** Asks for the token; `refused`: why that before was not taken. */
+function showLogin(refused = "") {
 	leaving?.abort();
 	[leaving, where, update] = [null, null, null];
 	top_.hidden = side.hidden = true;
 	document.title = "Minions";
 	const input = h("input", { type: "password", id: "token", name: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-hint token-error" });
-	const error = h("p.field-error", { id: "token-error", role: "alert", text: isRefused ? "The server did not take that token." : "" });
-	if (isRefused) input.setAttribute("aria-invalid", "true");
+	const error = h("p.field-error", { id: "token-error", role: "alert", text: refused });
+	if (refused) input.setAttribute("aria-invalid", "true");
 	const enter = async (event) => {
 		event.preventDefault();
 		const token = input.value.trim();
@@ -124,6 +125,11 @@ const logo = () => h("img", { src: "icon.svg", alt: "", width: "20", height: "20
 async function begin() {
 	const known = await get("/system").catch((error) => error);
 	if (known.status === 401) return; // the token is asked for already
+	if (known.code === "missing-role") {
+		top_.hidden = side.hidden = true;
+		fill(main, h("div.view", h("h1", { text: "No role" }), problem(known)));
+		return;
+	}
 	setCaller(known.caller ?? null);
 	const badge = h("span.count", { hidden: true });
 	const isForAll = !known.caller?.user || known.caller.scopes.includes("all");
@@ -185,9 +191,9 @@ document.querySelector("[data-skip]").addEventListener("click", (event) => {
 	event.preventDefault();
 	main.focus();
 });
-connection.addEventListener("refused", () => {
+connection.addEventListener("refused", ({ detail }) => {
 	counting?.abort();
-	showLogin(true);
+	showLogin(detail);
 });
 window.addEventListener("hashchange", () => {
 	if (location.hash.startsWith("#token=")) {
@@ -197,5 +203,5 @@ window.addEventListener("hashchange", () => {
 });
 
 takeTokenFromAddress();
-if (hasToken()) begin();
-else showLogin();
+if (!hasToken()) keepToken(""); // behind a proxy that says who it is none is needed
+begin();

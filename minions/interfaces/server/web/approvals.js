@@ -2,7 +2,7 @@
 
 import { go } from "./address.js";
 import { enc, get, onChange, post } from "./api.js";
-import { Rows, action, callout, count, empty, fill, h, loading, note, ownName, pretty, problem, tag, time } from "./dom.js";
+import { Rows, action, callout, count, empty, fill, h, loading, note, isUser, ownName, pretty, problem, tag, time } from "./dom.js";
 import { Field, Fields } from "./form.js";
 import { choice, offer } from "./list.js";
 import { planDiff } from "./plandiff.js";
@@ -111,7 +111,7 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.kind ?? "question"),
 			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null, ...sinceWhen(waiting)),
-		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", ownName() === null ? "Your name, for others (optional)" : "Your name is that of your token"), by), said);
+		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", ownName() === null ? "Your name, for others (optional)" : `Your name is that of your ${isUser() ? "account" : "token"}`), by), said);
 	return card;
 }
 

@@ -219,13 +219,20 @@ export const LINE = { live: ["good", "live"], reconnecting: ["run", "reconnectin
 
 let caller = null;
 
-/** Whose token it is and what it lets them do, as `GET /system` says it; null: everything. */
+/** Who it is, by a token or a proxy, and what they may do, as `GET /system` says it; null: everything. */
 export const setCaller = (known) => (caller = known);
 
 /** Why that scope's controls do not work; null: they do. */
-export const lacks = (scope) => (!scope || !caller || caller.scopes.includes(scope) ? null : `Your token lacks the scope "${scope}".`);
+export function lacks(scope) {
+	if (!scope || !caller || caller.scopes.includes(scope)) return null;
+	if (caller.role) return `Your role, ${caller.role}, lacks the scope "${scope}"; ${scope === "decide" ? "an approver" : "an operator"} has it.`;
+	return `Your ${caller.is_user ? "account" : "token"} lacks the scope "${scope}".`;
+}
 
-/** The name as which the token decides; null: it has none. */
+/** Whether a proxy says who it is, and no token. */
+export const isUser = () => caller?.is_user ?? false;
+
+/** The name as which one decides; null: there is none. */
 export const ownName = () => caller?.name ?? null;
 
 /** The control, which says why where it does not work. */
@@ -235,11 +242,13 @@ export function needs(scope, control) {
 	return control;
 }
 
-/** What the header says of a token that may not do everything; null: nothing. */
+/** What the header says of a user, and of a token that may not do everything; null: nothing. */
 export function rights() {
-	if (!caller || caller.scopes.includes("admin")) return null;
-	const may = caller.scopes.length === 1 && caller.scopes[0] === "read" ? "read only" : `may ${caller.scopes.join(", ")}`;
-	return tag("stop", may, "muted", `Your token${caller.name === null ? "" : ` '${caller.name}'`} has the scopes ${caller.scopes.join(", ")}. Other buttons are disabled.`);
+	if (!caller || (!caller.is_user && caller.scopes.includes("admin"))) return null;
+	const scopes = caller.scopes.join(", "), holder = caller.is_user ? "Your account" : "Your token";
+	const may = caller.role ?? (scopes === "read" ? "read only" : `may ${scopes}`);
+	const title = `${holder}${caller.name === null ? "" : ` '${caller.name}'`} has the scopes ${scopes}.${caller.scopes.includes("admin") ? "" : " Other buttons are disabled."}`;
+	return tag(caller.scopes.includes("admin") ? "good" : "stop", caller.is_user ? `${caller.name} · ${may}` : may, "muted", title);
 }
 
 /** A button that is busy while its action goes on, and tells when it fails. `needs`: the scope of the token. */

@@ -324,5 +324,5 @@ export function timeline(spans) {
 		const free = before.place + (ms - before.start);
 		return Math.min(1, Math.max(0, (next ? Math.min(free, next.place) : free) / total));
 	};
-	return { at, busy, breaks: marks.map((mark) => ({ from: mark.from / total, to: mark.to / total, ms: mark.ms })) };
+	return { at, total, breaks: marks.map((mark) => ({ from: mark.from / total, to: mark.to / total, ms: mark.ms })) };
 }

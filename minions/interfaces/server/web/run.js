@@ -11,6 +11,7 @@ import { Capture } from "./capture.js";
 import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
+import { TimeWindow } from "./timewindow.js";
 import { Zoom } from "./zoom.js";
 import { go } from "./address.js";
 import { totalsText } from "./items.js";
@@ -54,6 +55,7 @@ class RunPage {
 		this.detail = null;
 		this.cards = new Map();
 		this.decided = new Map();
+		this.time = new TimeWindow(() => this.middleOfPicked());
 		this.sent = new Set();
 		this.drawer = new Drawer({
 			leave: (tab) => this.leave(tab), retry: (step) => this.again("retry", { from_step: step }),
@@ -65,9 +67,10 @@ class RunPage {
 		return `/runs/${enc(this.view.run_id)}`;
 	}
 
-	/** The address of a step in the page. */
+	/** The address of a step in the page, or of the run; with the part of the timeline that is shown. */
 	addressOf(step) {
-		return `${this.path}?step=${enc(step)}`;
+		const parts = [step && `step=${enc(step)}`, this.time.written].filter(Boolean);
+		return `${this.path}${parts.length ? "?" : ""}${parts.join("&")}`;
 	}
 
 	async open(query) {
@@ -107,7 +110,7 @@ class RunPage {
 		this.plans = h("div.stack");
 		this.pictureHead = h("div.panel-head", h("h2", { id: "picture-title", text: "Steps" }));
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", "aria-keyshortcuts": "+ - 0 1", tabindex: "0" }, loading("the picture"));
-		this.fall = h("div.fall-rows", { role: "list" });
+		this.fall = h("div.fall-rows", { role: "list", "aria-keyshortcuts": "+ - 0 ArrowLeft ArrowRight" });
 		this.left = h("p.muted.pad", { hidden: true });
 		this.showsInner = false;
 		this.inner = h("button.quiet.pad", { hidden: true, onclick: () => {
@@ -124,7 +127,7 @@ class RunPage {
 			this.split = h("div.split.run",
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, this.pictureHead, this.picture),
 				h("div.stack",
-					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left, this.inner),
+					h("section.panel.flush", { "aria-labelledby": "fall-title", onkeydown: (event) => this.time.key(event) }, h("div.panel-head", h("h2", { id: "fall-title", text: "Waterfall" }), this.time.tools), this.scale, this.fall, this.left, this.inner),
 					this.rollback.el, this.result, this.capture.el)),
 			this.drawer.el);
 	}
@@ -404,8 +407,9 @@ class RunPage {
 	paintFall(isOver) {
 		const now = Date.now(), at = (iso) => (iso ? Date.parse(iso) : now);
 		const spans = this.steps.flatMap(({ step }) => step.spans.map(({ start, end }) => ({ start: at(start), end: at(end) })));
-		const line = timeline(spans);
-		fill(this.scale, spans.length ? [0, line.busy / 2, line.busy].map((ms) => h("span", ms ? duration(ms) : "0")) : h("span", "Nothing has begun."));
+		const line = this.line = timeline(spans);
+		this.time.show(line);
+		fill(this.scale, spans.length ? this.time.labels().map((text) => h("span", text)) : h("span", "Nothing has begun."));
 		const kept = document.activeElement?.dataset?.step;
 		this.rows.show(this.steps, ({ step }) => step.id,
 			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, step.serverWait, this.picked === step.id, isOver, line.breaks.length]),
@@ -433,6 +437,14 @@ class RunPage {
 		track, " ", totals && h("span.totals.muted.tabular", shownTotals), " ", h("span.took", { title: waits }, took || h("span.muted", shownTime))));
 	}
 
+	/** Where the picked step ran, as a part of the timeline; null: nowhere. */
+	middleOfPicked() {
+		const spans = (this.picked && this.fold.find(this.picked)?.spans) || [];
+		if (!spans.length || !this.line) return null;
+		const at = (iso) => this.line.at(iso ? Date.parse(iso) : Date.now());
+		return (at(spans[0].start) + at(spans.at(-1).end)) / 2;
+	}
+
 	rowOf(id) {
 		return this.rows.known.get(id)?.el.firstChild;
 	}
@@ -441,8 +453,11 @@ class RunPage {
 	place(step, line, at, isOver) {
 		const row = this.rowOf(step.id), last = step.spans.at(-1);
 		const put = (bar, from, to) => {
-			bar.style.left = `min(${from * 100}%, 100% - 3px)`;
-			bar.style.width = `${Math.max(0, to - from) * 100}%`;
+			const [left, right] = [from, to].map((share) => this.time.place(share));
+			bar.hidden = right < 0 || left > 1;
+			const seen = Math.max(0, left);
+			bar.style.left = `min(${seen * 100}%, 100% - 3px)`;
+			bar.style.width = `${Math.max(0, Math.min(1, right) - seen) * 100}%`;
 		};
 		row.querySelectorAll(".break").forEach((bar, place) => put(bar, line.breaks[place].from, line.breaks[place].to));
 		row.querySelectorAll(".bar").forEach((bar, place) => put(bar, line.at(at(step.spans[place].start)), line.at(at(step.spans[place].end))));
@@ -463,12 +478,13 @@ class RunPage {
 			return;
 		}
 		const picked = this.picked;
-		go(this.path);
+		go(this.addressOf(null));
 		(this.from?.isConnected ? this.from : this.rowOf(picked) ?? this.fall.querySelector("button"))?.focus();
 	}
 
 	pick(query) {
 		const step = query.get("step");
+		this.time.read(query);
 		const isNew = step !== this.picked;
 		this.picked = step;
 		if (isNew) this.detail = null;

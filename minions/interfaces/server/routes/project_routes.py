@@ -1,0 +1,45 @@
+"""`/projects`: what is said of all projects of a server. `ProjectServer` answers it; these are the
+endpoints of a server that has none, and the description of both.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final, NoReturn
+
+from litestar import Router, get
+
+from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.documents.project_documents import (
+    ProjectRuns,
+    ProjectRunsQuery,
+    Projects,
+)
+from minions.interfaces.server.endpoint_parts import ApiRequest, Asked, refuses
+
+
+@get("/projects", responses=refuses(404), needs=TokenScope.READ)
+async def list_projects(request: ApiRequest) -> Projects:
+    """List the projects of a server that has several."""
+    _refuse(request)
+
+
+@get("/projects/runs", responses=refuses(404), needs=TokenScope.READ)
+async def list_project_runs(request: ApiRequest, asked: Asked[ProjectRunsQuery]) -> ProjectRuns:
+    """List the runs of all projects of a server that has several, the newest first."""
+    del asked  # it was checked
+    _refuse(request)
+
+
+def _refuse(request: ApiRequest) -> NoReturn:
+    if request.owner is not None:  # as a server with projects does
+        request.caller.require(TokenScope.ALL, "projects")
+    raise RefusedError(
+        HTTPStatus.NOT_FOUND,
+        "unknown-project",
+        "This server has no projects: `minions serve --projects FILE` has.",
+    )
+
+
+PROJECTS: Final = Router("/", route_handlers=[list_projects, list_project_runs])
