@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 from msgspec.structs import replace
@@ -325,7 +325,7 @@ async def read_chain(db: Connection, session_id: str) -> StoredChain:
     return StoredChain([_chained_row(row[3:]) for row in rows if row[4] is not None], head)
 
 
-def _chained_row(row: Sequence[Any]) -> ChainedRow:  # Any: as the driver gives it
+def _chained_row(row: postgres_rows.PostgresRow) -> ChainedRow:
     session_id, position, run_id, generation, key, kind, state, body, epoch, at, chain = row
     text, digest = hashed_body(body)
     return ChainedRow(

@@ -55,7 +55,7 @@ from minions.contracts.journal.run_rows import (
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-_Row: TypeAlias = Sequence[Any]  # Any: as the driver gives it
+PostgresRow: TypeAlias = Sequence[Any]  # Any: as the driver gives it
 
 
 _SOME: Final = 200
@@ -111,11 +111,11 @@ async def rows_before(db: Connection, leases: Sequence[Lease]) -> dict[int, Know
         return {row[0] - 1: KnownRows(_head(row), None, None, None) for row in rows}
 
 
-def _head(row: _Row) -> ChainHead:
+def _head(row: PostgresRow) -> ChainHead:
     return ChainHead(row[1], row[2], row[3] or GENESIS)
 
 
-def _known_rows(head: ChainHead, columns: _Row) -> KnownRows:
+def _known_rows(head: ChainHead, columns: PostgresRow) -> KnownRows:
     run, session = columns[:_OF_RUN], columns[_OF_RUN:]
     return KnownRows(
         head,
@@ -358,7 +358,7 @@ async def _number(db: Connection, question: Question) -> int:
     return int(str(count))
 
 
-def _run(row: _Row) -> RunRow:
+def _run(row: PostgresRow) -> RunRow:
     try:
         run_id, session_id, position, recipe, status, started_at, *others = row
         return run_of(run_id, session_id, position, recipe, status, _utc(started_at), *others)
@@ -366,7 +366,7 @@ def _run(row: _Row) -> RunRow:
         raise DamagedRowsError from error
 
 
-def _session(row: _Row) -> SessionRow:
+def _session(row: PostgresRow) -> SessionRow:
     try:
         session_id, name, parent, updated_at, *others = row
         return session_of(session_id, name, parent, _utc(updated_at), *others)

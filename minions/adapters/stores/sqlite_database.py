@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from minions.adapters.stores.migrations import missing_migrations
 from minions.data.errors import JournalError
 
-_Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
+SqliteRow: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
 
 FileIdentity: TypeAlias = tuple[int, int]
 """Device and inode: the same file, whatever its name."""
@@ -306,7 +306,7 @@ def _os_error(path: Path, error: OSError) -> JournalError:
 
 def readable_rows(
     db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
-) -> list[_Row]:
+) -> list[SqliteRow]:
     """All rows; a text that is no UTF-8 is bytes, so that it harms no other row."""
     try:
         return db.execute(sql, parameters).fetchall()
@@ -322,9 +322,9 @@ def readable_rows(
 
 def some_rows(
     db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...], most: int, most_bytes: int
-) -> list[_Row] | None:
+) -> list[SqliteRow] | None:
     """All rows; None: there are more than so many rows or bytes, or one has a damaged text."""
-    rows: list[_Row] = []
+    rows: list[SqliteRow] = []
     size = 0
     try:
         for row in db.execute(sql, parameters):

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
@@ -23,7 +23,7 @@ from minions.adapters.stores.row_queries import (
     spent_question,
     totals_question,
 )
-from minions.adapters.stores.sqlite_database import readable_rows
+from minions.adapters.stores.sqlite_database import SqliteRow, readable_rows
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.stored_rows import (
     micros,
@@ -51,8 +51,6 @@ from minions.contracts.journal.run_rows import (
     Spent,
     StateTotal,
 )
-
-_Row: TypeAlias = tuple[Any, ...]  # Any: SQLite keeps values of any kind in any column
 
 _SOME: Final = 100
 """Sessions whose rows are made anew at once: some 5 ms."""
@@ -379,7 +377,7 @@ def _values(values: Sequence[object]) -> tuple[str | int, ...]:
     return tuple(values)  # type: ignore[arg-type]  # the dialect makes texts and numbers only
 
 
-def _run(row: _Row) -> RunRow:
+def _run(row: SqliteRow) -> RunRow:
     try:
         run_id, session_id, position, recipe, status, started_at, *others = row
         return run_of(run_id, session_id, position, recipe, status, time_of(started_at), *others)
@@ -387,7 +385,7 @@ def _run(row: _Row) -> RunRow:
         raise DamagedRowsError from error
 
 
-def _session(row: _Row) -> SessionRow:
+def _session(row: SqliteRow) -> SessionRow:
     try:
         session_id, name, parent, updated_at, *others = row
         return session_of(session_id, name, parent, time_of(updated_at), *others)
