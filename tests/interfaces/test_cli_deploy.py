@@ -54,7 +54,7 @@ def test_a_canary_is_listed_with_what_was_measured_and_withdrawn_by_hand(cli: Cl
         *("--bar", "error_rate <= 0.1", *DB),
     )
     assert made.code == 0, made.err
-    assert "canary @2 1 of new runs" in made.out
+    assert "canary @2 100% of new runs" in made.out
     assert said(cli, "greet@live") == "Hi Ada"
     listed = cli("deployments", "list", "greet", *DB)
     assert "1 of 2 runs" in listed.out
@@ -75,7 +75,7 @@ def test_a_canary_is_listed_with_what_was_measured_and_withdrawn_by_hand(cli: Cl
         (("--as", "greet", "--canary", "5%"), "has no live version"),
         (("--as", "Greet"), "bad-name"),
         (("--as", "greet@live"), "bad-name"),
-        (("--as", "greet@2"), "is version 1"),
+        (("--as", "greet@2"), "become version 1"),
         (("--as", "greet", "--until", "5"), "add --canary"),
         (("--as", "greet", "--canary", "5%", "--bar", "error_rate < 1"), "--bar needs --until"),
         (("--as", "greet", "--canary", "0"), "--canary 0"),

@@ -166,6 +166,23 @@ def test_the_list_says_why_no_worker_can_carry_a_schedule_out(
     assert line["last_run"] is not None
 
 
+def test_a_worker_of_another_queue_asks_for_no_version_of_its_own(
+    cli: Cli, here: Path, write: Write
+) -> None:
+    code = own_with_tool(write)
+    assert cli("schedules", "add", "own.yaml", "--queue", "q", "--db", "j.sqlite", *code).code == 0
+    begun_before(SqliteState(here / "j.sqlite"), timedelta(days=2), "own")
+    starts = cli("worker", "--once", "--queues", "other", "--db", "j.sqlite", *code)
+    assert "scheduled_run_queued" in starts.err
+    write("tools.py", (here / "tools.py").read_text("utf-8").replace("'x'", "'y'"))
+    executes = cli("worker", "--once", "--queues", "q", "--db", "j.sqlite", *code)
+    assert "run_left" not in executes.err
+    [line] = listed(cli, "--db", "j.sqlite")
+    run = line["last_run"]
+    assert isinstance(run, dict)
+    assert run["status"] == "completed"
+
+
 def own_with_tool(write: Write) -> Sequence[str]:
     """A recipe with a tool of an extension; the options that load it."""
     write(

@@ -121,6 +121,13 @@ def test_a_run_that_breaks_is_told_with_step_and_decision_and_may_be_pinned(
     assert fates(cli, "triage.yaml", "--move", "--only", run_id)[0]["done"] == "moved"
 
 
+def test_pinned_runs_are_not_offered_to_be_moved(cli: Cli, write: Write) -> None:
+    waiting(cli)
+    write("triage.yaml", EDITED)
+    assert "move them: " in cli("upgrade", "triage.yaml", *DB).err
+    assert "move them: " not in cli("upgrade", "triage.yaml", "--pin", *DB).err
+
+
 def test_runs_of_one_version_are_meant_by_its_name_or_fingerprint(cli: Cli, write: Write) -> None:
     first = waiting(cli)
     write("triage.yaml", EDITED)

@@ -20,11 +20,15 @@ from command_line import Cli, Outcome, Write
 from forked_commands import PROGRAM, ForkedCommand
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.adapters.stores.sqlite_side_tables import SqliteState
+from minions.app.runs.left_runs import LeftRuns
 from minions.app.runs.paused_queues import QueuePause, put_pause, queue_pauses, remove_pause
+from minions.app.runs.run_needs import OfferedParts, package_version
+from minions.contracts.dispatch import WorkerPlan
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.errors import FailureInfo
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.services import Services, worker_name
 from minions.engine.sessions.cancellation import fail_run
 from minions.engine.views.lookup import find_run
 from minions.interfaces.http.metrics_page import metrics_page
@@ -349,12 +353,39 @@ def test_workers_take_nothing_of_a_paused_queue_and_all_say_why(
     assert ": the database is moved" in cli("workers", "list", *at).out
     (told,) = json.loads(cli("workers", "list", "--json", *at).out)["paused"]
     assert told["queue"] == (queue[0] if queue else "*")
+    if kind == "postgres":
+        assert f"{what} paused since " in cli("queues", "list", *at).out
+        assert json.loads(cli("queues", "list", "--json", *at).out)["paused"] == [told]
     wrong = cli("queues", "resume", "slow", *at)
     assert (wrong.code, "error[queue-not-paused]" in wrong.err) == (2, True)
     assert "resumed" in cli("queues", "resume", *queue, *at).out
     assert "no worker takes it" not in cli("sessions", "show", run_id, *at).out
     work(cli, *at)
     assert '"completed"' in cli("sessions", "list", "--json", *at).out
+
+
+def test_a_pause_of_a_queue_that_no_worker_serves_is_warned_of(cli: Cli, here: Path) -> None:
+    pause = ("queues", "pause", "--reason", "moved", "--db", "journal.sqlite")
+    assert "warning" not in cli(*pause, "defualt").err  # there is no worker
+    assert cli("queues", "resume", "defualt", "--db", "journal.sqlite").code == 0
+    lives(here / "journal.sqlite")
+    odd = cli(*pause, "defualt")
+    assert "warning: no living worker serves the queue 'defualt'" in odd.err
+    assert "Did you mean 'default'?" in odd.err
+    for others in (("default",), ()):
+        assert "warning" not in cli(*pause, *others).err
+
+
+def lives(database: Path) -> None:
+    """As if there were a worker of the queue `default`, of this process."""
+
+    async def begin() -> None:
+        state = SqliteState(database)
+        parts = OfferedParts(versions={}, package=package_version(), folder=None)
+        await LeftRuns(state, WorkerPlan(name=worker_name("w")), parts).store()
+        await state.aclose()
+
+    asyncio.run(begin())
 
 
 def test_a_worker_notices_a_pause_while_it_works(

@@ -27,14 +27,20 @@ from minions.recipe.model import AgentRecipe, StepSpec
 _DIGITS: Final = 12
 
 
-def needs_of(recipe: AgentRecipe, cwd: str | None, extensions: Extensions) -> tuple[str, ...]:
+def needs_of(
+    recipe: AgentRecipe, cwd: str | None, extensions: Extensions, *, any_version: bool = False
+) -> tuple[str, ...]:
     """What a worker needs for the run of a recipe; sorted.
 
     Args:
         cwd: The folder where the run began; None: it is not known.
         extensions: What its recipe may name, where it is queued.
+        any_version: Whether tools of any version will do.
     """
-    return tuple(sorted({*_of_recipe(recipe, extensions), *_of_place(cwd)}))
+    needs = {*_of_recipe(recipe, extensions), *_of_place(cwd)}
+    if any_version:
+        needs = {each.partition("@")[0] if each.startswith("tool:") else each for each in needs}
+    return tuple(sorted(needs))
 
 
 def needs_key(needs: Sequence[str]) -> str:

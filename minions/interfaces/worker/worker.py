@@ -21,6 +21,7 @@ from minions.app.runs.left_runs import (
     worker_records,
 )
 from minions.app.runs.paused_queues import QueuePause, queue_pauses
+from minions.app.runs.run_needs import needs_of
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import (
@@ -170,6 +171,7 @@ class Worker:
             schedules,
             DeploymentStore(state),
             log,
+            queues=plan.queues,
         )
         self._retention = Retention(runtime.services, retain_s=retain_s, forget=self._forget_runs)
         self._stop = asyncio.Event()
@@ -533,17 +535,21 @@ class DueSchedules:
         store: ScheduleStore,
         deployments: DeploymentStore,
         log: Log,
+        *,
+        queues: Collection[str],
     ) -> None:
         """Nothing is read yet.
 
         Args:
             store: Closed here.
             deployments: Which versions of recipes runs get.
+            queues: Those whose runs this worker executes; it starts runs of others, too.
         """
         self._runtime = runtime
         self._clock = runtime.services.clock
         self._journal = runtime.services.journal
-        self._queue = RunQueue(engine, self._clock, runtime.extensions)
+        self._queue = RunQueue(engine, self._clock)
+        self._queues = queues
         self._store = store
         self._deployments = deployments
         self._log = log
@@ -727,8 +733,15 @@ class DueSchedules:
             note=note,
             project=schedule.project,
         )
+        # Workers of another queue have tools of their own: what this one has loaded is no need.
+        needs = needs_of(
+            run.context.recipe,
+            StartNote.of(run.note).cwd,
+            self._runtime.extensions,
+            any_version=schedule.place.name not in self._queues,
+        )
         try:
-            await self._queue.put(run, schedule.place)
+            await self._queue.put(run, evolve(schedule.place, needs=needs))
         except JournalError:
             if not await self._is_recorded(run_id):
                 raise

@@ -258,9 +258,10 @@ def _make_change(
         else:
             made, version = before.with_version(recipe)
         if wanted is not None and wanted != version.number:
+            which = "is" if before is not None else "would be the first, and become"
             raise UsageError(
-                f"--as {called}@{wanted}: this text of the recipe is version {version.number} of "
-                f"the deployment. Say --as {called}@{version.number}, or leave the number out.",
+                f"--as {called}@{wanted}: this text of the recipe {which} version {version.number} "
+                f"of the deployment. Say --as {called}@{version.number}, or leave the number out.",
                 code="other-number",
             )
         if before is None:
@@ -372,7 +373,7 @@ def _row(deployment: Deployment) -> tuple[str, str, str, str]:
     version = deployment.version(deployment.live)
     stated = "" if version.version is None else f"version {version.version}, "
     live, canary = f"@{deployment.live} ({stated}{version.digest})", deployment.canary
-    share = "" if canary is None else f"@{canary.number} {canary.share:.6g} of new runs"
+    share = "" if canary is None else f"@{canary.number} {canary.share * 100:.4g}% of new runs"
     return deployment.name, deployment.recipe, live, share
 
 

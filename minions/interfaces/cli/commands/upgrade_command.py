@@ -167,5 +167,5 @@ def _tell_next(
     command = f"minions upgrade {shell_word(name)}"
     if any(each.done == "moved" and each.run_id for each in found):
         tell(f"until they are executed: {command} --undo{flags}")
-    elif not wish.undoes and any(each.fate.fate == "moves" for each in found):
+    elif not wish.undoes and any(each.fate.fate == "moves" and not each.done for each in found):
         tell(f"move them: {command} --move{flags}")

@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WaitingRun, left_runs
+from minions.app.runs.left_runs import WaitingRun, left_runs, worker_records
 from minions.app.runs.paused_queues import (
     ALL_QUEUES,
     QueuePause,
@@ -44,7 +44,14 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.runtime import SystemClock
-from minions.data.errors import MinionsError, NotFoundError, UsageError, near_hint, near_names
+from minions.data.errors import (
+    MinionsError,
+    NotFoundError,
+    UsageError,
+    did_you_mean,
+    near_hint,
+    near_names,
+)
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
@@ -431,11 +438,13 @@ def queues_command() -> None:
 @queues_command.command("list")
 @takes_options(_SharedDatabaseOption)
 def list_(options: _SharedDatabaseOption) -> int:
-    """List the queues: their limits, and how many runs wait and are executed."""
+    """List the queues: their limits, how many runs wait and are executed, and what is paused."""
     context = command_context(options)
     found = asyncio.run(_with_engine(context, lambda engine: engine.queues()))
+    pauses = list(asyncio.run(_with_state(context, queue_pauses)).values())
     if context.settings.json:
-        say(json_text({"queues": [_document(each) for each in found]}))
+        queues = [_document(each) for each in found]
+        say(json_text({"queues": queues, "paused": [each.to_json() for each in pauses]}))
         return 0
     rows = [
         (each.limits.name, *map(str, (each.waiting, each.delayed, each.taken)), _words(each.limits))
@@ -443,6 +452,8 @@ def list_(options: _SharedDatabaseOption) -> int:
     ]
     counts = ("WAITING", "DELAYED", "EXECUTED")
     say_table(("QUEUE", *counts, "LIMITS"), rows, numbers=counts)
+    for pause in pauses:
+        say(pause.words)
     if not found:
         tell("There is no queue. The first run makes one: minions run RECIPE --detach --queue NAME")
     return 0
@@ -553,8 +564,17 @@ def pause_command(options: _DatabaseOption, name: str | None, reason: str) -> in
     context = command_context(options)
     queue = ALL_QUEUES if name is None else _new(name).name
     pause = QueuePause(queue=queue, reason=reason[:200], since=SystemClock().now())
-    asyncio.run(_with_state(context, lambda state: put_pause(state, pause)))
+
+    async def put(state: StateStore) -> set[str]:
+        await put_pause(state, pause)
+        known = await worker_records(state)
+        return {served for each in known if not is_worker_gone(each.name) for served in each.queues}
+
+    served = asyncio.run(_with_state(context, put, is_known=False))
     say(json_text(pause.to_json()) if context.settings.json else pause.words)
+    if name is not None and served and queue not in served:
+        hint = did_you_mean(queue, sorted(served))
+        tell(f"warning: no living worker serves the queue '{queue}'.{hint}")
     return 0
 
 
@@ -586,10 +606,18 @@ def resume_queue_command(options: _DatabaseOption, name: str | None) -> int:
     return 0
 
 
-async def _with_state(context: CommandContext, use: Callable[[StateStore], Awaitable[T]]) -> T:
+async def _with_state(
+    context: CommandContext, use: Callable[[StateStore], Awaitable[T]], *, is_known: bool = True
+) -> T:
+    """Use the values beside the journal.
+
+    Args:
+        is_known: Whether an SQLite file that does not exist is not made.
+    """
     if context.settings.no_store:
         raise UsageError("Pauses are stored in a database: leave out --no-store.", code="no-store")
-    state = make_state(context.known_stores(), context.folder_of("db"))
+    settings = context.known_stores() if is_known else context.settings
+    state = make_state(settings, context.folder_of("db"))
     try:
         return await use(state)
     finally:
