@@ -15,6 +15,7 @@ from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.work_lists import WorkLists
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
@@ -29,6 +30,7 @@ from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
 from minions.engine.views.lookup import find_run
+from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.testing.virtual_time import VirtualTime
@@ -147,6 +149,11 @@ class World:
 
     async def status(self, run_id: str) -> str:
         return (await find_run(self.services.journal, run_id)).status
+
+    async def metrics(self) -> str:
+        """What Prometheus reads of these workers."""
+        work = WorkLists(self.services.journal, self.state, None, lambda _: False)
+        return (await metrics_page(self.services, self.state, work)).decode()
 
     async def facts(self, run_id: str, *kinds: str) -> list[JournalEntry]:
         return list(await self.services.journal.entries(run_id=run_id, kinds=set(kinds)))

@@ -21,6 +21,7 @@ from minions.app.evaluating.background_scores import watch_gauges
 from minions.app.evaluating.live_scores import WatchedScorer, WatchReport
 from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.schedule_store import Progress, ScheduleStore, SkipCause, SkippedTime
+from minions.app.runs.work_lists import WorkLists
 from minions.contracts.budgets import DayBudget
 from minions.contracts.flow import CallAsk, CircuitState, EndpointState, FlowControl
 from minions.contracts.runtime import SystemClock
@@ -93,9 +94,10 @@ async def _written_series() -> Mapping[str, set[str]]:
     scorer = WatchedScorer(scorer="exact", scored=1, failed=0)
     watches = watch_gauges([(None, WatchReport(recipe="r", sampled=1, scorers=(scorer,)))])
     day = DayBudget(tokens=1, most_tokens=2, cost_usd=1.0, most_cost_usd=2.0)
+    work = WorkLists(services.journal, state, None, lambda _: False)
     pages = (
         counted.text(_OneServer(), None, day, {"slow": 1}, list(watches)),
-        (await metrics_page(services, state)).decode(),
+        (await metrics_page(services, state, work)).decode(),
     )
     return {
         sample.name: set(sample.labels)

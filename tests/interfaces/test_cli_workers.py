@@ -31,7 +31,6 @@ from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services, worker_name
 from minions.engine.sessions.cancellation import fail_run
 from minions.engine.views.lookup import find_run
-from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.worker.run_execution import GIVEN_UP
 from timed_world import World, look_rarely
 
@@ -359,7 +358,10 @@ def test_workers_take_nothing_of_a_paused_queue_and_all_say_why(
     wrong = cli("queues", "resume", "slow", *at)
     assert (wrong.code, "error[queue-not-paused]" in wrong.err) == (2, True)
     assert "resumed" in cli("queues", "resume", *queue, *at).out
-    assert "no worker takes it" not in cli("sessions", "show", run_id, *at).out
+    unserved = "no worker takes it: the queue 'default' has no living worker\n"
+    assert unserved in cli("sessions", "show", run_id, *at).out
+    assert "1 run waits in default, which has no living worker" in cli("workers", "list", *at).out
+    assert json.loads(cli("workers", "list", "--json", *at).out)["unserved"] == {"default": 1}
     work(cli, *at)
     assert '"completed"' in cli("sessions", "list", "--json", *at).out
 
@@ -404,14 +406,12 @@ def test_a_worker_notices_a_pause_while_it_works(
         run_id = await world.queued(quick)
         await asyncio.sleep(20)
         assert await world.status(run_id) == "queued"
-        page = (await metrics_page(world.services, world.state)).decode()
+        page = await world.metrics()
         assert 'minions_queue_paused{queue="default"} 1.0\n' in page
         await remove_pause(world.state, "default")
         await working
         assert await world.status(run_id) == "completed"
-        assert (
-            "minions_queue_paused" not in (await metrics_page(world.services, world.state)).decode()
-        )
+        assert "minions_queue_paused" not in await world.metrics()
 
     world.run(run())
 

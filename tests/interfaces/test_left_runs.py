@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import pytest
+from attrs import evolve
 
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.left_runs import (
@@ -15,12 +17,13 @@ from minions.app.runs.left_runs import (
     WorkerRecord,
     left_runs,
     missing_parts,
-    parts_lacking,
     worker_records,
 )
+from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
-from minions.contracts.dispatch import Job, Lack, WorkerPlan
+from minions.app.runs.work_lists import RunHindrance, WorkLists
+from minions.contracts.dispatch import Job, Lack, QueueLimits, QueueView, WorkerPlan, WorkerView
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import JournalError
@@ -33,6 +36,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing import ScriptedModel
 
+_NOW: Final = datetime(2026, 5, 4, tzinfo=UTC)
 _NEEDS: Final = ("tool:price@v1",)
 _KIND: Final = Lack(parts=("the tool 'price'",))
 _OF_RUN: Final = Lack(parts=("a key",), is_of_run=True, again_s=1)
@@ -169,10 +173,49 @@ async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() 
     assert [each.run_id for each in found] == [first, second]
     assert found[0].lacks == {"w1": _KIND.parts}
     assert (found[0].queue, found[0].needs, found[0].parts) == ("default", key, _KIND.parts)
-    only = await left_runs(journal, state, nobody, run_ids={second})
-    assert [each.run_id for each in only] == [second]
-    assert await parts_lacking(journal, state, first, nobody) == _KIND.parts
+    work = WorkLists(journal, state, None, nobody)
+    assert await work.hindrance(first) == RunHindrance(lacks=_KIND.parts)
     assert await left_runs(journal, state, lambda name: name == "w1") == []
+
+
+async def test_runs_of_a_queue_without_a_living_worker_are_counted_and_say_so() -> None:
+    """Although no worker lacks anything; a dead one serves nothing."""
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    await left_of(state, "w1", "small").store()
+    served = await queued(journal, QueuePlace(name="small"))
+    large = [await queued(journal, QueuePlace(name="large")) for _ in range(2)]
+    work = WorkLists(journal, state, None, nobody)
+    assert await work.unserved() == {"large": 2}
+    words = "the queue 'large' has no living worker"
+    assert await work.hindrance(large[0]) == RunHindrance(not_taken=words)
+    assert await work.hindrance(served) == RunHindrance()
+    assert await work.hindrance("run_none") == RunHindrance()
+    work = WorkLists(journal, state, None, lambda name: name == "w1")
+    assert await work.unserved() == {"large": 2, "small": 1}
+    paused = QueuePause(queue="large", reason="moved", since=SystemClock().now())
+    await put_pause(state, paused)
+    assert await work.hindrance(large[0]) == RunHindrance(not_taken=paused.words)
+
+
+async def test_an_engine_says_what_waits_where_no_worker_lives() -> None:
+    """Without a look at any run; it knows workers of other machines, too."""
+    journal, state, engine = AsyncMock(), MemoryState(), AsyncMock(is_shared=True)
+    await left_of(state, "w1", "small").store()
+    await left_of(state, "w2", "large").store()
+    alive = WorkerView(
+        name="w1", queues=("small",), slots=1, taken=0, started_at=_NOW,
+        seen_at=_NOW, is_alive=True,
+    )  # fmt: skip
+    engine.workers.return_value = [
+        alive,
+        evolve(alive, name="w2", queues=("large",), is_alive=False),
+    ]
+    engine.queues.return_value = [
+        QueueView(limits=QueueLimits(name=name), waiting=number)
+        for name, number in (("small", 3), ("large", 2), ("empty", 0))
+    ]
+    assert await WorkLists(journal, state, engine, nobody).unserved() == {"large": 2}
+    assert journal.method_calls == []
 
 
 async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:

@@ -21,7 +21,6 @@ from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.json_values import JsonValue
-from minions.interfaces.http.metrics_page import metrics_page
 from minions.recipe.model import ScheduleSpec
 from timed_world import World, look_rarely
 
@@ -300,12 +299,12 @@ def test_metrics_count_the_times_that_were_left_out_and_name_what_cannot_be_carr
     world: World,
 ) -> None:
     async def work() -> None:
-        page = (await metrics_page(world.services, world.state)).decode()
+        page = await world.metrics()
         assert "minions_schedule" not in page
         await add(world, WAITS, overlap="skip")
         await world.work(35 * MINUTE)
         await ScheduleStore(world.state).put_problem("r", "no tool")
-        page = (await metrics_page(world.services, world.state)).decode()
+        page = await world.metrics()
         assert 'minions_schedule_skipped_total{cause="overlap",schedule="r"} 2.0\n' in page
         assert 'minions_schedule_problem{schedule="r"} 1.0\n' in page
 

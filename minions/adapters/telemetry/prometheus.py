@@ -183,7 +183,7 @@ class PrometheusMetrics(Metrics):
 
 
 def _left(left: Mapping[str, int]) -> Family:
-    words = "Queued runs that no worker can execute: each lacks something that they need."
+    words = "Queued runs that no worker can execute: each lacks something, or none lives."
     counts: dict[tuple[str, ...], float] = {(queue,): float(count) for queue, count in left.items()}
     return Gauge("minions_runs_without_worker", words, counts, ["queue"])
 

@@ -159,17 +159,16 @@ async def left_runs(
     state: StateStore,
     is_gone: IsWorkerGone,
     living: Mapping[str, Collection[str]] | None = None,
-    run_ids: Collection[str] | None = None,
 ) -> list[WaitingRun]:
     """The queued runs that no living worker of their queues can execute, the oldest first.
 
-    Where workers lack nothing, no run is read; else those that have waited longest are.
+    Where workers lack nothing, no run is read; else those that have waited longest are. Runs of
+    queues without a living worker are not among them: `WorkLists.unserved` counts those.
 
     Args:
         is_gone: Whether a worker is known to be dead.
         living: The queues of all workers that are alive; None: only those that stored something
             are known.
-        run_ids: Look at these alone; None: at all.
     Raises:
         JournalError: The database cannot be used.
     """
@@ -177,8 +176,6 @@ async def left_runs(
     if not any(each.lacks for each in records):
         return []
     wanted = RunFilter(statuses={RunState.QUEUED})
-    if run_ids is not None:
-        wanted = evolve(wanted, run_ids=frozenset(run_ids))
     found = []
     for row in reversed(await journal.runs(wanted, limit=_MOST_RUNS)):
         run = await waiting_run(journal, row)
@@ -244,18 +241,6 @@ async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
         has_children=bool(noted.waits),
         is_in_batch=bool(noted.batch_waves),
     )
-
-
-async def parts_lacking(
-    journal: Journal, state: StateStore, run_id: str, is_gone: IsWorkerGone
-) -> tuple[str, ...]:
-    """What that queued run needs and no worker of its queue has, in words; empty: nothing is known.
-
-    Raises:
-        JournalError: The database cannot be used.
-    """
-    found = await left_runs(journal, state, is_gone, run_ids={run_id})
-    return found[0].parts if found else ()
 
 
 async def missing_parts(

@@ -12,9 +12,6 @@ from typing import Final
 from attrs import frozen
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
-from minions.app.runs.run_policy import RunPolicy
-from minions.contracts.journal.facts import RunBeginning
-from minions.contracts.journal.journal import Journal
 from minions.data.json_values import JsonValue, dumps, parse_json
 
 ALL_QUEUES: Final = "*"
@@ -90,22 +87,3 @@ async def queue_pauses(state: StateStore) -> Mapping[str, QueuePause]:
 def pause_among(pauses: Mapping[str, QueuePause], queue: str) -> QueuePause | None:
     """The pause that holds for a queue: that of all, or its own; None: there is none."""
     return pauses.get(ALL_QUEUES) or pauses.get(queue)
-
-
-async def pause_of(
-    journal: Journal, state: StateStore, run_id: str, session_id: str
-) -> QueuePause | None:
-    """Why workers leave a queued run where it is; None: its queue is not paused.
-
-    Raises:
-        JournalError: The database cannot be used.
-    """
-    pauses = await queue_pauses(state)
-    if not pauses or ALL_QUEUES in pauses:
-        return pauses.get(ALL_QUEUES)
-    newest = await journal.entries(
-        session_id, run_id=run_id, kinds={"run"}, limit=1, newest_first=True
-    )
-    fact = newest[0].fact if newest else None
-    place = RunPolicy.recorded(fact.note or {}).queue if isinstance(fact, RunBeginning) else None
-    return None if place is None else pause_among(pauses, place.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,9 @@ from minions.app.runs.left_runs import (
     WaitingRun,
     WorkerRecord,
     lacks_of,
+    left_runs,
     living_records,
+    living_workers,
     waiting_run,
     worker_records,
 )
@@ -28,6 +30,8 @@ from minions.contracts.runtime import IsWorkerGone
 
 _MOST_COUNTED: Final = 500
 """Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
+_MOST_LOOKED: Final = 20
+"""Queued runs, those that wait longest, among which those of queues without a worker are counted."""
 
 
 @frozen(kw_only=True)
@@ -67,6 +71,16 @@ class ListedQueue:
     """Whether more runs are queued than were counted."""
     pause: QueuePause | None = None
     """Since when and why no worker takes its runs; None: they do."""
+
+
+@frozen(kw_only=True)
+class RunHindrance:
+    """What keeps workers from a queued run, as far as is known."""
+
+    lacks: tuple[str, ...] = ()
+    """What it needs and no living worker of its queue has, in words."""
+    not_taken: str | None = None
+    """Why none takes it: its queue is paused, or has no living worker. None: they may."""
 
 
 @frozen(kw_only=True)
@@ -193,6 +207,53 @@ class WorkLists:
             found.append(QueuedRun(run=run, reason=why.until or why.words))
         return found, total
 
+    async def left(self) -> Sequence[WaitingRun]:
+        """The queued runs of which each living worker of their queues lacks something.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        living = await self._living_queues()
+        return await left_runs(self._journal, self._state, self._is_gone, living)
+
+    async def unserved(self) -> Mapping[str, int]:
+        """How many runs wait in queues of which no living worker takes any, by queue.
+
+        Where no engine counts jobs, the runs that wait longest are looked at, and only those.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        served = {queue for each in await self._living() for queue in each.queues}
+        if self._engine is not None:
+            views = await self._engine.queues()
+            waiting = {each.limits.name: each.waiting for each in views}
+        else:
+            total = await self._journal.count_runs(_QUEUED)
+            waiting = Counter(each.queue for each in await self._waiting(_MOST_LOOKED, 0, total))
+        return {queue: count for queue, count in waiting.items() if count and queue not in served}
+
+    async def hindrance(self, run_id: str) -> RunHindrance:
+        """What keeps workers from a queued run.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: The database cannot be used.
+        """
+        rows = await self._journal.runs(RunFilter(run_ids={run_id}), limit=1)
+        run = await waiting_run(self._journal, rows[0]) if rows else None
+        if run is None:
+            return RunHindrance()
+        serving = [each for each in await self._living() if run.queue in each.queues]
+        lacks = lacks_of(run, serving)
+        pause = pause_among(await queue_pauses(self._state), run.queue)
+        words = None if pause is None else pause.words
+        if words is None and not serving:
+            words = f"the queue '{run.queue}' has no living worker"
+        is_left = len(lacks) == len(serving)
+        return RunHindrance(
+            lacks=evolve(run, lacks=lacks).parts if is_left else (), not_taken=words
+        )
+
     async def _waiting(self, limit: int, offset: int, total: int) -> Sequence[WaitingRun]:
         """A part of the queued runs, the longest first: the journal lists the newest first."""
         end = max(0, total - offset)
@@ -202,11 +263,10 @@ class WorkLists:
         return [each for each in found if each is not None]
 
     async def _living(self) -> Sequence[WorkerRecord]:
-        living = None
-        if self._engine is not None:
-            workers = await self._engine.workers()
-            living = {each.name: each.queues for each in workers if each.is_alive}
-        return await living_records(self._state, self._is_gone, living)
+        return await living_records(self._state, self._is_gone, await self._living_queues())
+
+    async def _living_queues(self) -> Mapping[str, Collection[str]] | None:
+        return None if self._engine is None else await living_workers(self._engine)
 
 
 _QUEUED: Final = RunFilter(statuses={RunState.QUEUED})

@@ -175,7 +175,7 @@ class RunDetail:
     lacks: tuple[str, ...] = ()
     """What a queued run needs and no worker of its queue has, in words; empty: nothing is known."""
     paused: str | None = None
-    """Why no worker takes a queued run now, in words; None: its queue is not paused."""
+    """Why no worker takes a queued run now, in words: its queue is paused, or has no worker."""
 
 
 async def show_run(

@@ -16,12 +16,12 @@ from minions.adapters.telemetry.prometheus import (
     require_client,
 )
 from minions.app.evaluating.background_scores import stored_watches, watch_gauges
-from minions.app.runs.left_runs import left_runs
 from minions.app.runs.paused_queues import queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.work_lists import WorkLists
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.metrics import JointMetrics, Metrics
-from minions.data.errors import JournalError
+from minions.data.errors import EnvironmentRefusedError, JournalError
 from minions.engine.services.services import Services
 
 
@@ -33,11 +33,12 @@ def with_counts(runtime: Runtime) -> Runtime:
     return runtime.evolve(metrics=PrometheusMetrics()) if type(told) is Metrics else runtime
 
 
-async def metrics_page(services: Services, state: StateStore) -> bytes:
+async def metrics_page(services: Services, state: StateStore, work: WorkLists) -> bytes:
     """What was counted since the process began, and what the journal says of runs now.
 
     Args:
         state: The texts beside the journal.
+        work: Of workers and queues of that journal.
     Raises:
         EnvironmentRefusedError: `missing-extra`.
     """
@@ -49,9 +50,10 @@ async def metrics_page(services: Services, state: StateStore) -> bytes:
     day = budgets.day(services.clock.now()) if budgets is not None else None
     await import_in_daemon_thread(require_client)
     left, gauges = Counter[str](), list[Family]()
-    with contextlib.suppress(JournalError):  # what was counted here is told all the same
-        waiting = await left_runs(services.journal, state, services.is_worker_gone)
-        left.update(run.queue for run in waiting)
+    # What was counted here is told all the same.
+    with contextlib.suppress(JournalError, EnvironmentRefusedError):
+        left.update(run.queue for run in await work.left())
+        left.update(await work.unserved())
         watches = await stored_watches(state, services.clock.now(), services.project)
         gauges += watch_gauges(
             [(each.project, each.report) for each in watches if each.report is not None]

@@ -123,7 +123,7 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     if caller.owner is not None:  # they count the work of all users
         caller.require(TokenScope.ALL, "metrics")
     state = app_state_of(request)
-    page = await metrics_page(state.runtime.services, state.marks)
+    page = await metrics_page(state.runtime.services, state.marks, state.work)
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 

@@ -33,6 +33,7 @@ from minions.app.runs.schedule_store import (
 )
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.runs.unexecuted_runs import DueRuns
+from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.journal.journal import Journal
@@ -216,7 +217,10 @@ class Worker:
         Raises:
             EnvironmentRefusedError: `missing-extra`.
         """
-        return await metrics_page(self._runtime.services, self._state)
+        services, engine = self._runtime.services, self._engine
+        shared = engine if engine.is_shared else None
+        work = WorkLists(services.journal, self._state, shared, self._runtime.is_worker_gone)
+        return await metrics_page(services, self._state, work)
 
     async def run(self) -> None:
         """Work until `stop`, or until nothing is left where the plan says so.

@@ -14,17 +14,16 @@ from typing import Final, TextIO, cast
 import click
 from attrs import evolve, frozen
 
-from minions.app.runs.left_runs import parts_lacking
-from minions.app.runs.paused_queues import pause_of
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
-from minions.app.wiring.databases import state_beside
+from minions.app.runs.work_lists import RunHindrance, WorkLists
+from minions.app.wiring.databases import shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
-from minions.data.errors import UsageError
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, as_array, as_count, as_object, as_objects
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
@@ -252,13 +251,18 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
         detail = await show_run(journal, run)
         if run.status != RunState.QUEUED:
             return detail
-        state = state_beside(journal)
+        state, engine = state_beside(journal), None
         try:
-            lacks = await parts_lacking(journal, state, run.run_id, is_worker_gone)
-            pause = await pause_of(journal, state, run.run_id, run.session_id)
+            engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+            work = WorkLists(journal, state, engine, is_worker_gone)
+            hindrance = await work.hindrance(run.run_id)
+        except EnvironmentRefusedError as error:  # the run is shown all the same
+            hindrance = RunHindrance(not_taken=f"not known: {error.message}")
         finally:
+            if engine is not None:
+                await engine.aclose()
             await state.aclose()
-        return evolve(detail, lacks=lacks, paused=None if pause is None else pause.words)
+        return evolve(detail, lacks=hindrance.lacks, paused=hindrance.not_taken)
     finally:
         await journal.aclose()
 

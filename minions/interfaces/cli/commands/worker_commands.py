@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WaitingRun, left_runs, worker_records
+from minions.app.runs.left_runs import WaitingRun, worker_records
 from minions.app.runs.paused_queues import (
     ALL_QUEUES,
     QueuePause,
@@ -871,7 +871,10 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     found = asyncio.run(_workers(context))
     if context.settings.json:
         workers = [_worker_document(each) for each in found.workers]
-        document: dict[str, JsonValue] = {"left": [each.to_json() for each in found.left]}
+        document: dict[str, JsonValue] = {
+            "left": [each.to_json() for each in found.left],
+            "unserved": dict(found.unserved),
+        }
         paused = [each.to_json() for each in found.pauses]
         say(json_text({"workers": workers, **document, "paused": paused}))
         return 0
@@ -894,6 +897,9 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     for (queue, parts), runs in groups.items():
         count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
         say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+    for queue, number in found.unserved.items():
+        count = "1 run waits" if number == 1 else f"{number} runs wait"
+        say(f"{count} in {queue}, which has no living worker")
     if not found.workers:
         tell("There is no worker. Start one: minions worker --db URL --queues NAME")
     return 0
@@ -903,6 +909,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 class _WorkerList:
     workers: Sequence[ListedWorker]
     left: Sequence[WaitingRun]
+    unserved: Mapping[str, int]
     pauses: Sequence[QueuePause]
 
 
@@ -926,12 +933,13 @@ async def _workers(context: CommandContext) -> _WorkerList:
     state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
     try:
-        workers = await WorkLists(journal, state, engine, is_worker_gone).workers()
-        living = {each.name: each.queues for each in workers if each.is_alive}
-        known = None if engine is None else living
-        left = await left_runs(journal, state, is_worker_gone, known)
-        pauses = list((await queue_pauses(state)).values())
-        return _WorkerList(workers=workers, left=left, pauses=pauses)
+        work = WorkLists(journal, state, engine, is_worker_gone)
+        return _WorkerList(
+            workers=await work.workers(),
+            left=await work.left(),
+            unserved=await work.unserved(),
+            pauses=list((await queue_pauses(state)).values()),
+        )
     finally:
         if engine is not None:
             await engine.aclose()

@@ -6,13 +6,10 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.app.runs.left_runs import parts_lacking
-from minions.app.runs.paused_queues import pause_of
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import NotFoundError, UsageError
 from minions.engine.services.event_loop import beside
-from minions.engine.services.services import is_worker_gone
 from minions.engine.views.lookup import list_runs, readable
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_summary import RunSummary
@@ -114,10 +111,8 @@ async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     threads = request.app_state.threads
     detail = await show_run(journal, run, threads=threads)
     if run.status == RunState.QUEUED:
-        marks = request.app_state.marks
-        lacks = await parts_lacking(journal, marks, run.run_id, is_worker_gone)
-        pause = await pause_of(journal, marks, run.run_id, run.session_id)
-        detail = evolve(detail, lacks=lacks, paused=None if pause is None else pause.words)
+        hindrance = await request.app_state.work.hindrance(run.run_id)
+        detail = evolve(detail, lacks=hindrance.lacks, paused=hindrance.not_taken)
     waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)
     size = len(detail.steps) + len(detail.messages) + len(detail.notes)
     return await beside(threads, size, lambda: _view(request, detail, waiting))
