@@ -170,12 +170,13 @@ class _BatchOptions(
 
 @click.command("batch")
 @click.argument("recipe")
-@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|ITEMS.parquet|-")
+@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|-")
 @takes_options(_BatchOptions)
 def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
     """Run RECIPE (- is standard input) once for each line of a file, several at a time.
 
-    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of a table are inputs.
+    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv or
+    ITEMS.parquet are inputs.
     There is one result line for each of them, in the same order. Started again with the same
     arguments, it continues where it was stopped or killed: recorded lines are not run again.
     """
