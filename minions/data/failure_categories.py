@@ -81,7 +81,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused patience-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
-        missing-scope missing-role proxy-refused other-name other-user other-project
+        missing-scope missing-role token-expired proxy-refused other-name other-user other-project
         unknown-project input-refused
         open-key-file bad-signature
         open-token-file not-permitted not-writable read-only real-model not-faked
