@@ -100,7 +100,11 @@ class FileParts:
         self.is_cut = json.loads(line[1:])["is_cut"]
 
     def values(self) -> Iterator[Mapping[str, JsonValue]]:
-        """Likewise, as values."""
+        """The rows or pages, in order, as values.
+
+        Raises:
+            UnreadableFileError: As `json_texts`.
+        """
         for text in self.json_texts():
             try:
                 yield as_object(parse_json(text.decode()))

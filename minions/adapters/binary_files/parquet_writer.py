@@ -59,7 +59,7 @@ class ParquetTable:
         """
         for name, value in zip(self._kinds, row, strict=True):
             if value is not None:
-                self._kinds[name] = _joined(self._kinds[name], _kind(value))
+                self._kinds[name] = _join_kinds(self._kinds[name], _kind(value))
         self._rows.write(json.dumps(row) + "\n")
 
     def write(self) -> None:
@@ -101,7 +101,7 @@ def _kind(value: JsonValue) -> str:
     return "string" if isinstance(value, str) else "json"
 
 
-def _joined(before: str | None, kind: str) -> str:
+def _join_kinds(before: str | None, kind: str) -> str:
     if before is None or before == kind:
         return kind
     return "float64" if {before, kind} == {"int64", "float64"} else "json"

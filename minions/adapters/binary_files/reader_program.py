@@ -141,7 +141,6 @@ def _parquet_parts(file: BinaryIO, order: ReadOrder) -> Parts:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
     table = pq.ParquetFile(file, pre_buffer=False, buffer_size=65_536, memory_map=False)
     names = list(table.schema_arrow.names)
     yield {"columns": names, "total": table.metadata.num_rows}

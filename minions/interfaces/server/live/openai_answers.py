@@ -559,7 +559,7 @@ class StreamCut:
 
     @property
     def status(self) -> HTTPStatus:
-        """Of an answer in one piece."""
+        """The status of an answer in one piece."""
         is_expired = self.code == TOKEN_EXPIRED
         return HTTPStatus.UNAUTHORIZED if is_expired else HTTPStatus.SERVICE_UNAVAILABLE
 
