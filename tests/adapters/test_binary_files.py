@@ -255,7 +255,7 @@ def test_a_value_that_is_repeated_takes_no_more_memory_than_allowed(tmp_path: Pa
     )
     pq.write_table(pa.table({"a": repeated}), tmp_path / "a.parquet", store_schema=False)
     assert (tmp_path / "a.parquet").stat().st_size < 1_000_000
-    with pytest.raises(ToolError) as refused:
+    with pytest.raises(ToolError, match="takes more than 1,536 MiB of memory") as refused:
         rows(tmp_path)
     assert refused.value.error_code == "file-too-large"
 

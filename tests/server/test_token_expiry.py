@@ -10,11 +10,14 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from asgi_client import Client, Stream
-from minions.data.errors import EnvironmentRefusedError, UsageError
+from asgi_client import TOKEN, Client, Stream
+from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.interfaces.http.http_answers import Message, Receive, Send
 from minions.interfaces.http.token_file import read_token_file
-from minions.interfaces.http.tokens import CallerToken
+from minions.interfaces.http.tokens import EXPIRED, CallerToken
 from minions.interfaces.server import access
+from minions.interfaces.server.access import AccessMiddleware
+from minions.interfaces.server.server_options import ServerOptions
 from minions.testing.virtual_time import FakeClock
 from served import Door, MakeApp
 from typed_answers import Typing
@@ -237,6 +240,34 @@ async def test_a_task_of_a2a_ends_with_its_error(
     error = json.loads(text.removeprefix("data: "))["error"]
     assert error["data"][0]["metadata"]["code"] == "token-expired"
     door.opened.set()
+
+
+@pytest.mark.parametrize(
+    ("method", "ends_calls", "is_told"),
+    [("GET", True, True), ("POST", True, True), ("GET", False, True), ("POST", False, False)],
+)
+async def test_a_call_that_is_cancelled_when_its_caller_leaves_is_not_ended(
+    clock: FakeClock, tokens: Tokens, method: str, ends_calls: bool, is_told: bool
+) -> None:
+    told: asyncio.Queue[Message] = asyncio.Queue()
+
+    async def app(_scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        told.put_nowait(await receive())
+
+    options, now = ServerOptions(token=TOKEN, tokens=tokens), clock.now
+    client = Client(AccessMiddleware(app, options, {}, _shown, now, ends_calls=ends_calls))
+    async with client.stream(method, "/mcp", {}, AS_LENT):
+        clock.advance(HOUR_S)
+        await asyncio.sleep(0.1)
+        assert told.empty() is not is_told
+    if is_told:
+        assert told.get_nowait()[EXPIRED].error_code == "token-expired"
+
+
+def _shown(_error: Exception) -> MinionsError:
+    raise AssertionError("nothing goes wrong")
 
 
 # --- the file ---------------------------------------------------------------------------------

@@ -68,6 +68,8 @@ class AccessMiddleware:
         files: Mapping[str, StaticFile],
         report: Callable[[Exception], MinionsError],
         now: Callable[[], datetime],
+        *,
+        ends_calls: bool = True,
     ) -> None:
         """Protect `app`.
 
@@ -75,12 +77,15 @@ class AccessMiddleware:
             files: By path, from `/`; they are public.
             report: Logs an unexpected error, and returns the error for the caller.
             now: The time of day, by which tokens expire.
+            ends_calls: Whether an app is told that its caller has left when the token expires
+                meanwhile; False: only where it answers a GET, as calls are cancelled by that.
         """
         self._app = app
         self._options = options
         self._files = files
         self._report = report
         self._now = now
+        self._ends_calls = ends_calls
         self._sha256 = digest_of(options.token) if options.token else None
         self._inside = 0
 
@@ -97,7 +102,8 @@ class AccessMiddleware:
             await refusal(error, scope["path"])(scope, receive, sender)
             return
         caller: Caller | None = scope.get(CALLER)
-        if caller is not None and caller.expires is not None:
+        is_ended = self._ends_calls or scope["method"] == "GET"
+        if caller is not None and caller.expires is not None and is_ended:
             receive = _UntilExpiry(receive, caller, self._now)
         self._inside += 1
         try:

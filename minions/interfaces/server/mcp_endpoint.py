@@ -246,7 +246,8 @@ async def http_app(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     async with server.session_manager.run():
-        yield AccessMiddleware(_running(cast("AsgiApp", inner)), options, {}, report, now)
+        app = _running(cast("AsgiApp", inner))
+        yield AccessMiddleware(app, options, {}, report, now, ends_calls=False)
 
 
 def _running(app: AsgiApp) -> AsgiApp:
