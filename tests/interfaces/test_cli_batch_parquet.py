@@ -139,7 +139,7 @@ def test_items_have_a_bound_for_rows_and_for_all_of_them(
     with pytest.raises(UsageError, match=r"in.parquet:21: .* 20 rows at the most; .* has 100"):
         list(ItemsFile(path).rows())
     monkeypatch.setattr(batch_items, "_LONGEST_ROW", 10)
-    with pytest.raises(UsageError, match=r"in.parquet:1: .*in one line"):
+    with pytest.raises(UsageError, match=r"in.parquet: .* row 1 has more than 10 bytes"):
         list(ItemsFile(path).rows())
 
 

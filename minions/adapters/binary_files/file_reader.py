@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, Final
 
-from attrs import frozen
+from attrs import Factory, field, frozen
 
 from minions.adapters.binary_files.reader_program import ReadOrder
 from minions.data.errors import EnvironmentRefusedError
@@ -56,8 +56,9 @@ class PartRange:
     """From 0."""
     most: int
     most_bytes: int
-    """Of all of them as JSON: what comes then is left out, but for the first one, which is a
-    fault."""
+    """Of all of them as JSON; what comes then is left out."""
+    most_of_one: int = field(default=Factory(lambda self: self.most_bytes, takes_self=True))
+    """Bytes of one of them as JSON, at most `most_bytes`; one that has more is a fault."""
     columns: Sequence[str] | None = None
     """Of Parquet; None: all."""
     timeout_s: float = 30.0
@@ -144,6 +145,7 @@ def open_parts(file: BinaryIO, format_: str, wanted: PartRange) -> Iterator[File
         "first": wanted.first,
         "most": wanted.most,
         "most_bytes": wanted.most_bytes,
+        "most_of_one": wanted.most_of_one,
         "memory_bytes": _MEMORY_BYTES,
         "cpu_s": 86_400 if wanted.each_part else round(wanted.timeout_s) + 1,
         "packages": [each for each in sys.path if each],
@@ -198,7 +200,7 @@ def _answer_lines(process: subprocess.Popen[bytes], wanted: PartRange) -> Iterat
     assert output is not None  # noqa: S101  # a pipe was asked for
     ready = select.poll()
     ready.register(output, select.POLLIN)
-    left_s, rest = wanted.timeout_s, b""
+    left_s, rest = wanted.timeout_s, bytearray()
     while True:
         begin = monotonic()
         if not ready.poll(max(0.0, left_s) * 1_000):
@@ -206,14 +208,18 @@ def _answer_lines(process: subprocess.Popen[bytes], wanted: PartRange) -> Iterat
             raise UnreadableFileError("slow-file", f"it was not read within {seconds}")
         piece = os.read(output.fileno(), _PIECE)
         left_s -= monotonic() - begin
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > max(wanted.most_bytes, _LONGEST_HEAD):
+        lines = []
+        if b"\n" in piece:
+            *lines, rest = (rest + piece).split(b"\n")
+        else:
+            rest += piece  # in place: a line may have many pieces
+        if len(rest) > max(wanted.most_of_one, _LONGEST_HEAD):
             raise UnreadableFileError("file-too-large", "the names of its columns are too long")
         for line in lines:
-            yield line + b"\n"
+            yield bytes(line) + b"\n"
         if lines and wanted.each_part:
             left_s = wanted.timeout_s
         if not piece:
             if rest:
-                yield rest
+                yield bytes(rest)
             return

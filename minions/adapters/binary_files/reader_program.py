@@ -40,6 +40,8 @@ class ReadOrder(TypedDict):
     """Rows or pages."""
     most_bytes: int
     """Of all rows or pages as JSON."""
+    most_of_one: int
+    """Bytes of one row or page as JSON."""
     memory_bytes: int
     """That the process may take."""
     cpu_s: int
@@ -101,16 +103,17 @@ def write_parts(order: ReadOrder, file: BinaryIO, answers: TextIO) -> None:
     left = order["most_bytes"]
     for number, part in enumerate(parts):
         text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        left -= len(text.encode())
-        if left < 0 and not number:
+        size = len(text.encode())
+        left -= size
+        if left < 0 and number:
+            break
+        if size > order["most_of_one"]:
             what = "row" if order["format"] == "parquet" else "page"
             raise FileFaultError(
                 "file-too-large",
-                f"{what} {order['first'] + 1} has more than {order['most_bytes']} bytes as JSON, "
-                "the most that one read gives",
+                f"{what} {order['first'] + number + 1} has more than {order['most_of_one']} bytes "
+                "as JSON, the most that one read gives",
             )
-        if left < 0:
-            break
         answers.write(f"R{text}\n")
     _write(answers, "E", {"is_cut": left < 0})
 

@@ -147,7 +147,11 @@ class ItemsFile(BatchItems):
 
     def _parquet_rows(self) -> Iterator[ItemRow]:
         wanted = PartRange(
-            most=_MOST_PARQUET_ROWS + 1, most_bytes=_MOST_BYTES, timeout_s=60.0, each_part=True
+            most=_MOST_PARQUET_ROWS + 1,
+            most_bytes=_MOST_BYTES,
+            most_of_one=_LONGEST_ROW,
+            timeout_s=60.0,
+            each_part=True,
         )
         try:
             with open_regular(self.path) as file, open_parts(file, "parquet", wanted) as parts:
@@ -160,8 +164,6 @@ class ItemsFile(BatchItems):
                             f"at the most; this one says that it has {parts.total:,}. Split it.",
                             code="bad-items",
                         )
-                    if len(text) > _LONGEST_ROW:
-                        raise LongLineError(number, _LONGEST_ROW)
                     yield evolve(_json_row(text, place, is_first=False), is_of_parquet=True)
         except UnreadableFileError as error:
             raise UsageError(
