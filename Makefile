@@ -94,7 +94,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 COMPILE := $(RELEASE)/bin/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header
 EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --extra sign --extra encrypt
 lock: $(RELEASE_READY)  ## Choose new versions for all locks.
-	$(COMPILE) pyproject.toml --group dev $(EXTRAS) --extra lsp -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --group dev $(EXTRAS) --extra lsp --extra parquet --extra pdf -o requirements-dev.lock
 	$(COMPILE) pyproject.toml $(EXTRAS) --constraint requirements-dev.lock --excludes release/not-installed.txt -o requirements.lock
 	$(COMPILE) --group docs -o requirements-docs.lock
 	$(COMPILE) --group release -o requirements-release.lock

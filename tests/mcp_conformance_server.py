@@ -14,6 +14,7 @@ import uvicorn
 from minions import tool
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import make_runtime
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog
@@ -63,7 +64,8 @@ async def main(folder: Path) -> None:
     tools = RecipeTools(store, served, max_runs=20)
     incidents = Incidents(StandardLog(), lambda prefix: prefix, TOKEN)
     sock = bound_socket("127.0.0.1", 0)
-    async with http_app(tools, "1", ServerOptions(token=TOKEN), incidents.report) as app:
+    options = ServerOptions(token=TOKEN)
+    async with http_app(tools, "1", options, incidents.report, SystemClock().now) as app:
         sys.stdout.write(f"{sock.getsockname()[1]}\n")
         sys.stdout.flush()
         config = uvicorn.Config(with_token(app), log_config=None, lifespan="off", ws="none")

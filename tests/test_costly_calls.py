@@ -63,6 +63,11 @@ PATTERNS: Final = {
 """Uses of `re` that are not proven by themselves, with their bound."""
 
 CODECS: Final[dict[str, str]] = {
+    "adapters/binary_files/file_reader.py::__init__": "JSON, our own program wrote it; 4 MiB",
+    "adapters/binary_files/file_reader.py::json_texts": "JSON, our own program wrote it",
+    "adapters/binary_files/file_reader.py::_next": "JSON, our own program wrote it; 300 characters",
+    "adapters/binary_files/parquet_writer.py::_groups": "JSON, what we wrote",
+    "adapters/binary_files/reader_program.py::main": "JSON, our own process wrote it",
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
     "adapters/models/answer_reader.py::take_event": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",
@@ -330,6 +335,11 @@ def test_every_use_of_a_costly_codec_or_parser_has_a_bound() -> None:
 # --- depth ------------------------------------------------------------------------------------
 
 OF_OURS: Final = {
+    "adapters/binary_files/file_reader.py::__init__": "our own program",
+    "adapters/binary_files/file_reader.py::json_texts": "our own program",
+    "adapters/binary_files/file_reader.py::_next": "our own program",
+    "adapters/binary_files/parquet_writer.py::_groups": "we wrote it: outputs were read as JSON",
+    "adapters/binary_files/reader_program.py::main": "our own process",
     "adapters/models/cassette_request.py::request_digest": "we made it",
     "adapters/models/chat_request.py::request_body": "we made it",
     "adapters/models/local/engines.py::start": "our own program",

@@ -60,9 +60,9 @@ def test_production_installs_the_versions_that_are_tested() -> None:
 
 
 def test_production_installs_all_that_the_project_asks_for() -> None:
-    """But the extras that have an environment of their own, and that of editors."""
+    """But the extras that have an environment of their own, that of editors, and large formats."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    apart = {"local", "litellm", "lsp"}
+    apart = {"local", "litellm", "lsp", "parquet", "pdf"}
     extras = {k: v for k, v in project["optional-dependencies"].items() if k not in apart}
     wanted = [*project["dependencies"], *(each for extra in extras.values() for each in extra)]
     names = {re.split(r"[\s\[<>=!~;]", each)[0].lower().replace("_", "-") for each in wanted}

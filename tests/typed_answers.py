@@ -30,7 +30,7 @@ from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.messages import assistant
-from minions.contracts.runtime import SystemClock
+from minions.contracts.runtime import Clock, SystemClock
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
@@ -90,6 +90,8 @@ class TypedAnswers:
     streams: DeltaStreams = field(factory=DeltaStreams)
     tokens: FileTokens = field(factory=lambda: FileTokens(token=TOKEN))
     model: Typing = field(factory=Typing)
+    clock: Clock = field(factory=SystemClock)
+    """By which tokens expire."""
     port: int = 0
     """Of the HTTP server of the worker, while it is at work."""
 
@@ -135,7 +137,7 @@ class TypedAnswers:
             schedules=ScheduleStore(MemoryState()),
             deltas=self.streams if is_open else None,
         )
-        access = DeltaAccess(self.streams, self.tokens) if is_open else None
+        access = DeltaAccess(self.streams, self.tokens, self.clock.now) if is_open else None
         async with contextlib.AsyncExitStack() as stack:
             served = serving_health(worker, "127.0.0.1", 0, NullLog(), deltas=access)
             self.port = await stack.enter_async_context(served)

@@ -59,13 +59,14 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         too-large too-deep too-long too-many-values message-too-long key-too-long body-too-large
         headers-too-large
         while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
+        slow-file
     """,
     FailureCategory.TOOL: """
         code-diverged sandbox-code-failed git-failed too-many-files tool-error tool-failed
         tool-unsuccessful
         tool-result-not-json bad-result no-such-file no-such-root not-a-file file-exists
         no-unique-match not-text bad-changes http-… too-many-redirects damaged-state decided-failed
-        mcp-refused mcp-bad-result tool-server
+        mcp-refused mcp-bad-result tool-server bad-parquet bad-pdf encrypted-pdf no-such-column
     """,
     FailureCategory.PERMISSION: """
         sandbox-calls sandbox-denied request-refused permission-denied untrusted-flow
@@ -80,7 +81,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused patience-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
-        missing-scope missing-role proxy-refused other-name other-user other-project
+        missing-scope missing-role token-expired proxy-refused other-name other-user other-project
         unknown-project input-refused
         open-key-file bad-signature
         open-token-file not-permitted not-writable read-only real-model not-faked

@@ -78,6 +78,8 @@ def test_the_toolset_names_its_tools_and_effects() -> None:
         "read_many": Effect.PURE,
         "prepare_changes": Effect.PURE,
         "write_many": Effect.IDEMPOTENT,
+        "read_parquet": Effect.PURE,
+        "read_pdf": Effect.PURE,
     }
     for spec in toolset.specs:
         check_schema(spec.parameters)

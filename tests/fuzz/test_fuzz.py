@@ -24,7 +24,19 @@ NAMES = (
     *("stream", "stream-messages", "stream-responses", "stream-gemini", "damage"),
     *("response", "failure", "output", "script", "cassette"),
     *("row", "journal", "archive", "plan", "artifacts", "outline"),
-    *("tool", "csv", "items", "glob", "url", "settings", "decision", "masking", "server"),
+    *(
+        "tool",
+        "csv",
+        "items",
+        "parquet",
+        "pdf",
+        "glob",
+        "url",
+        "settings",
+        "decision",
+        "masking",
+        "server",
+    ),
     "weights",
 )
 SEED = 20

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -85,6 +87,29 @@ def tool_targets(folder: Path) -> Sequence[Target]:
             seeds=lambda: [b"a, b\n1,2\n3,4\n", b'{"a": 1}\n\n{"b": [1, null]}\n', b'a\n"x\ny"\n'],
             words=('"', ",", "\r\n", '{"a": 1}\n', "\ufeff", "NaN"),
             few=300,
+        ),
+        Target(
+            name="parquet",
+            check=partial(check_binary, folder / "a.parquet"),
+            seeds=lambda: [_parquet_seed(), _parquet_seed(compression="none"), b"PAR1PAR1"],
+            words=("PAR1", "\x15\x00", "\x19\x1c", "schema", "ARROW:schema"),
+            few=12,
+        ),
+        Target(
+            name="pdf",
+            check=partial(check_binary, folder / "a.pdf"),
+            seeds=lambda: [_PDF, _PDF.replace(b"/Kids [3 0 R]", b"/Kids [2 0 R]"), b"%PDF-1.7\n"],
+            words=(
+                "/Kids",
+                "/Filter",
+                "/FlateDecode",
+                "/Length",
+                "stream\n",
+                "1 0 R",
+                "xref\n",
+                "<<",
+            ),
+            few=12,
         ),
         Target(
             name="glob",
@@ -259,6 +284,44 @@ class _ItemsTarget:
                 assert error.error_code == "bad-items"
                 continue
             assert all(each.place for each in rows)
+
+
+_PDF: Final = b"""%PDF-1.4
+1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj
+2 0 obj << /Type /Pages /Count 1 /Kids [3 0 R] >> endobj
+3 0 obj << /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R
+ /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >> endobj
+4 0 obj << /Length 31 >>
+stream
+BT /F1 12 Tf 2 2 Td (Hi) Tj ET
+endstream endobj
+trailer << /Size 5 /Root 1 0 R >>
+%%EOF
+"""
+
+
+def _parquet_seed(compression: str = "snappy") -> bytes:
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    file = io.BytesIO()
+    table = pa.table({"a": [1, None], "b": ["x", "y"], "c": [[1.5], []], "d": [{"e": b"f"}, None]})
+    pq.write_table(table, file, compression=compression)
+    return file.getvalue()
+
+
+def check_binary(path: Path, data: bytes) -> None:
+    """Rows or pages that are JSON, or a tool error; whatever happens to the process that reads."""
+    path.write_bytes(data)
+    name = f"read_{path.suffix[1:]}"
+    opened = files_toolset().open({"root": str(path.parent)}, "")
+    [tool] = [each for each in opened if each.spec.name == name]
+    try:
+        result = _called(tool, {"path": path.name})
+    except ToolError as error:
+        assert "\n" not in error.message
+        return
+    json.dumps(encode(result), allow_nan=False)
 
 
 def check_glob(data: bytes) -> None:

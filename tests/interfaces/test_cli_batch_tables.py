@@ -122,7 +122,7 @@ def test_columns_of_a_table_are_mapped_by_their_whole_name(
         (("--map", "name=.title", "--keep", "id,"), "each once"),
         (("--map", "name=.title", "--keep", "id"), "There is no input 'user'"),
         (("--map", "weight=.id", "--map", "name=.title"), "its 'weight' is not used"),
-        (("-o", "out.parquet"), "a table to a name with .csv, not as parquet"),
+        (("-o", "out.xlsx"), "a table to a name with .csv or .parquet, not as xlsx"),
     ],
 )
 def test_what_does_not_fit_is_told_and_nothing_is_started(
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_told_and_nothing_is_started(
 ) -> None:
     done = batch(*words)
     assert (done.code, told in done.err) == (2, True), done.err
-    assert not (here / "out.parquet").exists()
+    assert not (here / "out.xlsx").exists()
 
 
 def test_a_kept_field_with_the_name_of_a_column_is_refused(batch: Batch, write: Write) -> None:

@@ -8,18 +8,21 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from attrs import field, frozen
 
 from command_line import Cli
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import UsageError
 from minions.interfaces.http.proxy_access import ProxyAccess
 from minions.interfaces.http.token_file import FileTokens
 from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.health import DeltaAccess
+from minions.testing.virtual_time import FakeClock
 from patience import HANG_S
 from typed_answers import TOKEN, TypedAnswers
 
@@ -145,10 +148,24 @@ async def test_a_token_without_the_scope_read_gets_no_stream(answers: TypedAnswe
             assert read.status == 200
 
 
+async def test_a_token_that_has_expired_gets_no_stream(answers: TypedAnswers) -> None:
+    token, answers.clock = "a-token-that-expires", FakeClock()
+    expires = answers.clock.now() + timedelta(hours=1)
+    answers.tokens = FileTokens(tokens=(CallerToken.of("ci", token, ["read"], expires=expires),))
+    _, run_id = await answers.queued()
+    async with answers.working():
+        await answers.asked()
+        async with following(answers, run_id, token) as read:
+            assert read.status == 200
+        answers.clock.advance(3_600)
+        async with following(answers, run_id, token) as read:
+            assert read.status == 401
+
+
 def test_a_file_with_a_proxy_and_no_token_is_refused_for_a_worker() -> None:
     proxy = ProxyAccess(user_header="X-User", peers=["127.0.0.1"])
     with pytest.raises(UsageError, match=r"callers of a worker send a token"):
-        DeltaAccess(DeltaStreams(), FileTokens(proxy=proxy))
+        DeltaAccess(DeltaStreams(), FileTokens(proxy=proxy), SystemClock().now)
 
 
 async def test_only_runs_that_are_executed_now_have_a_stream(answers: TypedAnswers) -> None:

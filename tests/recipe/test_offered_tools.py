@@ -11,7 +11,10 @@ from minions.data.errors import RecipeError
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.reading.load import load_recipe_text
 
-BY_NAME: Final = {"files__read_many", "files__prepare_changes", "files__write_many"}
+BY_NAME: Final = {
+    *("files__read_many", "files__prepare_changes", "files__write_many"),
+    *("files__read_parquet", "files__read_pdf"),
+}
 
 
 def recipe(tools: str, permissions: str = "") -> AgentRecipe:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asgi_client import TOKEN, Client, Message, Reply
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, MinionsError
 from minions.interfaces.http.http_answers import Answer, Receive, Scope, Send
 from minions.interfaces.server.access import ROOT, AccessMiddleware, StaticFile
@@ -40,7 +41,9 @@ def app() -> App:
 @pytest.fixture
 def client(app: App) -> Client:
     files = {"/": StaticFile(b"page", "text/html")}
-    return Client(AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown))
+    return Client(
+        AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown, SystemClock().now)
+    )
 
 
 async def asked(client: Client, path: str, *, root: str = "", **headers: str) -> Reply:

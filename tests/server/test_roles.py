@@ -130,6 +130,7 @@ async def test_a_user_of_the_proxy_has_the_roles_of_their_groups(make_app: MakeA
         "role": "approver",
         "scopes": ["all", "decide", "read"],
         "user": "ann@example.org",
+        "expires": None,
     }
     refused = await client.ask("POST", "/api/v1/runs", {"recipe": "adds"}, NO_TOKEN)
     assert (refused.status, refused.json["code"]) == (403, "missing-scope")

@@ -78,6 +78,7 @@ async def test_the_token_without_a_name_may_do_everything(client: Client) -> Non
         "role": "operator",
         "scopes": ["admin", "decide", "read", "run"],
         "user": None,
+        "expires": None,
     }
 
 

@@ -18,6 +18,13 @@ from typing import Annotated, BinaryIO, Final, Self
 import attrs
 from attrs import define, field, frozen
 
+from minions.adapters.binary_files.file_reader import (
+    NAMES,
+    FileParts,
+    PartRange,
+    UnreadableFileError,
+    open_parts,
+)
 from minions.adapters.tools.confined_folder import ConfinedFolder, FolderEntry
 from minions.adapters.tools.confined_paths import GlobPattern, Place
 from minions.adapters.tools.function_tool import tool
@@ -32,7 +39,7 @@ from minions.adapters.tools.text_files import (
 from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 from minions.data.codec import decode
-from minions.data.errors import ToolError
+from minions.data.errors import ToolError, did_you_mean
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object_of_objects
 from minions.data.patterns import refuse_large_pattern, without_warnings
@@ -47,7 +54,8 @@ def built_in_files(_now: Callable[[], datetime]) -> Toolset:
 
 def files_toolset() -> Toolset:
     """The tools `read`, `list`, `glob`, `search` (pure), `write` (idempotent), `edit` (once), and
-    for several files `overview`, `read_many`, `prepare_changes` (pure), `write_many` (idempotent).
+    for several files `overview`, `read_many`, `prepare_changes` (pure), `write_many` (idempotent),
+    for files of others `read_parquet` and `read_pdf` (pure).
     """
     return Toolset(
         name="files",
@@ -91,6 +99,8 @@ def _tools(text_files: TextFiles, *, prefix: str) -> Sequence[Tool]:
         ("read_many", many.read_many, Effect.PURE),
         ("prepare_changes", many.prepare_changes, Effect.PURE),
         ("write_many", many.write_many, Effect.IDEMPOTENT),
+        ("read_parquet", files.read_parquet, Effect.PURE),
+        ("read_pdf", files.read_pdf, Effect.PURE),
     )
     made = [
         tool(name=f"{prefix}{name}", effect=effect, reads=_READS[effect])(function)
@@ -189,6 +199,45 @@ class FileEdited:
     path: str
     replacements: int
     bytes: int
+
+
+@frozen
+class ParquetRows:
+    """The result of `read_parquet`."""
+
+    path: str
+    rows: list[JsonValue]
+    """Objects by column."""
+    columns: list[str]
+    """The names of all columns of the file."""
+    count: int
+    """Number of rows in `rows`."""
+    total: int
+    """Number of rows in the file."""
+    truncated: bool
+    """Whether rows come after those in `rows`."""
+
+
+@frozen
+class PdfPage:
+    """A page in the result of `read_pdf`."""
+
+    page: int
+    """Its number, from 1."""
+    text: str
+    """Empty where it has none, such as a page that is a picture."""
+
+
+@frozen
+class PdfPages:
+    """The result of `read_pdf`."""
+
+    path: str
+    pages: list[PdfPage]
+    total: int
+    """Number of pages in the file."""
+    truncated: bool
+    """Whether pages come after those in `pages`."""
 
 
 # --- the tools -------------------------------------------------------------------------------
@@ -302,6 +351,70 @@ class _FileTools:
             data = self.files.encoded(place, text.replace(old, new))
             replace(data)
         return FileEdited(place.relative, count, len(data))
+
+    def read_parquet(
+        self,
+        path: _Path,
+        columns: Annotated[list[str] | None, "Which; none: all."] = None,
+        first_row: Annotated[int, "The first row to read, from 1.", _AT_LEAST_ONE] = 1,
+        max_rows: Annotated[int, "Most rows given.", {"minimum": 1, "maximum": 100_000}] = 1_000,
+    ) -> ParquetRows:
+        """Read rows of a Parquet file."""
+        with self._parts(path, "parquet", first_row, max_rows, columns) as (place, parts):
+            rows: list[JsonValue] = list(parts.values())
+            last = first_row - 1 + len(rows)
+            columns_there = list(parts.columns)
+            is_cut = parts.is_cut or last < parts.total
+            return ParquetRows(
+                place.relative, rows, columns_there, len(rows), parts.total, truncated=is_cut
+            )
+
+    def read_pdf(
+        self,
+        path: _Path,
+        first_page: Annotated[int, "The first page to read, from 1.", _AT_LEAST_ONE] = 1,
+        max_pages: Annotated[int, "Most pages given.", {"minimum": 1, "maximum": 10_000}] = 100,
+    ) -> PdfPages:
+        """Read the text of a PDF file by pages. Pictures of text have none."""
+        with self._parts(path, "pdf", first_page, max_pages) as (place, parts):
+            pages = [decode(page, PdfPage) for page in parts.values()]
+            is_cut = parts.is_cut or first_page - 1 + len(pages) < parts.total
+            return PdfPages(place.relative, pages, parts.total, truncated=is_cut)
+
+    @contextlib.contextmanager
+    def _parts(
+        self, path: str, format_: str, first: int, most: int, columns: list[str] | None = None
+    ) -> Iterator[tuple[Place, FileParts]]:
+        """The rows or pages of a file from `first` on, counted from 1."""
+        place = self.folder.place(path)
+        wanted = PartRange(
+            first=first - 1,
+            most=most,
+            most_bytes=self.files.options.max_read_bytes,
+            columns=columns,
+        )
+        name = place.relative
+        try:
+            with self.folder.opened(place) as file, open_parts(file, format_, wanted) as parts:
+                try:
+                    yield place, parts
+                except UnreadableFileError as error:
+                    if error.code != "no-such-column":
+                        raise
+                    known = parts.columns
+                    raise ToolError(
+                        f"'{name}' has no column '{error!s:.80}'."
+                        f"{did_you_mean(str(error), known)} Columns are: "
+                        f"{', '.join(known[:20])}{' …' if len(known) > 20 else ''}.",
+                        code=error.code,
+                    ) from error
+        except UnreadableFileError as error:
+            is_costly = error.code in ("file-too-large", "slow-file")
+            asked = "columns or rows" if format_ == "parquet" else "pages"
+            advice = f" Ask for fewer {asked}." if is_costly else ""
+            raise ToolError(
+                f"'{name}' cannot be read as {NAMES[format_]}: {error}.{advice}", code=error.code
+            ) from error
 
     def _files(self, pattern: str) -> Sequence[Place]:
         glob = GlobPattern(pattern)

@@ -1,4 +1,4 @@
-"""The inputs of a batch: rows of a JSON Lines or CSV file, or of a list, checked line by line."""
+"""The inputs of a batch: rows of a JSON Lines, CSV or Parquet file, or of a list, each checked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, Self, cast
 
 from attrs import Factory, evolve, field, frozen
 
+from minions.adapters.binary_files.file_reader import PartRange, UnreadableFileError, open_parts
 from minions.contracts.secrets import InputValue
 from minions.data.bounded_files import BoundedLines, LongLineError, open_regular
 from minions.data.errors import UsageError, did_you_mean
@@ -25,7 +26,9 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
 _MOST_BYTES: Final = 4 * 2**30
-"""Bytes of items on standard input, which are stored until they were run."""
+"""Bytes of items on standard input, which are stored until they were run, and of the rows of a
+Parquet file as JSON."""
+_MOST_PARQUET_ROWS: Final = 10_000_000
 _LONGEST_ROW: Final = 16 * 1_048_576
 """Bytes of one row."""
 _MOST_VALUES: Final = 1_048_576
@@ -46,6 +49,8 @@ class ItemRow:
     inputs: Mapping[str, InputValue] = field(factory=dict)
     is_text: bool = False
     """Whether the values are texts that become numbers and others by the declared types."""
+    is_of_parquet: bool = False
+    """Whether null stands for what an input has by default."""
     kept: Mapping[str, InputValue] = field(factory=dict)
     """What stands beside the result; no input."""
     problem: str | None = None
@@ -78,7 +83,9 @@ class ListedItems(BatchItems):
 
 @frozen
 class ItemsFile(BatchItems):
-    """A CSV file with a head line, if its name ends so; else JSON Lines without blank lines."""
+    """A Parquet file, or a CSV file with a head line, if its name ends so; else JSON Lines without
+    blank lines.
+    """
 
     path: Path
     name: str | None = None
@@ -87,8 +94,14 @@ class ItemsFile(BatchItems):
     """By what a batch knows it again: the absolute path, unless another text is given."""
 
     def rows(self) -> Iterator[ItemRow]:
-        """The rows; a line that is no object, or has other columns than the head, is a fault."""
-        read = self._csv_rows if self.path.suffix.lower() == ".csv" else self._json_rows
+        """The rows; a line that is no object, or has other columns than the head, is a fault.
+
+        Raises:
+            EnvironmentRefusedError: `missing-package`; the file is Parquet, and its library is not
+                installed.
+        """
+        readers = {".csv": self._csv_rows, ".parquet": self._parquet_rows}
+        read = readers.get(self.path.suffix.lower(), self._json_rows)
         try:
             yield from read()
         except OSError as error:
@@ -131,6 +144,37 @@ class ItemsFile(BatchItems):
             except UnicodeDecodeError as error:
                 place = f"{self._name}:{reader.line_num + 1} or later"
                 yield ItemRow(place=place, problem=f"not UTF-8: {error.reason}.")
+
+    def _parquet_rows(self) -> Iterator[ItemRow]:
+        wanted = PartRange(
+            most=_MOST_PARQUET_ROWS + 1,
+            most_bytes=_MOST_BYTES,
+            most_of_one=_LONGEST_ROW,
+            timeout_s=60.0,
+            each_part=True,
+        )
+        try:
+            with open_regular(self.path) as file, open_parts(file, "parquet", wanted) as parts:
+                # A file of some bytes may have any number of rows, each like the one before.
+                for number, text in enumerate(parts.json_texts(), 1):
+                    place = f"{self._name}:{number}"
+                    if number > _MOST_PARQUET_ROWS:
+                        raise UsageError(
+                            f"{place}: a Parquet file of a batch has {_MOST_PARQUET_ROWS:,} rows "
+                            f"at the most; this one says that it has {parts.total:,}. Split it.",
+                            code="bad-items",
+                        )
+                    yield evolve(_json_row(text, place, is_first=False), is_of_parquet=True)
+        except UnreadableFileError as error:
+            raise UsageError(
+                f"{self._name}: it cannot be read as Parquet: {error}.", code="bad-items"
+            ) from error
+        if parts.is_cut:
+            raise UsageError(
+                f"{self._name}: its rows are more than {_MOST_BYTES // 2**30} GiB as JSON. Split "
+                "it.",
+                code="bad-items",
+            )
 
     def _columns(self, head: Sequence[str]) -> Sequence[str]:
         columns = [name.strip() for name in head]
@@ -419,7 +463,9 @@ def _check_row(
     """The given inputs with the values that the recipe takes; or what is wrong with them."""
     if row.problem is not None:
         return f"{row.place}: {row.problem}"
-    own = _without_empty(recipe, row.inputs) if row.is_text else row.inputs
+    own = row.inputs
+    if row.is_text or row.is_of_parquet:
+        own = _without_empty(recipe, own, None if row.is_of_parquet else "")
     texts = frozenset(own) if row.is_text else frozenset[str]()
     given = {**common, **own}
     try:
@@ -434,11 +480,11 @@ def _check_row(
 
 
 def _without_empty(
-    recipe: AgentRecipe, cells: Mapping[str, InputValue]
+    recipe: AgentRecipe, cells: Mapping[str, InputValue], empty: str | None
 ) -> Mapping[str, InputValue]:
     """Without the empty cells of inputs that have a default."""
     return {
         name: cell
         for name, cell in cells.items()
-        if cell != "" or name not in recipe.inputs or not recipe.inputs[name].has_default
+        if cell != empty or name not in recipe.inputs or not recipe.inputs[name].has_default
     }

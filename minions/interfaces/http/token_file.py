@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +116,7 @@ def _tables(path: Path, text: str) -> FileTokens:
 
 
 _RIGHTS: Final = ("role", "scopes", "projects")
-_TOKEN_KEYS: Final = ("name", "token", "sha256", *_RIGHTS, "user", "roles")
+_TOKEN_KEYS: Final = ("name", "token", "sha256", *_RIGHTS, "user", "roles", "expires")
 _HEADERS: Final = ("user_header", "groups_header", "secret_header")
 _PROXY_KEYS: Final = (*_HEADERS, "secret", "sha256", "peers", *_RIGHTS, "groups", "users")
 
@@ -138,6 +139,7 @@ def _token(entry: object) -> CallerToken:
         projects=rights.projects,
         user=texts.get("user"),
         roles=roles,
+        expires=_time(table, "expires") if "expires" in table else None,
     )
 
 
@@ -214,6 +216,15 @@ def _text(entry: Mapping[str, object], key: str) -> str:
     value = entry[key]
     if not isinstance(value, str):
         raise UsageError(f"`{key}` is a text.")
+    return value
+
+
+def _time(entry: Mapping[str, object], key: str) -> datetime:
+    value = entry[key]
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise UsageError(
+            f"`{key}` is a date and time with its offset, without quotes: 2026-12-31T00:00:00Z."
+        )
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Final, Self
@@ -150,6 +151,15 @@ def check_digest(_of: object, _attribute: Attribute[str], digest: str) -> None:
         )
 
 
+def _check_expires(
+    _token: CallerToken, _attribute: Attribute[datetime | None], expires: datetime | None
+) -> None:
+    if expires is not None and expires.tzinfo is None:
+        raise UsageError(
+            "`expires` of a token is a date and time with its offset: 2026-12-31T00:00:00Z."
+        )
+
+
 def check_token(token: str) -> str:
     """The token, if it can be one.
 
@@ -178,6 +188,8 @@ class CallerToken(Rights):
     name a user, and the token sees everything."""
     roles: tuple[str, ...] = field(default=(), validator=deep_iterable(_check_name))
     """What its holder is, where recipes say who may decide: `finance`."""
+    expires: datetime | None = field(default=None, validator=_check_expires)
+    """From when on it lets nobody in, by the server's clock; None: it does not expire."""
 
     def __attrs_post_init__(self) -> None:
         """Check that it lets its holder do something."""
@@ -194,6 +206,7 @@ class CallerToken(Rights):
         projects: Mapping[str, str] | None = None,
         user: str | None = None,
         roles: Iterable[str] = (),
+        expires: datetime | None = None,
     ) -> Self:
         """The entry for that token, which is not kept.
 
@@ -211,6 +224,7 @@ class CallerToken(Rights):
             projects=rights.projects,
             user=user,
             roles=tuple(roles),
+            expires=expires,
         )
 
 
@@ -222,6 +236,11 @@ def digest_of(token: str) -> str:
 # --- who sends a request, and what their token lets them do --------------------------------------
 
 
+TOKEN_EXPIRED: Final = "token-expired"  # noqa: S105  # the code of an error
+"""The code of what is refused, or ends, as the caller's token has expired."""
+EXPIRED: Final = "minions.expired"
+"""Key of the message of ASGI by which an app is told that the caller has left, where it is their
+token that has expired meanwhile: the refusal."""
 CALLER: Final = "minions.caller"
 """Key of the ASGI scope for the `Caller`; there is none where no token is needed."""
 
@@ -238,6 +257,25 @@ class Caller(Rights):
     """The user for whom the caller's runs are; None: each request may name one."""
     roles: tuple[str, ...] = ()
     """What the holder of the token is, where recipes say who may decide: `finance`."""
+    expires: datetime | None = None
+    """When the token expires; None: it does not, or a proxy says who it is."""
+
+    def expired(self, now: datetime) -> RefusedError | None:
+        """The refusal of a token that has expired; None: it has not.
+
+        Args:
+            now: By the server's clock, with its zone.
+        """
+        if self.expires is None or now < self.expires:
+            return None
+        holder = f"The token '{self.name}'" if self.name is not None else "This token"
+        return RefusedError(
+            HTTPStatus.UNAUTHORIZED,
+            TOKEN_EXPIRED,
+            f"{holder} expired at {self.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}. Ask the "
+            "operator for a new one.",
+            headers={"www-authenticate": 'Bearer error="invalid_token"'},
+        )
 
     @property
     def _kind(self) -> str:
@@ -334,6 +372,7 @@ def caller_of(given: str, sha256: str | None, tokens: Sequence[CallerToken]) -> 
                 projects=each.projects,
                 user=each.user,
                 roles=each.roles,
+                expires=each.expires,
             )
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -20,7 +22,14 @@ from minions.interfaces.http.http_answers import (
     Send,
     refusal,
 )
-from minions.interfaces.http.tokens import CALLER, Caller, CallerRole, caller_of, digest_of
+from minions.interfaces.http.tokens import (
+    CALLER,
+    EXPIRED,
+    Caller,
+    CallerRole,
+    caller_of,
+    digest_of,
+)
 from minions.interfaces.server.server_options import ServerOptions
 
 ROOT: Final = "minions.root"
@@ -58,17 +67,25 @@ class AccessMiddleware:
         options: ServerOptions,
         files: Mapping[str, StaticFile],
         report: Callable[[Exception], MinionsError],
+        now: Callable[[], datetime],
+        *,
+        ends_calls: bool = True,
     ) -> None:
         """Protect `app`.
 
         Args:
             files: By path, from `/`; they are public.
             report: Logs an unexpected error, and returns the error for the caller.
+            now: The time of day, by which tokens expire.
+            ends_calls: Whether an app is told that its caller has left when the token expires
+                meanwhile; False: only where it answers a GET, as calls are cancelled by that.
         """
         self._app = app
         self._options = options
         self._files = files
         self._report = report
+        self._now = now
+        self._ends_calls = ends_calls
         self._sha256 = digest_of(options.token) if options.token else None
         self._inside = 0
 
@@ -84,6 +101,10 @@ class AccessMiddleware:
         except MinionsError as error:
             await refusal(error, scope["path"])(scope, receive, sender)
             return
+        caller: Caller | None = scope.get(CALLER)
+        is_ended = self._ends_calls or scope["method"] == "GET"
+        if caller is not None and caller.expires is not None and is_ended:
+            receive = _UntilExpiry(receive, caller, self._now)
         self._inside += 1
         try:
             await self._pass(scope, receive, sender)
@@ -124,9 +145,13 @@ class AccessMiddleware:
             )
         self._check_origin(headers, host)
         caller = self._caller(headers, scope.get("client"))
+        is_public = self._is_public(scope)
+        if caller is not None and (refused := caller.expired(self._now())) is not None:
+            if not is_public:
+                raise refused
+            caller = None
         if caller is not None:
             scope[CALLER] = caller
-        is_public = self._is_public(scope)
         if caller is not None and not is_public:
             self._check_role(caller)
         if caller is None and not is_public:
@@ -195,6 +220,34 @@ class AccessMiddleware:
             f"'{CallerRole.OPERATOR}'. The token file gives one: to the token, or, under [proxy], "
             "to everyone, a user or a group.",
         )
+
+
+_LOOK_S: Final = 1.0
+"""Seconds between two looks at the clock, which may be set, or stand still while a machine sleeps.
+"""
+
+
+class _UntilExpiry:
+    """Receives what the caller sends, until their token expires: for the app they have then left,
+    so that every stream ends.
+    """
+
+    def __init__(self, receive: Receive, caller: Caller, now: Callable[[], datetime]) -> None:
+        self._receive = receive
+        self._caller = caller
+        self._now = now
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        asked = asyncio.ensure_future(self._receive())
+        try:
+            while (refused := self._caller.expired(self._now())) is None:
+                await asyncio.wait((asked,), timeout=_LOOK_S)
+                if asked.done():
+                    return asked.result()
+        finally:
+            asked.cancel()
+        return {"type": "http.disconnect", EXPIRED: refused}
 
 
 _Headers = list[tuple[bytes, bytes]]

@@ -87,7 +87,13 @@ class App:
         routes = _routes(app_state, incidents)
         if (tracer := app_state.runtime.services.tracer) is not None:
             routes = TracedRequests(routes, tracer)
-        self._access = AccessMiddleware(routes, app_state.options, _page(), incidents.report)
+        self._access = AccessMiddleware(
+            routes,
+            app_state.options,
+            _page(),
+            incidents.report,
+            app_state.runtime.services.clock.now,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of the app."""

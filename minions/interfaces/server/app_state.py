@@ -20,10 +20,11 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls, Log
-from minions.data.errors import JournalError
+from minions.data.errors import JournalError, MinionsError
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send
+from minions.interfaces.http.tokens import EXPIRED
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import (
     Channels,
@@ -32,6 +33,7 @@ from minions.interfaces.server.live.channels import (
     History,
     StreamPlaces,
     bytes_of,
+    error_event,
     last_words,
 )
 from minions.interfaces.server.live.server_runs import RunLocks, RunManager, RunStarter
@@ -140,6 +142,8 @@ class EventStreamAnswer:
         self._follower = follower
         self._channels = channels
         self._journal = journal
+        self._expired: MinionsError | None = None
+        """Why the caller is told nothing more; None: nothing speaks against it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole stream."""
@@ -159,9 +163,12 @@ class EventStreamAnswer:
         self._channels.leave(self._follower)
 
     async def _notice_leaving(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
+        while (message := await receive())["type"] != "http.disconnect":
             pass
+        self._expired = message.get(EXPIRED)
         self._follower.close()
+        if self._expired is not None and self._follower.on_cut is not None:
+            self._follower.on_cut()  # nothing of what waits is sent any more
 
     async def _send(self, send: Send) -> bytes:
         """Send all events; the comment that ends the stream."""
@@ -176,6 +183,8 @@ class EventStreamAnswer:
             return last_words(f"the journal cannot be read ({error.error_code}); come again")
         finally:
             follower.on_cut = None
+        if self._expired is not None:
+            return error_event(self._expired)
         return last_words("too slow; come again with Last-Event-ID") if follower.is_cut else b""
 
     async def _send_all(self, send: Send) -> None:

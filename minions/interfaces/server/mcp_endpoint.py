@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
@@ -227,11 +228,13 @@ async def http_app(
     version: str,
     options: ServerOptions,
     report: Callable[[Exception], MinionsError],
+    now: Callable[[], datetime],
 ) -> AsyncIterator[AsgiApp]:
     """The ASGI app that serves at `/mcp`, behind the checks of host, origin and token.
 
     Args:
         report: Logs an unexpected error, and returns the error for the caller.
+        now: The time of day, by which tokens expire.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -243,7 +246,8 @@ async def http_app(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     async with server.session_manager.run():
-        yield AccessMiddleware(_running(cast("AsgiApp", inner)), options, {}, report)
+        app = _running(cast("AsgiApp", inner))
+        yield AccessMiddleware(app, options, {}, report, now, ends_calls=False)
 
 
 def _running(app: AsgiApp) -> AsgiApp:

@@ -153,8 +153,11 @@ class ProjectServer:
         self._default = apps[default]
         self._late: dict[str, asyncio.Task[object]] = {}
         """The look-up of a project that did not answer in time, as long as it lasts."""
-        incidents = Incidents(log, self._default.app_state.runtime.services.ids, options.token)
-        self._of_all = AccessMiddleware(self._answer, options, {}, incidents.report)
+        services = self._default.app_state.runtime.services
+        incidents = Incidents(log, services.ids, options.token)
+        self._of_all = AccessMiddleware(
+            self._answer, options, {}, incidents.report, services.clock.now
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of all apps."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -66,9 +67,13 @@ class _Request:
 class DeltaAccess:
     """Who may read metrics and the pieces of answers, and where these are."""
 
-    def __init__(self, streams: DeltaStreams, tokens: FileTokens) -> None:
+    def __init__(
+        self, streams: DeltaStreams, tokens: FileTokens, now: Callable[[], datetime]
+    ) -> None:
         """Take the tokens of a file.
 
+        Args:
+            now: The time of day, by which tokens expire.
         Raises:
             UsageError: `bad-token`; the only token is too short to be one, or there is none.
         """
@@ -79,6 +84,7 @@ class DeltaAccess:
                 code="bad-token",
             )
         self.streams = streams
+        self._now = now
         self._tokens = tokens.tokens
         self._sha256 = None if tokens.tokens else digest_of(check_token(tokens.token))
 
@@ -91,6 +97,8 @@ class DeltaAccess:
         caller = self._caller(request)
         if caller is None:
             return _refusal(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer TOKEN")
+        if caller.expired(self._now()) is not None:
+            return _refusal(HTTPStatus.UNAUTHORIZED, "the token has expired")
         if TokenScope.READ not in caller.scopes:
             return _refusal(HTTPStatus.FORBIDDEN, "the token lacks the scope 'read'")
         if run_id is None:

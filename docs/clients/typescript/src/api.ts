@@ -196,6 +196,7 @@ export type CallerView = {
   readonly role: "viewer" | "approver" | "operator" | null;
   readonly scopes: readonly ("read" | "run" | "decide" | "admin" | "all")[];
   readonly user: string | null;
+  readonly expires: string | null;
 };
 
 /** Later calls of the same tool in the same step that are approved with the one shown, as long as no other stranger's words may be in them. */

@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import Final, Self, TextIO
 import click
 from attrs import evolve, frozen
 
+from minions.adapters.binary_files.file_reader import PartRange, UnreadableFileError, open_parts
+from minions.adapters.binary_files.parquet_writer import ParquetTable
 from minions.analysis.bounds import KnownModel
 from minions.analysis.explanation import explain
 from minions.app.runs.batch_items import (
@@ -107,8 +109,8 @@ class _BatchOptions(
     output: str | None = option(
         "-o",
         "--output",
-        metavar="OUT.jsonl|OUT.csv",
-        help="Where results go, a table by the ending .csv; default: standard output.",
+        metavar="OUT.jsonl|OUT.csv|OUT.parquet",
+        help="Where results go, a table by its ending; default: standard output.",
     )
     paths: tuple[str, ...] = option(
         "--map",
@@ -173,7 +175,8 @@ class _BatchOptions(
 def batch_command(options: _BatchOptions, recipe: str, items: str) -> int:
     """Run RECIPE (- is standard input) once for each line of a file, several at a time.
 
-    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
+    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv or
+    ITEMS.parquet are inputs.
     There is one result line for each of them, in the same order. Started again with the same
     arguments, it continues where it was stopped or killed: recorded lines are not run again.
     """
@@ -481,11 +484,14 @@ _LONGEST_FIRST: Final = 64 * 1_048_576
 
 @frozen
 class _Table:
-    """Results as the lines of a CSV table."""
+    """Results as the rows of a table."""
 
     kept: tuple[str, ...]
-    fields: tuple[str, ...]
-    """Fields of the recipe's output, a column each; empty: its output is one column."""
+    fields: Mapping[str, JsonValue]
+    """Fields of the recipe's output by name with their schemas, a column each; empty: its output
+    is one column."""
+    is_parquet: bool = False
+    """Whether the file is Parquet; else it is CSV."""
 
     @classmethod
     def of(
@@ -501,52 +507,79 @@ class _Table:
         ending = Path(path or "").suffix.lower()
         if ending in _OTHER_TABLES:
             raise UsageError(
-                f"-o {path}: results are written as JSON Lines, or as a table to a name with .csv, "
-                f"not as {ending[1:]}."
+                f"-o {path}: results are written as JSON Lines, or as a table to a name with .csv "
+                f"or .parquet, not as {ending[1:]}."
             )
-        if ending != ".csv":
+        if ending not in (".csv", ".parquet"):
             return None
         known = output.get("properties")
-        fields = tuple(known) if isinstance(known, Mapping) else ()
-        if twice := sorted(set(kept) & set(cls((), fields).columns)):
+        made = cls(kept, known if isinstance(known, Mapping) else {}, ending == ".parquet")
+        if twice := sorted(set(kept) & set(evolve(made, kept=()).columns)):
             raise UsageError(
                 f"--keep {twice[0]}: the table of -o {path} has a column of that name. Rename the "
                 "field, or write JSON Lines, where kept fields stand apart."
             )
-        return cls(kept, fields)
+        return made
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names in the head line."""
+        """The names of the columns."""
         outputs = tuple(f"output.{name}" for name in self.fields) or ("output",)
         return ("index", "run_id", "status", *self.kept, *outputs, "error", "cost_usd", "tokens")
 
-    def line(self, result: BatchResult) -> str:
-        """The line of one result, with its end."""
+    def cells(self, result: BatchResult) -> Sequence[JsonValue]:
+        """The row of one result."""
         output, error = encode(result.output), result.error
         of = output if isinstance(output, Mapping) else {}
-        return csv_line(
-            (
-                result.index,
-                result.run_id,
-                result.status,
-                *(encode(result.kept.get(name)) for name in self.kept),
-                *([of.get(name) for name in self.fields] if self.fields else [output]),
-                f"{error.code}: {error.message}" if error else None,
-                result.usage.cost_usd,
-                result.usage.total_tokens,
-            )
+        return (
+            result.index,
+            result.run_id,
+            result.status,
+            *(encode(result.kept.get(name)) for name in self.kept),
+            *([of.get(name) for name in self.fields] if self.fields else [output]),
+            f"{error.code}: {error.message}" if error else None,
+            result.usage.cost_usd,
+            result.usage.total_tokens,
         )
 
+    def open_parquet(self, path: Path) -> ParquetTable:
+        """The file of that path, which is written once all rows are known.
 
-_OTHER_TABLES: Final = (".parquet", ".xlsx", ".xls", ".ods", ".tsv", ".feather", ".arrow")
+        Raises:
+            EnvironmentRefusedError: `missing-package`, or it cannot be written.
+        """
+        types: dict[str, str | None] = dict.fromkeys(self.columns)
+        types |= {"index": "int64", "run_id": "string", "status": "string", "error": "string"}
+        types |= {"cost_usd": "float64", "tokens": "int64"}
+        for name, schema in self.fields.items():
+            if isinstance(schema, Mapping) and isinstance(word := schema.get("type"), str):
+                types[f"output.{name}"] = _PARQUET_TYPES.get(word)
+        try:
+            return ParquetTable(path, types)
+        except OSError as error:
+            raise _not_written(path, error, _NOTHING) from error
+
+
+_PARQUET_TYPES: Final = {
+    "integer": "int64",
+    "number": "float64",
+    "boolean": "bool",
+    "string": "string",
+}
+"""By JSON's types; what has another is JSON text."""
+_OTHER_TABLES: Final = (".xlsx", ".xls", ".ods", ".tsv", ".feather", ".arrow")
 
 
 class ResultFile:
     """Writes result lines. A file is written whole each time: recorded results come first."""
 
     def __init__(
-        self, stream: TextIO, out: TextIO, path: Path | None, table: _Table | None
+        self,
+        stream: TextIO,
+        out: TextIO,
+        path: Path | None,
+        table: _Table | None,
+        parquet: ParquetTable | None = None,
     ) -> None:
         """Write to that stream.
 
@@ -554,11 +587,13 @@ class ResultFile:
             out: Standard output.
             path: The stream's path; None: it is standard output.
             table: What the lines are of; None: they are JSON.
+            parquet: Where rows of the table go instead; None: to the stream.
         """
         self.out = out
         self._stream = stream
         self._path = path
         self._table = table
+        self._parquet = parquet
 
     @classmethod
     @contextmanager
@@ -582,6 +617,17 @@ class ResultFile:
             yield cls(out, out, None, None)
             return
         target = Path(path)
+        if table is not None and table.is_parquet:
+            _refuse_foreign_parquet(target, is_own)
+            with contextlib.closing(table.open_parquet(target)) as parquet:
+                try:
+                    yield cls(out, out, target, table, parquet)
+                finally:
+                    try:
+                        parquet.write()
+                    except OSError as error:
+                        raise _not_written(target, error, _RECORDED) from error
+            return
         _refuse_foreign(target, is_own, table)
         try:
             stream = target.open("w", encoding="utf-8", newline="\n")
@@ -594,15 +640,21 @@ class ResultFile:
             yield results
 
     def write(self, result: BatchResult) -> None:
-        """Write one line; whoever reads the file sees it at once.
+        """Write one line; whoever reads the file sees it at once, but for Parquet, which is written
+        at the end.
 
         Raises:
             EnvironmentRefusedError: It cannot be written.
         """
         if self._path is None:
             say(json_text(result.to_json()), self._stream)
+        elif self._table is not None and self._parquet is not None:
+            try:
+                self._parquet.add(self._table.cells(result))
+            except OSError as error:
+                raise _not_written(self._path, error, _RECORDED) from error
         elif self._table is not None:
-            self._write(self._table.line(result), _RECORDED)
+            self._write(csv_line(self._table.cells(result)), _RECORDED)
         else:
             self._write(f"{json.dumps(result.to_json(), ensure_ascii=False)}\n", _RECORDED)
 
@@ -630,11 +682,40 @@ def _refuse_foreign(path: Path, is_own: Callable[[str], bool], table: _Table | N
         _is_result(first, is_own) if table is None else _is_row(head, first, is_own, table)
     ):
         return
-    raise UsageError(
+    raise _already_there(path)
+
+
+def _already_there(path: Path) -> UsageError:
+    return UsageError(
         f"-o {path}: the file exists and holds no results of this batch; it was not changed. "
         "Choose another name, or move it away.",
         code="already-there",
     )
+
+
+def _refuse_foreign_parquet(path: Path, is_own: Callable[[str], bool]) -> None:
+    """Refuse to write over a Parquet file that is not of this batch.
+
+    Raises:
+        UsageError: `already-there`.
+        EnvironmentRefusedError: `missing-package`, or it cannot be read.
+    """
+    first = PartRange(most=1, most_bytes=_LONGEST_FIRST, columns=("run_id",))
+    try:
+        with open_regular(path) as file, open_parts(file, "parquet", first) as parts:
+            [row] = list(parts.values()) or [{"run_id": None}]
+            columns = parts.columns
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_written(path, error, _NOTHING) from error
+    except UnreadableFileError as error:
+        raise _already_there(path) from error
+    run_id = row["run_id"]
+    if columns[:1] != ["index"] or not (
+        run_id is None or (isinstance(run_id, str) and is_own(run_id))
+    ):
+        raise _already_there(path)
 
 
 def _is_result(line: bytes, is_own: Callable[[str], bool]) -> bool:

@@ -12,6 +12,7 @@ import click
 from attrs import frozen
 
 import minions
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import (
     log_line,
@@ -192,7 +193,8 @@ async def _serve_http(tools: RecipeTools, place: _Place, max_runs: int) -> int:
     await asyncio.to_thread(_tell_left_out, tools)
     log = StandardLog()
     incidents = Incidents(log, lambda prefix: f"{prefix}_{secrets.token_hex(4)}", "")
-    async with http_app(tools, minions.__version__, options, incidents.report) as app:
+    now = SystemClock().now
+    async with http_app(tools, minions.__version__, options, incidents.report, now) as app:
         await serve_until_signal(app, sock, options, stop, log)
     return 0
 

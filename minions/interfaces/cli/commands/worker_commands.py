@@ -309,7 +309,7 @@ def _access(stream: _Stream) -> DeltaAccess:
     from minions.interfaces.worker.delta_streams import DeltaStreams
     from minions.interfaces.worker.health import DeltaAccess
 
-    return DeltaAccess(DeltaStreams(), read_token_file(stream.token_file))
+    return DeltaAccess(DeltaStreams(), read_token_file(stream.token_file), SystemClock().now)
 
 
 def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAccess | None) -> Worker:

@@ -98,6 +98,8 @@ class CallerView:
     scopes: tuple[TokenScope, ...]
     user: str | None
     """The user for whom all runs of the caller are; null: each request may name one."""
+    expires: datetime | None
+    """From when on the token lets nobody in; null: it does not expire, or there is none."""
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,6 @@ Source: A2A 1.0, its binding to JSON-RPC.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from http import HTTPStatus
 from typing import Final
 
 from minions.contracts.executions import RunState
@@ -27,7 +26,7 @@ from minions.interfaces.http.http_answers import (
 )
 from minions.interfaces.server.decision_views import id_of
 from minions.interfaces.server.documents.a2a_documents import JSON, TASK_STATES, TEXT
-from minions.interfaces.server.live.openai_answers import events_in, last_words_in
+from minions.interfaces.server.live.openai_answers import StreamCut, cut_in, events_in
 from minions.interfaces.server.live.translated_stream import ForeignEvent
 
 _LONG: Final = 16_384
@@ -231,7 +230,8 @@ class TaskEvents:
     def fail(self, code: str, message: str) -> Iterator[ForeignEvent]:
         """The end of a stream that ends before its run does."""
         words = f"{message} SubscribeToTask follows the task '{self._run_id}' on."
-        yield a2a_error(RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, code, words), self._request_id)
+        status = StreamCut(code).status
+        yield a2a_error(RefusedError(status, code, words), self._request_id)
 
 
 class TaskAnswer:
@@ -265,7 +265,7 @@ class TaskAnswer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the whole answer."""
         events = self._events
-        last_words = ""
+        cut = StreamCut()
 
         def take(body: bytes) -> None:
             for event in events_in(body):
@@ -273,10 +273,10 @@ class TaskAnswer:
                     pass
 
         async def note(message: Message) -> None:
-            nonlocal last_words
+            nonlocal cut
             body: bytes = message.get("body", b"")
             if not message.get("more_body", False):
-                last_words = last_words_in(body)
+                cut = cut_in(body)
             await beside(self._threads, len(body) > _LONG, lambda: take(body))
 
         await self._stream(scope, receive, note)
@@ -287,6 +287,6 @@ class TaskAnswer:
             "result": {"task": events.to_json()},
         }
         if not events.is_over:
-            words = f"The answer ends before the run does{last_words}."
-            (body,) = events.fail("stream-cut", words)
+            words = f"The answer ends before the run does{cut.words}."
+            (body,) = events.fail(cut.code, words)
         await Answer(200, json_bytes(body), headers=self._headers)(scope, receive, send)

@@ -14,11 +14,18 @@ from attrs import evolve, frozen
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue
 from minions.engine.calls.inbox import CallsInDoubt, list_inbox
 from minions.engine.views.lookup import count_runs, list_runs
 from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send, json_bytes
-from minions.interfaces.server.live.channels import HEARTBEAT, StreamPlaces, no_more_streams
+from minions.interfaces.http.tokens import EXPIRED
+from minions.interfaces.server.live.channels import (
+    HEARTBEAT,
+    StreamPlaces,
+    error_event,
+    no_more_streams,
+)
 
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _NEWEST: Final = 200
@@ -181,6 +188,7 @@ class ChangeStream:
         self._pending: dict[str, bytes] = {}
         self._wake = asyncio.Event()
         self._is_closed = False
+        self._expired: MinionsError | None = None
 
     def tell(self, kind: str, **more: JsonValue) -> None:
         """Add an event; returns at once."""
@@ -200,7 +208,8 @@ class ChangeStream:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             while (data := await self._next()) is not None:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            words = b"" if self._expired is None else error_event(self._expired)
+            await send({"type": "http.response.body", "body": words, "more_body": False})
         finally:
             leaving.cancel()
             self._changes.leave(self)
@@ -217,6 +226,7 @@ class ChangeStream:
         return None if self._is_closed else data
 
     async def _notice_leaving(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
+        while (message := await receive())["type"] != "http.disconnect":
             pass
+        self._expired = message.get(EXPIRED)
         self.close()

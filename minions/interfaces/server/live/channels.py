@@ -26,9 +26,11 @@ from minions.contracts.events import (
 )
 from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls
+from minions.data.errors import MinionsError
 from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
 from minions.engine.views.stored_events import StoredEvents
-from minions.interfaces.http.http_answers import RefusedError, json_bytes_in_parts
+from minions.interfaces.http.http_answers import RefusedError, json_bytes, json_bytes_in_parts
 
 _WAIT_S = 30.0
 """How long one wait for a new entry takes at most, in seconds."""
@@ -531,6 +533,12 @@ HEARTBEAT: Final = Frame(b": still here\n\n")
 def last_words(text: str) -> bytes:
     """A comment that ends a stream."""
     return f": {text}\n\n".encode()
+
+
+def error_event(error: MinionsError) -> bytes:
+    """An event that ends a stream: `error` with `code` and `message`."""
+    data: JsonValue = {"type": "error", "code": error.error_code, "message": error.message}
+    return b"event: error\ndata: " + json_bytes(data) + b"\n\n"
 
 
 def frame_of(event: RunEvent) -> Frame:

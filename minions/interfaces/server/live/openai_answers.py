@@ -29,6 +29,7 @@ from minions.interfaces.http.http_answers import (
     json_bytes,
     openai_error,
 )
+from minions.interfaces.http.tokens import TOKEN_EXPIRED
 from minions.interfaces.server.documents.openai_documents import ChatCompletion, ResponseAnswer
 from minions.interfaces.server.live.channels import HEARTBEAT
 from minions.recipe.kinds.goal_kind import GoalSpec
@@ -39,8 +40,6 @@ T = TypeVar("T")
 _LONG: Final = 16_384
 """Bytes of events that are decoded at once, and characters of an answer that is encoded so."""
 _BODY: Final = "http.response.body"
-_STREAM_CUT: Final = "stream-cut"
-"""The code of an answer whose run was not followed to its end."""
 
 
 @frozen(kw_only=True)
@@ -222,7 +221,9 @@ class CompletionForm(ABC):
 
 def _failure(end: RunEnd) -> dict[str, JsonValue]:
     code = end.code or ""
-    return openai_error(HTTPStatus.INTERNAL_SERVER_ERROR, code, end.problem)
+    is_expired = code == TOKEN_EXPIRED
+    status = HTTPStatus.UNAUTHORIZED if is_expired else HTTPStatus.INTERNAL_SERVER_ERROR
+    return openai_error(status, code, end.problem)
 
 
 def _count(usage: Mapping[str, JsonValue], name: str) -> int:
@@ -473,7 +474,7 @@ class CompletionAnswer:
         self._is_streamed = is_streamed
         self._headers = headers
         self._told = ""
-        self._last_words = ""
+        self._cut = StreamCut()
         """Why the stream of events ended, if it was cut."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -511,8 +512,9 @@ class CompletionAnswer:
         else:
             # A client that repeats requests by itself must not start, and pay, another run.
             headers = {**self._headers, "x-should-retry": "false"}
-            is_cut = end.code == _STREAM_CUT
-            status = HTTPStatus.SERVICE_UNAVAILABLE if is_cut else HTTPStatus.INTERNAL_SERVER_ERROR
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            if self._text.end is None:
+                status = self._cut.status
             answer = Answer(status, _failure(end), headers=headers)
         await answer(scope, receive, send)
 
@@ -522,8 +524,8 @@ class CompletionAnswer:
         run = self._form.run_id
         return RunEnd(
             status=RunState.RUNNING.value,
-            code=_STREAM_CUT,
-            problem=f"The answer ends before its run does{self._last_words}. GET "
+            code=self._cut.code,
+            problem=f"The answer ends before its run does{self._cut.words}. GET "
             f"/api/v1/runs/{run} has the run.",
         )
 
@@ -531,7 +533,7 @@ class CompletionAnswer:
         """What the events in a message add to the text."""
         body: bytes = message.get("body", b"")
         if not message.get("more_body", False):
-            self._last_words = last_words_in(body)
+            self._cut = cut_in(body)
         told = await self._beside(body, lambda: [*map(self._text.take, events_in(body))])
         pieces = [*filter(None, told)]
         self._told += "".join(pieces)
@@ -547,7 +549,25 @@ def events_in(body: bytes) -> Sequence[Mapping[str, JsonValue]]:
     return [as_object(parse_json(each.rpartition("\ndata: ")[2])) for each in blocks]
 
 
-def last_words_in(body: bytes) -> str:
-    """Why a stream of events ended, in brackets; empty: its last part does not say so."""
+@frozen
+class StreamCut:
+    """Why a stream of events ended before its run did."""
+
+    code: str = "stream-cut"
+    words: str = ""
+    """In brackets, behind a blank; empty: its last part does not say why."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        """The status of an answer in one piece."""
+        is_expired = self.code == TOKEN_EXPIRED
+        return HTTPStatus.UNAUTHORIZED if is_expired else HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def cut_in(body: bytes) -> StreamCut:
+    """Why a stream of events ended, by its last part."""
+    if body.startswith(b"event: error\n"):
+        (event,) = events_in(body)
+        return StreamCut(str(event["code"]), f" ({event['message']})")
     words = body.strip().removeprefix(b": ").decode()
-    return f" ({words})" if words else ""
+    return StreamCut(words=f" ({words})" if words else "")

@@ -19,7 +19,7 @@ from minions.interfaces.http.http_answers import (
     json_bytes,
 )
 from minions.interfaces.server.live.channels import HEARTBEAT
-from minions.interfaces.server.live.openai_answers import events_in, last_words_in
+from minions.interfaces.server.live.openai_answers import cut_in, events_in
 
 ForeignEvent = dict[str, JsonValue]
 """An event of the other protocol."""
@@ -85,8 +85,9 @@ class TranslatedStream:
                 body = await beside(threads, len(given) > _LONG, lambda: translated(given))
                 has_more = message.get("more_body", False)
                 if not has_more and not events.is_over:
-                    words = f"The stream ends before its run does{last_words_in(given)}."
-                    body += b"".join(map(_frame, events.fail("stream-cut", words)))
+                    cut = cut_in(given)
+                    words = f"The stream ends before its run does{cut.words}."
+                    body += b"".join(map(_frame, events.fail(cut.code, words)))
                 elif not body and HEARTBEAT.data in given:
                     body = HEARTBEAT.data
             if body or not has_more:

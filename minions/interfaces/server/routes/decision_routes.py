@@ -264,6 +264,7 @@ async def get_system(request: ApiRequest) -> SystemView:
             role=request.caller.role,
             scopes=tuple(sorted(request.caller.scopes)),
             user=request.caller.user,
+            expires=request.caller.expires,
         ),
     )
 

@@ -69,7 +69,8 @@ async function ask(method, path, { body, headers, signal } = {}) {
 	}
 	if (response.status === 401) {
 		dropToken();
-		connection.dispatchEvent(new CustomEvent("refused", { detail: token ? "The server did not take that token." : problem.code === "proxy-refused" ? problem.detail : "" }));
+		const isTold = problem.code === "proxy-refused" || problem.code === "token-expired";
+		connection.dispatchEvent(new CustomEvent("refused", { detail: isTold ? problem.detail : token ? "The server did not take that token." : "" }));
 	}
 	throw new ApiError(response.status, problem);
 }
@@ -164,6 +165,7 @@ export async function follow(path, { signal, after = 0, onEvent, onGap, isOver, 
 			become("live");
 			const parser = new SseParser(({ data }) => {
 				const event = JSON.parse(data);
+				if (event.type === "error") return; // the stream ends with it; the next request is refused with the reason
 				if (event.position !== undefined) {
 					if (event.position <= last) return;
 					last = event.position;

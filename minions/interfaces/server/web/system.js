@@ -22,6 +22,7 @@ export async function showSystem({ root, signal }) {
 			system && [
 				fact("Version", h("code", system.version)), fact("Journal", h("code", system.journal)), fact("Started", time(system.started_at)),
 				fact("Runs going on", `${system.active_runs} of at most ${system.max_runs}`), system.followers === null ? null : fact("Streams", system.followers),
+				system.caller.expires ? fact("Your token expires", time(system.caller.expires)) : null,
 			]);
 	}
 
