@@ -65,7 +65,7 @@ def test_no_cell_of_a_list_covers_the_next(window: BrowserContext, own_served: S
     _run(own_served, "batch", "recipes/essay.yaml", "sizes.jsonl", "--db", "j.db")
     _run(own_served, "eval", "recipes/essay.yaml", "cases.jsonl", "--db", "j.db")
     page = window.new_page()
-    nothing = {width: [] for width in WIDTHS}
+    nothing: dict[int, object] = {width: [] for width in WIDTHS}
     for place in ("/batches", "/evaluations", "/runs"):
         page.goto(own_served.at(place))
         expect(page.locator("tbody tr").first).to_be_visible()
