@@ -30,6 +30,7 @@ LEADS = {
     "a batch": ("/batches", "tbody a"),
     "an evaluation": ("/evaluations", "tbody a"),
     "a session": ("/sessions", "tbody a"),
+    "a conversation": ("/sessions", 'tbody tr:has-text("chat") a'),
     "a recipe to run": ("/recipes", "tbody a >> text=crowd"),
 }
 """Further views, and from which view what leads there."""
@@ -61,6 +62,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served.record("rare", "failed", 1)
     for recipe in ("mail", "planned", "changing"):
         served.begin(recipe)
+    served.begin("chat", '{"message": "How is the weather?"}')
     (served.folder / "items.jsonl").write_text('{"letters": 20}\n', "utf-8")
     case = '{"letters": 5, "expected": "other words"}\n'
     (served.folder / "cases.jsonl").write_text(case, "utf-8")
