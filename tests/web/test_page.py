@@ -246,7 +246,7 @@ def test_a_conversation_goes_on_is_regenerated_and_forked(
     page.go_back()
     expect(named).to_be_focused()
     parent = page.url.partition("?")[0]
-    page.get_by_role("button", name="Fork at message 2").click()
+    page.get_by_role("button", name="Fork here, at message 2").click()
     expect(page.get_by_text("Forked from")).to_be_visible()
     assert page.url != parent
     expect(page.get_by_role("log").get_by_role("article")).to_have_count(2)

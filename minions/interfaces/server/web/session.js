@@ -291,7 +291,7 @@ class Conversation {
 			h("footer", h("span.muted.tabular", known),
 				h("span.row.acts",
 					step.role === "assistant" && !isBusy && this.session.recipe ? action("Regenerate", () => this.regenerate(n, last), { needs: "run", class: "quiet", "aria-label": `Regenerate from message ${n}` }) : null,
-					action("Fork here", () => this.fork(n), { needs: "run", class: "quiet", "aria-label": `Fork at message ${n}` }),
+					action("Fork here", () => this.fork(n), { needs: "run", class: "quiet", "aria-label": `Fork here, at message ${n}` }),
 					step.run_id ? h("a.quiet-link", { href: `#/runs/${enc(step.run_id)}`, text: "Run", "aria-label": `Run of message ${n}` }) : null)));
 	}
 
