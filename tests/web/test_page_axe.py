@@ -27,6 +27,8 @@ VIEWS = (
 )
 LEADS = {
     "a run": ("/runs", 'tbody a[href^="#/runs/run_"]'),
+    "a run that asks": ("/inbox", "article a"),
+    "a run whose files can be restored": ("/runs", "tbody a >> text=changing"),
     "a batch": ("/batches", "tbody a"),
     "an evaluation": ("/evaluations", "tbody a"),
     "a session": ("/sessions", "tbody a"),
@@ -81,7 +83,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("place", [*VIEWS, *LEADS, "a part of a run's time", "a step", "two runs"])
+@pytest.mark.parametrize(
+    "place", [*VIEWS, *LEADS, "a part of a run's time", "a step", "two runs", "the token"]
+)
 def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme: str) -> None:
     axe = _axe()
     assert axe is not None
@@ -106,6 +110,10 @@ def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme
 def _open(page: Page, filled: Served, place: str) -> None:
     if place in VIEWS:
         page.goto(filled.at(place))
+        return
+    if place == "the token":
+        page.goto(filled.url)
+        page.get_by_label("Token").wait_for()
         return
     if place == "two runs":
         page.goto(filled.at("/compare?a=run_common_000&b=run_rare_000"))
