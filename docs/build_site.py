@@ -37,6 +37,7 @@ _FILES: Final = (
     *("benchmarks/tool_search.md", "benchmarks/tokens.md"),
     *("benchmarks/agent_dojo.md", "benchmarks/agent_dojo.yaml"),
     *("benchmarks/quality/field_tasks.txt", "benchmarks/quality/schema_tasks.jsonl"),
+    "release/surface.yaml",
 )
 _NOT_PAGES: Final = (
     *("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__"),

@@ -118,12 +118,12 @@ def write_duration(seconds: float) -> str:
 
 def spoken(duration_ms: float) -> str:
     """A duration in short form for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
-    if duration_ms < 1_000:
+    if duration_ms < 999.5:  # what is shown is rounded, and never 1000 ms or 60 s
         return f"{duration_ms:.0f} ms"
-    if duration_ms < 60_000:
+    if duration_ms < 59_950:
         return f"{duration_ms / 1_000:.1f} s"
-    minutes, rest = divmod(duration_ms / 1_000, 60)
-    return f"{minutes:.0f} min {rest:.0f} s"
+    minutes, rest = divmod(round(duration_ms / 1_000), 60)
+    return f"{minutes} min {rest} s"
 
 
 def has_words(text: str | None, *places: str | None, phrases: Iterable[str] = ()) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.data.errors import UsageError
-from minions.data.texts import seconds_of
+from minions.data.texts import seconds_of, spoken
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,21 @@ def test_a_number_with_its_unit_is_a_duration(text: str, seconds: float) -> None
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (12.4, "12 ms"),
+        (999.6, "1.0 s"),
+        (59_949, "59.9 s"),
+        (59_960, "1 min 0 s"),
+        (119_600, "2 min 0 s"),
+        (185_000, "3 min 5 s"),
+        (7_199_990, "120 min 0 s"),
+    ],
+)
+def test_a_duration_is_told_without_1000_milliseconds_or_60_seconds(
+    duration_ms: float, words: str
+) -> None:
+    assert spoken(duration_ms) == words

@@ -138,16 +138,17 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_no_link_leads_to_a_file_that_the_site_has_not(page: Path) -> None:
-    """Folders that are copied, and single files: see `docs/build_site.py`."""
+    """Folders that are copied, recipes and single files: see `docs/build_site.py`."""
     site = runpy.run_path(str(DOCS / "build_site.py"))
-    own, known = ROOT.resolve(), {*site["_FILES"], *site["_FOLDERS"]}
-    led_to = {
-        (page.parent / link.partition("#")[0]).resolve().relative_to(own)
+    known, copied = {*site["_FILES"]}, {*site["_FOLDERS"], "recipes"}
+    own = ROOT.resolve()
+    targets = {
+        (page.parent / link.partition("#")[0]).resolve()
         for link in links_of(page)
         if "://" not in link and link.partition("#")[0]
     }
-    found = {str(each) for each in led_to if each.suffix == ".py"}
-    assert {each for each in found if each.split("/")[0] not in site["_FOLDERS"]} <= known
+    found = {str(each.relative_to(own)) for each in targets if each.suffix}
+    assert {each for each in found if each.split("/")[0] not in copied} <= known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

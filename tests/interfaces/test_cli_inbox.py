@@ -97,6 +97,23 @@ def test_keys_of_a_pipe_decide_where_that_is_asked_for(
     assert cli("inbox", "--decide", "--json", *STORE).code == 2
 
 
+def test_an_editor_is_not_opened_at_a_pipe_unless_one_is_named(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    cli("run", "mail.yaml", "--approve", "wait", *STORE)
+    monkeypatch.setattr("sys.stdin", io.StringIO("e\ns\n"))
+    refused = cli("inbox", "--decide", *STORE)
+    assert "Standard input is no terminal" in refused.err
+    assert "minions approve RUN --arguments JSON" in refused.err
+    (here / "editor.sh").write_text("#!/bin/sh\nsed -i s/Ada/Bob/ $1\n", "utf-8")
+    (here / "editor.sh").chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(here / "editor.sh"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("e\n"))
+    assert "sent to Bob" in cli("inbox", "--decide", *STORE).out
+
+
 def test_ctrl_c_leaves_what_is_not_decided_as_it_was(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

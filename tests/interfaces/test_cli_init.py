@@ -27,6 +27,14 @@ def test_nothing_is_overwritten(cli: Cli, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == [".git", "recipe.schema.json"]
 
 
+def test_no_file_among_the_recipes_is_none(cli: Cli) -> None:
+    cli("init")
+    listed = cli("agents", "list", "--json")
+    assert "hello" in listed.out
+    assert "faults" not in cli("agents", "list").out
+    assert '"hello_answers"' not in listed.out
+
+
 def test_the_recipe_is_valid_and_runs(cli: Cli) -> None:
     assert cli("init").code == 0
     assert cli("validate", "hello").code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from asgi_client import TOKEN, Client, Message, Reply
@@ -10,6 +12,8 @@ from minions.data.errors import EnvironmentRefusedError, MinionsError
 from minions.interfaces.http.http_answers import Answer, Receive, Scope, Send
 from minions.interfaces.server.access import ROOT, AccessMiddleware, StaticFile
 from minions.interfaces.server.server_options import ServerOptions
+
+SCRIPT = b"// the same words again and again\n" * 20
 
 
 class App:
@@ -46,6 +50,12 @@ def client(app: App) -> Client:
     )
 
 
+@pytest.fixture
+def page(app: App) -> Client:
+    files = {"/": StaticFile(SCRIPT, "text/javascript")}
+    return Client(AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown))
+
+
 async def asked(client: Client, path: str, *, root: str = "", **headers: str) -> Reply:
     """The answer where a framework says that the app is mounted at that root."""
     inner = client.app
@@ -60,6 +70,37 @@ async def asked(client: Client, path: str, *, root: str = "", **headers: str) ->
 async def test_a_file_of_the_page_is_for_everybody(client: Client, method: str) -> None:
     reply = await client.ask(method, "/", None, {"authorization": None})
     assert (reply.status, reply.headers["content-type"]) == (200, "text/html")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip, deflate, br", True), ("GZIP;q=0.5", True), ("gzip;q=0", False), ("br", False)],
+)
+async def test_a_file_of_the_page_is_sent_compressed_to_whoever_takes_that(
+    page: Client, accepted: str, is_packed: bool
+) -> None:
+    plain = await page.ask("GET", "/")
+    assert (plain.body, plain.headers.get("content-encoding")) == (SCRIPT, None)
+    reply = await page.ask("GET", "/", None, {"accept-encoding": accepted})
+    assert reply.headers["vary"] == plain.headers["vary"] == "accept-encoding"
+    assert (reply.headers.get("content-encoding") == "gzip") is is_packed
+    assert (gzip.decompress(reply.body) if is_packed else reply.body) == SCRIPT
+    assert (len(reply.body) < len(SCRIPT)) is is_packed
+    assert (reply.headers["etag"] == plain.headers["etag"]) is not is_packed
+
+
+async def test_a_file_that_compression_makes_larger_is_sent_as_it_is(client: Client) -> None:
+    reply = await client.ask("GET", "/", None, {"accept-encoding": "gzip"})
+    assert (reply.body, reply.headers.get("content-encoding")) == (b"page", None)
+
+
+async def test_a_file_that_a_browser_has_is_not_sent_again(page: Client) -> None:
+    tag = (await page.ask("GET", "/")).headers["etag"]
+    for known in (tag, f'"other", W/{tag}', "*"):
+        reply = await page.ask("GET", "/", None, {"if-none-match": known})
+        assert (reply.status, reply.body, reply.headers["etag"]) == (304, b"", tag)
+        assert "content-length" not in reply.headers
+    assert (await page.ask("GET", "/", None, {"if-none-match": '"other"'})).status == 200
 
 
 async def test_another_method_at_the_path_of_a_file_is_the_apps(client: Client) -> None:

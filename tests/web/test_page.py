@@ -234,8 +234,19 @@ def test_a_conversation_goes_on_is_regenerated_and_forked(
     expect(log).to_contain_text("Answer 3 to: How is the weather?")
     expect(log.get_by_role("article")).to_have_count(6)
     expect(log).to_contain_text("asks for weather")
-    parent = page.url
-    page.get_by_role("button", name="Fork at message 2").click()
+    log.get_by_role("link", name="Link to message 2").click()
+    page.wait_for_url("**?message=2")
+    page.reload()
+    named = page.get_by_role("article", name="Message 2 of assistant")
+    expect(named).to_be_focused()
+    expect(named).to_be_in_viewport(ratio=1)
+    expect(page.locator(".bubble[aria-current]")).to_have_count(1)
+    page.evaluate("location.hash = location.hash.replace(/message=2/, 'message=99')")
+    expect(page.get_by_text("There is no message 99")).to_be_visible()
+    page.go_back()
+    expect(named).to_be_focused()
+    parent = page.url.partition("?")[0]
+    page.get_by_role("button", name="Fork here, at message 2").click()
     expect(page.get_by_text("Forked from")).to_be_visible()
     assert page.url != parent
     expect(page.get_by_role("log").get_by_role("article")).to_have_count(2)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forked_commands import PROGRAM, ForkedCommand
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,6 +25,17 @@ VIEWS = (
     *("/schedules", "/work", "/recipes", "/recipes/mail", "/costs", "/costs?by=user", "/system"),
     *("/compare", "/new", "/nowhere"),
 )
+LEADS = {
+    "a run": ("/runs", 'tbody a[href^="#/runs/run_"]'),
+    "a run that asks": ("/inbox", "article a"),
+    "a run whose files can be restored": ("/runs", "tbody a >> text=changing"),
+    "a batch": ("/batches", "tbody a"),
+    "an evaluation": ("/evaluations", "tbody a"),
+    "a session": ("/sessions", "tbody a"),
+    "a conversation": ("/sessions", 'tbody tr:has-text("chat") a'),
+    "a recipe to run": ("/recipes", "tbody a >> text=crowd"),
+}
+"""Further views, and from which view what leads there."""
 _FAULTS = """async () => (await axe.run(document)).violations.map(
     (each) => `${each.id}: ${each.nodes.map(({ target }) => target.join(" ")).join(", ")}`)"""
 
@@ -49,13 +62,30 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served.start()
     served.record("common", "completed", 3)
     served.record("rare", "failed", 1)
-    served.begin("mail")
+    for recipe in ("mail", "planned", "changing"):
+        served.begin(recipe)
+    served.begin("chat", '{"message": "How is the weather?"}')
+    (served.folder / "items.jsonl").write_text('{"letters": 20}\n', "utf-8")
+    case = '{"letters": 5, "expected": "other words"}\n'
+    (served.folder / "cases.jsonl").write_text(case, "utf-8")
+    detached = ("--detach", "--queue", "nightly", "-p", "letters=5", "--user", "ada")
+    for command in (
+        ("batch", "recipes/essay.yaml", "items.jsonl"),
+        ("eval", "recipes/essay.yaml", "cases.jsonl"),
+        ("run", "recipes/essay.yaml", *detached),
+    ):
+        done = ForkedCommand(
+            [*PROGRAM, *command, "--db", "j.db"], cwd=served.folder, env=dict(os.environ)
+        )
+        assert done.wait() == 0
     yield served
     served.kill()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("place", [*VIEWS, "a run", "a part of its time"])
+@pytest.mark.parametrize(
+    "place", [*VIEWS, *LEADS, "a part of a run's time", "a step", "two runs", "the token"]
+)
 def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme: str) -> None:
     axe = _axe()
     assert axe is not None
@@ -67,13 +97,7 @@ def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme
     context.set_default_timeout(60_000)
     try:
         page = context.new_page()
-        page.goto(filled.at(place if place in VIEWS else "/runs"))
-        if place not in VIEWS:
-            page.locator("tbody tr").first.get_by_role("link").first.click()
-            page.wait_for_url("**/#/runs/*")
-        if place == "a part of its time":
-            page.get_by_role("button", name="Enlarge the timeline").click()
-            page.wait_for_url("**?time=*")
+        _open(page, filled, place)
         page.get_by_role("heading", level=1).wait_for()
         page.wait_for_function("!document.querySelector('.loading')")
         page.add_script_tag(path=axe)
@@ -81,6 +105,30 @@ def test_axe_finds_no_fault(browser: Browser, filled: Served, place: str, scheme
     finally:
         context.close()
     assert found == {width: [] for width in WIDTHS}
+
+
+def _open(page: Page, filled: Served, place: str) -> None:
+    if place in VIEWS:
+        page.goto(filled.at(place))
+        return
+    if place == "the token":
+        page.goto(filled.url)
+        page.get_by_label("Token").wait_for()
+        return
+    if place == "two runs":
+        page.goto(filled.at("/compare?a=run_common_000&b=run_rare_000"))
+        page.get_by_role("table").first.wait_for()
+        return
+    view, link = LEADS.get(place, LEADS["a run"])
+    page.goto(filled.at(view))
+    page.locator(link).first.click()
+    page.wait_for_url(lambda url: not url.endswith(f"#{view}"))
+    if place == "a part of a run's time":
+        page.get_by_role("button", name="Enlarge the timeline").click()
+        page.wait_for_url("**?time=*")
+    elif place == "a step":
+        page.locator(".minions-steps .node").first.click()
+        page.locator(".drawer").wait_for()
 
 
 def _faults_at(page: Page, width: int) -> list[str]:

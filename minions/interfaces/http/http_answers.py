@@ -323,14 +323,17 @@ class Answer:
 
 @frozen
 class NoContent:
-    """204: neither a body nor headers about one; an `EventSource` does not come again."""
+    """Neither a body nor headers about one. 204: an `EventSource` does not come again; 304: the
+    browser has it.
+    """
 
     headers: Mapping[str, str] = field(factory=dict)
+    status: int = 204
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         headers = [(name.encode(), text.encode()) for name, text in self.headers.items()]
-        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
 

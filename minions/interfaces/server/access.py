@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from minions.data.errors import MinionsError
 from minions.interfaces.http.http_answers import (
     Answer,
     AsgiApp,
     Message,
+    NoContent,
     Receive,
     RefusedError,
     Scope,
@@ -56,6 +59,30 @@ class StaticFile:
 
     data: bytes
     media_type: str
+    _tag: str = field(init=False)
+    _packed: bytes = field(init=False)
+
+    @_tag.default
+    def _tag_of_data(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()[:16]
+
+    @_packed.default
+    def _compressed_data(self) -> bytes:
+        return gzip.compress(self.data, mtime=0)  # once: when the server starts
+
+    def answer(self, headers: Sequence[tuple[bytes, bytes]]) -> Answer | NoContent:
+        """The file, compressed where the request's headers take that; 304 where the browser has
+        it.
+        """
+        is_packed = len(self._packed) < len(self.data) and _takes_gzip(headers)
+        tag = f'"{self._tag}-gzip"' if is_packed else f'"{self._tag}"'
+        named = {"etag": tag, "vary": "accept-encoding"}
+        known = _one(headers, b"if-none-match") or ""
+        if any(each.strip().removeprefix("W/") in (tag, "*") for each in known.split(",")):
+            return NoContent(named, status=HTTPStatus.NOT_MODIFIED)
+        if not is_packed:
+            return Answer(200, self.data, self.media_type, named)
+        return Answer(200, self._packed, self.media_type, {**named, "content-encoding": "gzip"})
 
 
 class AccessMiddleware:
@@ -118,7 +145,7 @@ class AccessMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         file = self._files.get(scope["path"])
         if file is not None and scope["method"] in ("GET", "HEAD"):
-            await Answer(200, file.data, file.media_type)(scope, receive, send)
+            await file.answer(scope["headers"])(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -253,7 +280,15 @@ class _UntilExpiry:
 _Headers = list[tuple[bytes, bytes]]
 
 
-def _one(headers: _Headers, name: bytes) -> str | None:
+def _takes_gzip(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    for each in (_one(headers, b"accept-encoding") or "").lower().split(","):
+        name, _, weight = each.replace(" ", "").partition(";q=")
+        if name == "gzip":
+            return weight.strip("0.") != "" or weight == ""
+    return False
+
+
+def _one(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The only value of a header; None: it is missing or given twice."""
     found = [value for key, value in headers if key == name]
     return found[0].decode("latin-1") if len(found) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -181,7 +182,7 @@ def decide_each(
             if word == "s":
                 break
             try:
-                decision = _decision(item, word, read_line, edit or click.edit)
+                decision = _decision(item, word, read_line, edit or _edit)
                 if decision is None:
                     continue
                 decide(item, decision)
@@ -190,6 +191,21 @@ def decide_each(
                 continue
             break
     return 0
+
+
+def _edit(text: str) -> str | None:
+    """The text as it was saved in the editor of the environment; None: it was not.
+
+    Raises:
+        UsageError: None is named, and the one of this machine would read its keys from a pipe.
+    """
+    if not sys.stdin.isatty() and not (os.environ.get("VISUAL") or os.environ.get("EDITOR")):
+        raise UsageError(
+            "Standard input is no terminal in which an editor could be used. Name one by VISUAL or "
+            "EDITOR, or decide by `minions approve RUN --arguments JSON` or "
+            "`minions answer RUN VALUE`; s leaves it for later."
+        )
+    return click.edit(text)
 
 
 def _decision(

@@ -64,7 +64,7 @@ async function route() {
 	for (const link of side.querySelectorAll(":scope > a")) {
 		if (link.getAttribute("href") === `#/${path[0]}`) {
 			link.setAttribute("aria-current", "page");
-			link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a small screen they stand in a line that is scrolled
+			link.scrollIntoView({ block: "nearest", inline: "center" }); // on a small screen they stand in a line that is scrolled, and that grows when the count comes
 		} else link.removeAttribute("aria-current");
 	}
 	const root = h("div.view", h("h1", title), loading(title.toLowerCase()));

@@ -39,7 +39,7 @@ function comparison(a, b, signal) {
 	const took = (view) => (view.finished_at ? between(view.started_at, view.finished_at) : null);
 	const usage = (name) => (view) => count(view.usage[name]);
 	return h("div.stack",
-		h("section.panel.flush.wide", h("table.list.compare",
+		h("section.panel.flush.wide", { tabindex: "0", "aria-label": "Facts" }, h("table.list.compare",
 			h("caption.away", "Facts of both runs"),
 			h("thead", h("tr", h("td"), [a, b].map((view, at) => h("th", { scope: "col" }, `${"AB"[at]} `, h("a", { href: `#/runs/${enc(view.run_id)}`, title: view.run_id, text: shortId(view.run_id) }))), h("td.mark-cell"))),
 			h("tbody",
@@ -115,7 +115,7 @@ function steps(a, b) {
 	const output = (view, step) => view.cuts.sign(step.output, `/steps/${view.steps.indexOf(step)}/output`);
 	const cell = (view, step) => step ? h("td", h("a.chip-link", { href: `#/runs/${enc(view.run_id)}?step=${enc(step.id)}`, "aria-label": `Step ${step.id}: ${step.status}` }, chip(step.is_waiting ? "waiting" : step.status)), " ", h("span.muted.tabular", facts(step))) : h("td.muted", "not there");
 	const facts = ({ facts: { duration_ms: took, usage }, status }) => (status === "skipped" ? "" : [took === undefined ? null : duration(took), usage?.total_tokens ? `${count(usage.total_tokens)} tok` : null, usage?.total_tokens ? cost(usage).replace("unknown", "cost unknown") : null].filter(Boolean).join(" · "));
-	return h("section.panel.flush.wide", h("h2", "Steps"), h("table.list.compare",
+	return h("section.panel.flush.wide", { tabindex: "0", "aria-label": "Steps" }, h("h2", "Steps"), h("table.list.compare",
 		h("thead", h("tr", h("th", { scope: "col", text: "Step" }), h("th", { scope: "col", text: "A" }), h("th", { scope: "col", text: "B" }), h("th", { scope: "col", class: "mark-cell", text: "Output" }))),
 		h("tbody", ids.map((id) => {
 			const [left, right] = [of(a, id), of(b, id)];

@@ -26,7 +26,7 @@ export class Drawer {
 		this.loop = h("a.quiet-link", { hidden: true, text: "All items" });
 		this.body = h("div.drawer-body", { id: "drawer-body", role: "tabpanel", tabindex: "0" });
 		this.tabs = TABS.map(([name, label]) => h("button", { role: "tab", id: `tab-${name}`, "aria-controls": "drawer-body", text: label, onclick: () => leave(name) }));
-		this.el = h("aside.drawer", { role: "dialog", "aria-labelledby": "drawer-title", hidden: true, onkeydown: (event) => this.key(event) },
+		this.el = h("div.drawer", { role: "dialog", "aria-labelledby": "drawer-title", hidden: true, onkeydown: (event) => this.key(event) },
 			h("div.drawer-head", this.title, this.state, this.loop, this.again,
 				h("button", { class: "quiet close", "aria-label": "Close the step", title: "Close (Esc)", onclick: () => leave(null) }, shape("bad"))),
 			h("div.tabs", { role: "tablist", "aria-label": "About the step" }, this.tabs), marks.el, this.body);

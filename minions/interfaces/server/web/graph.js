@@ -74,7 +74,7 @@ export class Graph {
 		const [x, y, width, height] = this.el.getAttribute("viewBox").split(" ").map(Number);
 		const off = 34;
 		this.el.setAttribute("viewBox", `${x} ${y + off} ${width} ${height - off}`);
-		[this.width, this.height] = [width, height - off];
+		[this.left, this.width, this.height] = [x, width, height - off];
 		this.isWide = width > 640;
 	}
 
@@ -113,7 +113,7 @@ export class Graph {
 		const { kind, word } = statusOf(status), text = note ? `${word} ${note}` : word, top = node.bottom - 10;
 		const words = s("text", { y: top + 14 }, text), mark = shape(kind), pill = s("rect", { y: top, height: 20, rx: 10 });
 		node.g.append(s("g", { class: `badge ${kind}`, "aria-hidden": "true" }, pill, mark, words));
-		const width = 32 + (words.getComputedTextLength() || text.length * 7), left = node.right - width - 8;
+		const width = 32 + (words.getComputedTextLength() || text.length * 7), left = Math.max(this.left + 2, node.right - width - 8);
 		for (const [el, x] of [[pill, left], [mark, left + 8], [words, left + 24]]) el.setAttribute("x", x);
 		for (const [name, value] of [["y", top + 4], ["width", 12], ["height", 12]]) mark.setAttribute(name, value);
 		pill.setAttribute("width", width);

@@ -28,21 +28,23 @@ export async function showSessions({ root, query, signal }) {
 
 const link = (id, name) => h("a", { href: `#/sessions/${enc(id)}`, title: id }, name ?? shortId(id));
 
-export async function showSession({ root, path, signal }) {
+export async function showSession({ root, path, query, signal }) {
 	const session = await get(`/sessions/${enc(path[1])}`, { signal });
-	await new Conversation(root, session, signal).open();
+	const conversation = new Conversation(root, session, signal);
+	await conversation.open(query);
+	return (next) => conversation.point(next);
 }
 
 class Conversation {
 	constructor(root, session, signal) {
-		Object.assign(this, { root, session, signal, steps: [], running: null, live: "", liveTools: [], hasGap: false, saying: null, error: null });
+		Object.assign(this, { root, session, signal, steps: [], running: null, live: "", liveTools: [], hasGap: false, saying: null, error: null, named: null });
 	}
 
 	get path() {
 		return `/sessions/${enc(this.session.id)}`;
 	}
 
-	async open() {
+	async open(query) {
 		const session = this.session;
 		this.list = h("div.chat", { role: "log", "aria-label": "Messages" });
 		this.rows = new Rows(this.list);
@@ -71,7 +73,22 @@ class Conversation {
 				h("aside.stack", { "aria-label": "About the session" }, h("section.panel", h("h2", "Summary"), this.facts), h("section.panel", h("h2", "Forks"), this.tree))));
 		await this.load();
 		this.end.scrollIntoView({ block: "end" }); // what was said last
+		this.point(query);
 		this.follow();
+	}
+
+	/** Show the message that the address names, if it names one. */
+	point(query) {
+		const asked = query.get("message");
+		this.named = this.steps.some((step) => String(step.sequence) === asked) ? Number(asked) : null;
+		this.paint();
+		if (this.named === null) {
+			if (asked !== null) note(`There is no message ${asked} in this session.`, "bad");
+			return;
+		}
+		const message = this.list.querySelector("[aria-current]");
+		message.scrollIntoView({ block: "start" });
+		message.focus({ preventScroll: true });
 	}
 
 	/** The models that the operator lets a caller choose; without any the choice is not shown. */
@@ -183,7 +200,7 @@ class Conversation {
 		if (changed(this, "facts", [session, status, this.summary])) this.paintFacts(status);
 		const isAtEnd = this.isAtEnd();
 		const isBusy = Boolean(this.running), last = this.steps.length;
-		this.rows.show(this.steps, (step) => step.sequence, (step) => JSON.stringify([step, isBusy, step.sequence === last]), (step) => this.message(step, isBusy, last));
+		this.rows.show(this.steps, (step) => step.sequence, (step) => JSON.stringify([step, isBusy, step.sequence === last, step.sequence === this.named]), (step) => this.message(step, isBusy, last));
 		this.paintTail();
 		if (changed(this, "waits", this.waiting)) fill(this.waits, this.waiting.map((each) => decisionCard(each, { onDecided: () => this.load() })));
 		this.paintForm();
@@ -267,14 +284,14 @@ class Conversation {
 		const who = { user: "you", assistant: "assistant", tool: "tool", system: "system" }[step.role] ?? step.role;
 		const content = step.content ?? "";
 		const body = step.role === "tool" ? code(content, `Message ${n}`) : content ? said(content, `Message ${n}`) : null;
-		return h("article", { class: `bubble ${step.role}`, "aria-label": `Message ${n} of ${who}` },
-			h("header", h("span.role", who), step.name ? h("code", step.name) : null, h("span.muted.tabular", `${n}`), step.created_at ? h("span.muted", time(step.created_at)) : null),
+		return h("article", { class: `bubble ${step.role}`, "aria-label": `Message ${n} of ${who}`, "aria-current": n === this.named ? "true" : null, tabindex: n === this.named ? "-1" : null },
+			h("header", h("span.role", who), step.name ? h("code", step.name) : null, h("a.quiet-link.tabular", { href: `#${this.path}?message=${n}`, "aria-label": `Link to message ${n}` }, `${n}`), step.created_at ? h("span.muted", time(step.created_at)) : null),
 			step.role === "tool" ? h("details", h("summary", "Result"), body) : body,
 			(step.tool_calls ?? []).map((call) => h("details.call", h("summary", "asks for ", h("code.strong", call.function.name)), code(call.function.arguments, "Arguments"))),
 			h("footer", h("span.muted.tabular", known),
 				h("span.row.acts",
 					step.role === "assistant" && !isBusy && this.session.recipe ? action("Regenerate", () => this.regenerate(n, last), { needs: "run", class: "quiet", "aria-label": `Regenerate from message ${n}` }) : null,
-					action("Fork here", () => this.fork(n), { needs: "run", class: "quiet", "aria-label": `Fork at message ${n}` }),
+					action("Fork here", () => this.fork(n), { needs: "run", class: "quiet", "aria-label": `Fork here, at message ${n}` }),
 					step.run_id ? h("a.quiet-link", { href: `#/runs/${enc(step.run_id)}`, text: "Run", "aria-label": `Run of message ${n}` }) : null)));
 	}
 
