@@ -53,7 +53,9 @@ def client(app: App) -> Client:
 @pytest.fixture
 def page(app: App) -> Client:
     files = {"/": StaticFile(SCRIPT, "text/javascript")}
-    return Client(AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown))
+    return Client(
+        AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown, SystemClock().now)
+    )
 
 
 async def asked(client: Client, path: str, *, root: str = "", **headers: str) -> Reply:

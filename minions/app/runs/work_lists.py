@@ -31,7 +31,7 @@ from minions.contracts.runtime import IsWorkerGone
 _MOST_COUNTED: Final = 500
 """Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
 _MOST_LOOKED: Final = 20
-"""Queued runs, those that wait longest, among which those of queues without a worker are counted."""
+"""Queued runs, those that wait longest, that are looked at where no engine counts jobs."""
 
 
 @frozen(kw_only=True)
