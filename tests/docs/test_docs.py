@@ -224,6 +224,8 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
                 "lsp",
                 "mcp",
                 "otel",
+                "parquet",
+                "pdf",
                 "postgres",
                 "sandbox",
                 "server",

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
 import pytest
-from returns.result import Success
 
 from minions import Message, OpenAIModel, Prompt
 from minions.adapters.daemon_thread import import_in_daemon_thread
@@ -84,13 +83,18 @@ def test_nothing_is_waited_for_where_each_connection_has_both_ends_here(
     time = VirtualTime()
 
     async def work() -> None:
-        async with ChatEndpoint(endpoint.answer("Hi.")) as server:
-            model = OpenAIModel("tiny", base_url=server.base_url)
-            await time.sleep(60)  # it listens
-            outcome = await model.complete(Prompt((Message(role="user", content="hello"),)))
-            assert isinstance(outcome, Success), outcome
-            await time.sleep(60)  # the connection is kept
-            await model.aclose()
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(
+            lambda _, writer: accepted.set_result(writer), "127.0.0.1", 0
+        )
+        await time.sleep(60)  # it listens
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        other = await accepted
+        await time.sleep(60)
+        for each in (writer, other):
+            each.close()
+            await each.wait_closed()
+        server.close()
 
     time.run(work())
     assert time.monotonic() == 120

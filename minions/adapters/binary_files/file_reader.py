@@ -110,9 +110,7 @@ class FileParts:
             try:
                 yield as_object(parse_json(text.decode()))
             except ValueError as error:
-                raise UnreadableFileError(
-                    f"bad-{self._format}", f"a value is no JSON: {error}"
-                ) from error
+                raise self._damage(f"a value is no JSON: {error}") from error
 
     def _next(self) -> bytes:
         line = next(self._lines, b"")
@@ -122,10 +120,12 @@ class FileParts:
                 raise _missing_package(self._format, fault["text"])
             raise UnreadableFileError(fault["code"], fault["text"])
         if not line.endswith(b"\n"):
-            raise UnreadableFileError(
-                f"bad-{self._format}", "the process that reads it crashed, or was ended"
-            )
+            raise self._damage("the process that reads it crashed, or was ended")
         return line
+
+    def _damage(self, text: str) -> UnreadableFileError:
+        code = "bad-pdf" if self._format == "pdf" else "bad-parquet"
+        return UnreadableFileError(code, text)
 
 
 @contextlib.contextmanager
@@ -179,8 +179,14 @@ def require_package(format_: str) -> None:
         raise _missing_package(format_, str(error)) from error
 
 
+_INSTALL: Final = {
+    "parquet": "pip install 'minions-engine[parquet]'",
+    "pdf": "pip install 'minions-engine[pdf]'",
+}
+
+
 def _missing_package(format_: str, words: str) -> EnvironmentRefusedError:
-    install = f"pip install 'minions-engine[{format_}]'"
+    install = _INSTALL[format_]
     return EnvironmentRefusedError(
         f"{NAMES[format_]} files need {_PACKAGES[format_]}, which cannot be loaded ({words}). "
         f"Install it: {install}",

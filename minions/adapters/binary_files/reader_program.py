@@ -87,7 +87,8 @@ def main() -> None:
         _write(answers, "F", {"code": "file-too-large", "text": text})
     except Exception as error:  # noqa: BLE001  # libraries raise anything at a damaged file
         words = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_SAID].rstrip(".")
-        _write(answers, "F", {"code": f"bad-{order['format']}", "text": words})
+        code = "bad-pdf" if order["format"] == "pdf" else "bad-parquet"
+        _write(answers, "F", {"code": code, "text": words})
     answers.flush()
     os._exit(0)  # threads of a library, and what they hold, are not waited for
 
