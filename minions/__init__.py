@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from minions.engine.sessions.store import StepRepository
     from minions.recipe.model import AgentRecipe, Permissions
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AgentExecutionError",
