@@ -179,6 +179,12 @@ def test_one_after_another_is_decided_by_a_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["yellow", "nobody", "yes please", "yy"])
+def test_a_word_that_only_begins_as_a_key_does_decides_nothing(word: str) -> None:
+    made = decided([item("run_1", CALL)], [word, "NO", "late"])
+    assert made == [("run_1", Reject(reason="late"))]
+
+
 def test_what_is_skipped_waits_and_quitting_leaves_the_rest() -> None:
     items = [item("run_1", CALL), item("run_2", CALL), item("run_3", CALL)]
     assert decided(items, ["s", "x", "y", "q"]) == [("run_2", Approve())]

@@ -152,6 +152,12 @@ def _time(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds >= 7200 else spoken(max(seconds, 0) * 1000)
 
 
+_WORDS: Final[Mapping[str, str]] = {
+    "yes": "y", "edit": "e", "no": "n", "skip": "s", "quit": "q",
+}  # fmt: skip
+"""Keys as words. Nothing else that begins so is one: it may be an answer to another question."""
+
+
 def decide_each(
     items: Sequence[InboxItem],
     decide: Decide,
@@ -176,7 +182,8 @@ def decide_each(
         while True:
             tell(hanging(f"  {_KEYS[item.kind]}, s skip, q quit: ", width))
             key = read_line()
-            word = key.strip().casefold()[:1]
+            word = key.strip().casefold()
+            word = _WORDS.get(word, word)
             if not key or word == "q":
                 return 0
             if word == "s":
