@@ -26,6 +26,8 @@ _WORKERS: Final = (1, 2, 4)
 _SLOTS: Final = 64
 _QUEUE: Final = "work"
 _WORKFLOW: Final = "ten"
+_SMALL_POOL: Final = 4
+"""Connections of a process of DBOS; its own default is the other column."""
 _POLL_S: Final = 0.2
 """Seconds between two looks of either engine for what is queued."""
 _PATIENCE_S: Final = 300.0
@@ -53,15 +55,19 @@ def main() -> None:
     if (reason := reason_without_postgres()) is not None:
         sys.exit(reason)
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else _RUNS
-    print("| workers | runs/s | steps/s | the same as steps of DBOS | ratio |")  # the result
-    print("|---|---|---|---|---|")
+    print("| workers | runs/s | steps/s | steps/s of DBOS | ratio | with a small pool | ratio |")
+    print("|---|---|---|---|---|---|---|")
     with postgres_server(syncs=True) as server:
         for workers in _WORKERS:
             own_s = _own(server.url(server.new_database()), workers, runs)
-            peer_s = _peer(server.url(server.new_database()), workers, runs)
+            peers_s = [
+                _peer(server.url(server.new_database()), workers, runs, pool)
+                for pool in (None, _SMALL_POOL)
+            ]
+            peers = (f"{runs * STEPS / each:,.0f} | {each / own_s:.1f} ×" for each in peers_s)
             print(
                 f"| {workers} | {runs / own_s:,.0f} | {runs * STEPS / own_s:,.0f} "
-                f"| {runs * STEPS / peer_s:,.0f} | {peer_s / own_s:.1f} × |",
+                f"| {' | '.join(peers)} |",
                 flush=True,
             )
 
@@ -88,8 +94,12 @@ def _own(url: str, workers: int, runs: int) -> float:
 # --- workers of DBOS -----------------------------------------------------------------------------
 
 
-def _peer(url: str, workers: int, runs: int) -> float:
-    """Seconds from the first start of a workflow to the last end."""
+def _peer(url: str, workers: int, runs: int, pool: int | None) -> float:
+    """Seconds from the first start of a workflow to the last end.
+
+    Args:
+        pool: Connections of a process; None: as DBOS comes.
+    """
     from dbos import DBOS, DBOSClient
 
     logging.getLogger("dbos").addHandler(logging.NullHandler())
@@ -98,28 +108,28 @@ def _peer(url: str, workers: int, runs: int) -> float:
     client.register_queue(_QUEUE, worker_concurrency=_SLOTS, polling_interval_sec=_POLL_S)
     for _ in range(runs):
         client.enqueue({"workflow_name": _WORKFLOW, "queue_name": _QUEUE})
-    peer = [sys.executable, "-m", "benchmarks.worker_rates", "--peer", url]
+    peer = [sys.executable, "-m", "benchmarks.worker_rates", "--peer", url, str(pool or "")]
     with _processes([[*peer, str(number)] for number in range(workers)], _TESTS.parent):
         _until(lambda: _asked(url, _PEER_ENDED) == runs)
     client.destroy()
     return float(_asked(url, _PEER_TIMES))
 
 
-def peer_worker(url: str, number: str) -> None:
+def peer_worker(url: str, pool: str, number: str) -> None:
     """One process of DBOS, until its input ends."""
-    from dbos import DBOS
+    from dbos import DBOS, DBOSConfig
 
     logging.getLogger("dbos").addHandler(logging.NullHandler())
-    DBOS(
-        config={
-            "name": "benchmark",
-            "system_database_url": url,
-            "executor_id": f"worker-{number}",
-            "sys_db_pool_size": 4,
-            "application_version": "1",
-            "enable_otlp": False,
-        }
-    )
+    config: DBOSConfig = {
+        "name": "benchmark",
+        "system_database_url": url,
+        "executor_id": f"worker-{number}",
+        "application_version": "1",
+        "enable_otlp": False,
+    }
+    if pool:
+        config["sys_db_pool_size"] = int(pool)
+    DBOS(config=config)
 
     @DBOS.step()
     async def add_one() -> int:

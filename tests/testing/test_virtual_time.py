@@ -78,8 +78,9 @@ def quiet_times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_nothing_is_waited_for_where_each_connection_has_both_ends_here(
-    quiet_times: list[float],
+    quiet_times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(virtual_time, "_runs_threads", lambda: False)  # of tests before this one
     time = VirtualTime()
 
     async def work() -> None:
@@ -102,9 +103,10 @@ def test_nothing_is_waited_for_where_each_connection_has_both_ends_here(
 
 
 def test_it_is_waited_for_whoever_has_the_other_end_of_a_connection(
-    quiet_times: list[float],
+    quiet_times: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the connection leads back into this process."""
+    monkeypatch.setattr(virtual_time, "_runs_threads", lambda: False)
     time = VirtualTime()
     here, there = socket.socketpair()
 
