@@ -57,7 +57,7 @@ def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else _RUNS
     print("| workers | runs/s | steps/s | steps/s of DBOS | ratio | with a small pool | ratio |")
     print("|---|---|---|---|---|---|---|")
-    with postgres_server(syncs=True) as server:
+    with postgres_server(syncs=True, most=200) as server:
         for workers in _WORKERS:
             own_s = _own(server.url(server.new_database()), workers, runs)
             peers_s = [

@@ -95,6 +95,8 @@ class PostgresServer:
     _watchdog: subprocess.Popen[str]
     syncs: bool = False
     """Whether each commit is synced to the disk, as a server that is in use does it."""
+    most: int = 50
+    """Connections at a time."""
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
     _free: list[str] = field(factory=list, init=False)
     _journals: list[str] = field(factory=list, init=False)
@@ -119,7 +121,7 @@ class PostgresServer:
         return self._popen(
             "postgres", "-D", self.folder / "data", "-k", self.folder,
             "-c", "listen_addresses=", "-c", f"fsync={'on' if self.syncs else 'off'}",
-            "-c", "max_connections=50",
+            "-c", f"max_connections={self.most}",
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -275,8 +277,12 @@ def _owner() -> str | None:
 
 
 @contextmanager
-def postgres_server(*, syncs: bool = False) -> Iterator[PostgresServer]:
-    """A running one; nothing is left of it afterwards."""
+def postgres_server(*, syncs: bool = False, most: int = 50) -> Iterator[PostgresServer]:
+    """A running one; nothing is left of it afterwards.
+
+    Args:
+        most: Connections at a time.
+    """
     programs = _programs()
     assert programs is not None
     # Not pytest's folder: the path of a socket is short, and another user must reach it.
@@ -284,7 +290,7 @@ def postgres_server(*, syncs: bool = False) -> Iterator[PostgresServer]:
     if owner := _owner():
         shutil.chown(folder, owner)
     with _watchdog_of(folder) as watchdog:
-        server = PostgresServer(folder, programs, watchdog, syncs)
+        server = PostgresServer(folder, programs, watchdog, syncs, most)
         try:
             server.initialize()
             server.start()
