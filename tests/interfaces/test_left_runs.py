@@ -26,7 +26,7 @@ from minions.app.runs.work_lists import RunHindrance, WorkLists
 from minions.contracts.dispatch import Job, Lack, QueueLimits, QueueView, WorkerPlan, WorkerView
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
-from minions.data.errors import JournalError
+from minions.data.errors import EnvironmentRefusedError, JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
@@ -216,6 +216,18 @@ async def test_an_engine_says_what_waits_where_no_worker_lives() -> None:
     ]
     assert await WorkLists(journal, state, engine, nobody).unserved() == {"large": 2}
     assert journal.method_calls == []
+
+
+async def test_a_run_is_told_of_also_where_nobody_can_say_who_lives() -> None:
+    """What workers stored counts; that none lives is not said, for it is not known."""
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    run_id = await queued(journal, QueuePlace(needs=_NEEDS))
+    engine = AsyncMock(is_shared=True)
+    engine.workers.side_effect = EnvironmentRefusedError("no answer", code="database-unreachable")
+    work = WorkLists(journal, state, engine, nobody)
+    assert await work.hindrance(run_id) == RunHindrance()
+    await left_of(state).leave(job(run_id, needs_key(_NEEDS)), _KIND)
+    assert await work.hindrance(run_id) == RunHindrance(lacks=_KIND.parts)
 
 
 async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:

@@ -27,6 +27,7 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.runtime import IsWorkerGone
+from minions.data.errors import EnvironmentRefusedError
 
 _MOST_COUNTED: Final = 500
 """Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
@@ -234,20 +235,25 @@ class WorkLists:
         return {queue: count for queue, count in waiting.items() if count and queue not in served}
 
     async def hindrance(self, run_id: str) -> RunHindrance:
-        """What keeps workers from a queued run.
+        """What keeps workers from a queued run. Where the engine cannot be asked who lives, what
+        workers stored of themselves counts, and none is said to be missing.
 
         Raises:
-            JournalError, EnvironmentRefusedError: The database cannot be used.
+            JournalError: The database cannot be used.
         """
         rows = await self._journal.runs(RunFilter(run_ids={run_id}), limit=1)
         run = await waiting_run(self._journal, rows[0]) if rows else None
         if run is None:
             return RunHindrance()
-        serving = [each for each in await self._living() if run.queue in each.queues]
+        try:
+            living, is_known = await self._living(), True
+        except EnvironmentRefusedError:
+            living, is_known = await living_records(self._state, self._is_gone, None), False
+        serving = [each for each in living if run.queue in each.queues]
         lacks = lacks_of(run, serving)
         pause = pause_among(await queue_pauses(self._state), run.queue)
         words = None if pause is None else pause.words
-        if words is None and not serving:
+        if words is None and is_known and not serving:
             words = f"the queue '{run.queue}' has no living worker"
         is_left = len(lacks) == len(serving)
         return RunHindrance(

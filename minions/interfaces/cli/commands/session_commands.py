@@ -15,7 +15,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
-from minions.app.runs.work_lists import RunHindrance, WorkLists
+from minions.app.runs.work_lists import WorkLists
 from minions.app.wiring.databases import shared_dispatch, state_beside
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
@@ -23,7 +23,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
-from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_array, as_count, as_object, as_objects
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
@@ -251,13 +251,11 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
         detail = await show_run(journal, run)
         if run.status != RunState.QUEUED:
             return detail
-        state, engine = state_beside(journal), None
+        state = state_beside(journal)
+        engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
         try:
-            engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
             work = WorkLists(journal, state, engine, is_worker_gone)
             hindrance = await work.hindrance(run.run_id)
-        except EnvironmentRefusedError as error:  # the run is shown all the same
-            hindrance = RunHindrance(not_taken=f"not known: {error.message}")
         finally:
             if engine is not None:
                 await engine.aclose()
