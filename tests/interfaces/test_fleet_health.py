@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -162,7 +163,7 @@ def test_clocks_are_compared_with_that_of_the_database(cli: Cli, postgres_url: s
         await workers.make_table()
         await asyncio.to_thread(make_job_tables, postgres_url)
         now_s = await workers.server_s()
-        for plan, clock_s in ((right, now_s), (wrong, now_s + 60)):
+        for plan, clock_s in ((right, now_s), (wrong, now_s + 3600)):
             await LeftRuns(state, plan, parts).store()
             await workers.beat(plan, 0, LeftJobs(lambda: 0.0), 60, clock_s)
         await state.aclose()
@@ -173,6 +174,7 @@ def test_clocks_are_compared_with_that_of_the_database(cli: Cli, postgres_url: s
     assert told.code == 4
     found = {each["name"]: each for each in json.loads(told.out)}
     assert found[f"worker {right.name}"]["detail"].startswith("version 9.9 · queues default · 0 of")
-    assert "+60.0 s" in found[f"clock of {wrong.name}"]["detail"]
+    # Less the time until the beat is stored, which a busy machine makes long.
+    assert re.match(r"\+3[56]\d\d\.\d s of", found[f"clock of {wrong.name}"]["detail"])
     assert f"clock of {right.name}" not in found
     assert found["clock of this machine"]["ok"] is True
