@@ -162,9 +162,9 @@ def test_clocks_are_compared_with_that_of_the_database(cli: Cli, postgres_url: s
         workers = PostgresWorkers(postgres_url, dead_after_s=60)
         await workers.make_table()
         await asyncio.to_thread(make_job_tables, postgres_url)
-        now_s = await workers.server_s()
-        for plan, clock_s in ((right, now_s), (wrong, now_s + 3600)):
+        for plan, ahead_s in ((right, 0), (wrong, 3600)):
             await LeftRuns(state, plan, parts).store()
+            clock_s = await workers.server_s() + ahead_s
             await workers.beat(plan, 0, LeftJobs(lambda: 0.0), 60, clock_s)
         await state.aclose()
         await workers.aclose()
