@@ -119,11 +119,14 @@ def _is_same(one: TracedCall, other: TracedCall) -> bool:
 
 def _polls(before: Group, call: TracedCall, specs: Mapping[str, ToolSpec]) -> bool:
     """Whether a call asks again what the one before it asked: with the same result it would not
-    count.
+    count. Of a list that was read in pages the last one is asked for again, not the list.
     """
     last = before.calls[-1]
     return (
-        not is_effect(specs.get(call.tool)) and _is_same(last, call) and last.answer < call.answer
+        len(before.calls) == 1
+        and not is_effect(specs.get(call.tool))
+        and _is_same(last, call)
+        and last.answer < call.answer
     )
 
 

@@ -411,6 +411,13 @@ def test_every_call_either_counts_or_has_a_reason_and_effects_that_were_made_cou
             assert reason is None
 
 
+def test_a_page_that_is_asked_for_again_loses_none_of_the_pages_before_it() -> None:
+    page: JsonValue = {"rows": [1], "next": 2}
+    calls = [call("read", page, item=1), call("read", page, item=2), call("read", "x", item=2)]
+    assert reasons(*calls) == [None, None, None]
+    assert [len(each.calls) for each in groups_of(*calls)] == [2, 1]
+
+
 @given(calls=CALLS)
 def test_loops_lose_no_call_and_keep_the_order_of_effects(calls: list[TracedCall]) -> None:
     groups = groups_of(*calls)
