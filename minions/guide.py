@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from minions.contracts.calls import (
         CallOrigin,
         CallStatus,
+        Confidence,
         DeltaSink,
         ModelCall,
         ModelCapabilities,
@@ -100,6 +101,7 @@ __all__ = [
     "AgentStepExecutor",
     "CallOrigin",
     "CallStatus",
+    "Confidence",
     "ConversationMemory",
     "DecisionToolLink",
     "DefaultStepCompletionChain",
@@ -205,6 +207,7 @@ _HOMES: Final = {
     "minions.contracts.calls": (
         "CallOrigin",
         "CallStatus",
+        "Confidence",
         "DeltaSink",
         "ModelCall",
         "ModelCapabilities",

@@ -68,6 +68,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/binary_files/file_reader.py::_next": "JSON, our own program wrote it; 300 characters",
     "adapters/binary_files/parquet_writer.py::_groups": "JSON, what we wrote",
     "adapters/binary_files/reader_program.py::main": "JSON, our own process wrote it",
+    "adapters/models/answer_confidence.py::tokens_of": "JSON, one answer, or an event of a stream",
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
     "adapters/models/answer_reader.py::take_event": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",

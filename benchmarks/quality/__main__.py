@@ -2,7 +2,7 @@
 
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
-QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops
+QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops, confidence
 QUALITY_PART=development   texts and calls that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
@@ -19,6 +19,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -51,7 +52,7 @@ from benchmarks.quality.tasks import (
 from minions.data.json_values import JsonValue
 
 ROOT: Final = Path(__file__).parents[2]
-PARTS: Final = ("fields", "calls", "schemas", "problems", "loops")
+PARTS: Final = ("fields", "calls", "schemas", "problems", "loops", "confidence")
 PEERS: Final = ROOT / ".venv-quality"
 T = TypeVar("T")
 
@@ -144,6 +145,8 @@ class Tasks:
     """By part: `fields`, `schemas`, `problems`."""
     calls: Sequence[CallQuestion]
     loops: Sequence[Loop]
+    judged: Sequence[Question] = ()
+    """Texts whose fields are asked for with how sure the model is."""
 
 
 def chosen_tasks(options: Options, data: Path | None) -> Tasks:
@@ -164,6 +167,9 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
         },
         calls=_sample(calls, lambda each: each.group, options.tasks),
         loops=loops() if "loops" in options.parts else [],
+        judged=_sample(texts, lambda each: each.group, options.tasks)
+        if "confidence" in options.parts
+        else [],
     )
 
 
@@ -246,7 +252,21 @@ async def measure(
 
             await ask("loops", f"{loop.hops} calls", loop.id, arm, walk, 1)
         say(_line(measured.rows, "loops", arm))
+    for each in tasks.judged:
+        sure: list[float] = []
+        judge = partial(_judge, arms, each, sure)
+        await ask("confidence", each.group, each.id, OURS, judge, len(each.right or "1"))
+        measured.rows[-1] = evolve(measured.rows[-1], confidence=next(iter(sure), None))
+    if tasks.judged:
+        say(_line(measured.rows, "confidence", OURS))
     return measured
+
+
+async def _judge(arms: Arms, question: Question, sure: list[float]) -> Score:
+    """Ask it, and append how sure the model was."""
+    answer, confidence = await arms.judged(question)
+    sure.append(confidence.probability)
+    return question.score(answer)
 
 
 async def measure_levers(

@@ -18,7 +18,8 @@ from benchmarks.quality.function_calls import Call, CallQuestion, schema_of_call
 from benchmarks.quality.tasks import OTHER_TOOLS, Loop, Question, object_of
 from minions import AgentExecutor, OpenAIModel, RunStatus
 from minions.adapters.models.model_probe import probe_model
-from minions.contracts.calls import ModelCapabilities
+from minions.contracts.calls import Confidence, ModelCapabilities
+from minions.contracts.executions import AgentResult
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_profiles import ModelProfile
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
@@ -56,6 +57,8 @@ class Arms:
     """Further ways for word problems."""
     calls: Mapping[str, _Calls]
     loops: Mapping[str, Callable[[Loop], Awaitable[str]]]
+    judged: Callable[[Question], Awaitable[tuple[JsonValue, Confidence]]]
+    """Fields of texts, with how sure the model was; `UnansweredError` where either is missing."""
 
 
 async def probed(base_url: str, key: str | None, model: str) -> ModelProfile:
@@ -121,6 +124,7 @@ async def arms_at(
             problems={"Minions, in steps": by_us.answer_in_steps},
             calls=calls,
             loops={"Minions": by_us.walk, "SDK, tools=": by_sdk.walk},
+            judged=by_us.judged_answer,
         )
 
 
@@ -151,13 +155,17 @@ class _Minions:
 
     async def answer(self, question: Question) -> JsonValue:
         """The output of one step."""
-        step: dict[str, JsonValue] = {
-            "id": "read",
-            "system_prompt": question.ask,
-            "goal": "{{ inputs.text }}",
-            "output": dict(question.schema),
-        }
-        return await self._output([step], question.text)
+        return await self._output([_reading(question)], question.text)
+
+    async def judged_answer(self, question: Question) -> tuple[JsonValue, Confidence]:
+        """The output of the same step, and how sure the model was of it."""
+        step = {**_reading(question), "model": {"min_confidence": 1e-300}}
+        result = await self._run([step], question.text)
+        (execution,) = result.executions
+        said = execution.model_calls[-1].response
+        if result.status is not RunStatus.COMPLETED or said is None or said.confidence is None:
+            raise UnansweredError(str(result.error))
+        return cast("JsonValue", result.output), said.confidence
 
     async def answer_in_steps(self, question: Question) -> JsonValue:
         """The output of a step that reads what an earlier one worked out in words."""
@@ -200,13 +208,14 @@ class _Minions:
             "tools": [each.spec.name for each in tools],
         }
         limits: dict[str, JsonValue] = {"max_model_calls_per_step": MOST_TURNS}
-        return str(await self._run([step], loop.text, tools, limits))
+        result = await self._run([step], loop.text, tools, limits)
+        return str(result.output if result.status is RunStatus.COMPLETED else result.error)
 
     async def _output(self, steps: list[JsonValue], text: str) -> JsonValue:
-        output = await self._run(steps, text)
-        if isinstance(output, UnansweredError):
-            raise output
-        return output
+        result = await self._run(steps, text)
+        if result.status is not RunStatus.COMPLETED:
+            raise UnansweredError(str(result.error))
+        return cast("JsonValue", result.output)
 
     async def _run(
         self,
@@ -214,7 +223,7 @@ class _Minions:
         text: str,
         tools: Sequence[Tool] = (),
         limits: dict[str, JsonValue] | None = None,
-    ) -> JsonValue | UnansweredError:
+    ) -> AgentResult[object]:
         document: dict[str, JsonValue] = {
             "id": "quality",
             "inputs": {"text": "string"},
@@ -234,10 +243,17 @@ class _Minions:
             services=Services(profiles=self.profiles),
             extensions=Extensions(tools=Toolbox(tools)),
         )
-        result = await executor.execute(recipe, {"text": text})
-        if result.status is not RunStatus.COMPLETED:
-            return UnansweredError(str(result.error))
-        return result.output
+        return await executor.execute(recipe, {"text": text})
+
+
+def _reading(question: Question) -> dict[str, JsonValue]:
+    """The one step that answers it."""
+    return {
+        "id": "read",
+        "system_prompt": question.ask,
+        "goal": "{{ inputs.text }}",
+        "output": dict(question.schema),
+    }
 
 
 def _spec(name: str, description: str, parameters: Mapping[str, JsonValue]) -> ToolSpec:

@@ -67,6 +67,11 @@ class ModelOptions:
     """Further fields of the request, as the server names them."""
     timeout_s: float = 120.0
     """Seconds for the whole call, from the request to the last byte of the answer."""
+    min_confidence: float | None = None
+    """The least `Confidence.probability` with which the model's output is taken, above 0 and at
+    most 1; below it, or where it is not known, the next model is asked, and without one the step
+    fails. None: outputs are taken as they are.
+    """
     cache: bool = False
     """Whether an answer that was given before to the same request is taken from the run's cache."""
     idle_timeout_s: float = 60.0
@@ -100,6 +105,23 @@ class Prompt:
     """Whether the text of system messages begins the first user message: the model's chat template
     takes none.
     """
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the server is asked how sure the model is of its output."""
+        form = self.instructions
+        is_asked = self.options.min_confidence is not None
+        return is_asked and form is not None and not form.takes_text
+
+
+@frozen
+class Confidence:
+    """How sure a model was of one value of an answer in JSON: of the least probable one."""
+
+    probability: float
+    """The product of the probabilities of the value's tokens, 0 to 1."""
+    at: str
+    """The value's JSON pointer; empty: the answer is a single value."""
 
 
 @frozen(kw_only=True)
@@ -196,6 +218,8 @@ class ModelCallResponse:
     """The provider's id of the batch that it was answered in; None: the call was made alone."""
     redacted: tuple[Redacted, ...] = ()
     """What was replaced by placeholders in the request."""
+    confidence: Confidence | None = None
+    """None: it was not asked for, or the server told no probabilities of the answer's values."""
 
     @property
     def text(self) -> str | None:

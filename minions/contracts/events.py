@@ -177,6 +177,8 @@ class OutputChecked(_StepEvent):
     model: str
     """The model as `provider/name`; `own`: an application carries out the calls."""
     is_valid: bool
+    confidence: float | None = None
+    """The probability of the least probable value of the answer; None: it was not asked for."""
     reason: str | None = None
     """Why it is not the output; None: it is."""
     usage: Mapping[str, JsonValue] = field(factory=dict)

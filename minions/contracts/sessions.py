@@ -41,6 +41,10 @@ class StepMetrics:
     """The run whose recorded answer this is; None: the model was asked."""
     batch: str | None = None
     """The provider's id of the batch that it was answered in; None: the call was made alone."""
+    confidence: float | None = None
+    """The probability of the least probable value of the answer; None: it was not asked for."""
+    least_sure_of: str | None = None
+    """The JSON pointer of that value."""
     tool_exec_time_ms: float | None = None
     """How long the tool took; set on results of tool calls."""
 

@@ -122,6 +122,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-queue-name unknown-queue queue-in-use no-shared-queues bad-schedule no-schedule
         bad-watch no-watch
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
+        low-confidence no-confidence
         malformed-response output-rejected no-tool-call no-server
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments
         missing-param unknown-tool unknown-toolset duplicate-tool

@@ -34,6 +34,8 @@ class ModelConfig:
     """Further fields of each request, as the server names them."""
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    min_confidence: float | None = None
+    """The least probability of each value with which its output is taken; None: none is needed."""
     cache: bool | None = None
     """Whether answers to the same request are taken from the run's cache."""
     api_key_env: str | None = None
@@ -104,6 +106,7 @@ class ModelConfig:
             reasoning_effort=self.reasoning_effort,
             stop=self.stop or (),
             extra=self.extra or {},
+            min_confidence=self.min_confidence,
             cache=bool(self.cache),
             timeout_s=self.timeout_s or defaults.timeout_s,
             idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,

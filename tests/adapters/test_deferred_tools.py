@@ -237,6 +237,7 @@ async def test_a_step_finds_a_tool_and_calls_it_at_a_server_that_loads_tools_lat
 class _Wishes:
     base_url: str | None = None
     api_key_env: str | None = None
+    min_confidence: float | None = None
 
 
 @pytest.mark.parametrize(

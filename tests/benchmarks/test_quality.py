@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -244,12 +245,13 @@ Reply = Callable[[Mapping[str, object]], dict[str, object]]
 
 @asynccontextmanager
 async def model_server(reply: Reply) -> AsyncIterator[str]:
-    """A server whose messages are those of `reply`."""
+    """A server whose messages are those of `reply`; `logprobs` stand beside them."""
 
     async def answer(request: web.Request) -> web.Response:
         message = {"role": "assistant", "content": None, **reply(json.loads(await request.read()))}
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        told = message.pop("logprobs", None)
+        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": told}
         body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "usage": usage}
         return web.json_response({**body, "choices": [choice]})
 
@@ -328,6 +330,32 @@ async def test_an_arm_without_an_answer_says_so_and_has_nothing_right() -> None:
     assert set(rights(found).values()) == {0}
     assert all(each.failure for each in found.rows)
     assert {each.of for each in found.rows} == {3}
+
+
+async def test_answers_are_counted_by_how_sure_the_model_was_of_them() -> None:
+    """A-180: the page has them in fifths, and what is right of the surer ones."""
+    asked = [each.question for each in TEXTS if each.question.group == "mail"][:10]
+
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        said = json.dumps(request, ensure_ascii=False)
+        at = next(
+            n
+            for n, each in enumerate(asked)
+            if json.dumps(each.text, ensure_ascii=False)[1:-1] in said
+        )
+        right = dict(asked[at].right or {})
+        text = json.dumps(right if at >= 6 else {**right, "person": "Nobody"})
+        tokens = [{"token": text, "logprob": math.log((at + 1) / 10)}]
+        return {"content": text, "logprobs": {"content": tokens} if at else None}
+
+    found = await measured(reply, Tasks(questions={}, calls=[], loops=[], judged=asked))
+    told = [each.confidence for each in found.rows]
+    assert told[0] is None
+    assert [round(each or 0, 6) for each in told[1:]] == [n / 10 for n in range(2, 11)]
+    table = page(read_rows(write_rows(found.rows)), SETTING)
+    assert "| fifth 1, the least sure | 0.20 to 0.20 | 67%" in table
+    assert "| fifth 5, the most sure | 0.90 to 1.00 | 100%" in table
+    assert "Without an answer whose confidence is known: 1." in table
 
 
 async def test_calls_are_counted_by_each_way_to_ask_for_them() -> None:

@@ -9,7 +9,9 @@ from attrs import evolve
 from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.calls import Confidence, ModelCallResponse
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
+from minions.contracts.messages import assistant
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
@@ -132,3 +134,15 @@ async def test_a_run_that_dies_after_the_last_answer_comes_to_the_same_end() -> 
         result = await world.executor(model(world)).resume("run_1")
         assert (result.status, result.output) == (quiet.status, quiet.output)
         assert world.asked.total() <= asked_times + 1
+
+
+async def test_a_doubtful_answer_is_not_taken_at_a_limit_either() -> None:
+    """A-180: `min_confidence` holds for the last call as well."""
+    step = {**STEP, "output": OUTPUT, "model": {"min_confidence": 0.5}}
+    for probability, status in ((0.1, RunStatus.LIMIT_REACHED), (0.5, RunStatus.PARTIAL)):
+        last = ModelCallResponse(
+            message=assistant('{"n": 1}'), confidence=Confidence(probability, "$.n")
+        )
+        result = await run(ScriptedModel([asked(), asked(), last]), [step], max_model_calls=2)
+        assert result.status is status, probability
+        assert result.output == ({"n": 1} if status is RunStatus.PARTIAL else None)

@@ -341,7 +341,7 @@ def _piece_form(piece: ModelDelta) -> JsonValue:
 
 
 def _answer_form(response: ModelCallResponse) -> dict[str, JsonValue]:
-    instruction = response.completion_instruction
+    instruction, sure = response.completion_instruction, response.confidence
     return _without_defaults(
         {
             "message": message_to_json(response.message),
@@ -349,6 +349,7 @@ def _answer_form(response: ModelCallResponse) -> dict[str, JsonValue]:
             "finish_reason": response.finish_reason,
             "model_name": response.model_name,
             "completion_instruction": encode(instruction) if instruction else None,
+            "confidence": None if sure is None else [sure.probability, sure.at],
         }
     )
 

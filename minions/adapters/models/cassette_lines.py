@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, structs
 from msgspec.json import Decoder
 
 from minions.contracts.calls import (
+    Confidence,
     ModelCallResponse,
     ModelDelta,
     ModelFailure,
@@ -108,6 +109,7 @@ class _Response(Struct, forbid_unknown_fields=True, frozen=True):
     finish_reason: str | None = None
     model_name: str | None = None
     completion_instruction: _Instruction | None = None
+    confidence: tuple[float, str] | None = None
 
     def value(self) -> ModelCallResponse:
         """The answer as the engine takes it."""
@@ -119,6 +121,7 @@ class _Response(Struct, forbid_unknown_fields=True, frozen=True):
             model_name=self.model_name,
             provider="replay",
             completion_instruction=said.value() if said is not None else None,
+            confidence=None if self.confidence is None else Confidence(*self.confidence),
         )
 
 

@@ -95,6 +95,8 @@ class RequestWriter:
             body.update(self._tools.of(prompt.tools))
         if stream:
             body.update(_STREAM)
+        if prompt.is_judged:
+            body[b'"logprobs"'] = b"true"
         if request is not None:
             body.update(self._requests.of(request))
         members = list[bytes]()

@@ -103,6 +103,10 @@ class EndpointWishes(Protocol):
     def api_key_env(self) -> str | None:
         """The variable that holds the key; None: the provider's."""
 
+    @property
+    def min_confidence(self) -> float | None:
+        """The least probability of a value that is taken; None: none is asked for."""
+
 
 @frozen(kw_only=True)
 class Endpoint:
@@ -138,7 +142,8 @@ def resolve_endpoint(
 
     Raises:
         UsageError: `bad-model-name`, `unknown-provider`, `bad-base-url`, or `key-not-allowed` for
-            an `api_key_env` that is neither the provider's nor listed by the operator.
+            an `api_key_env` that is neither the provider's nor listed by the operator;
+            `no-confidence`: it has `min_confidence`, and the server's form has no probabilities.
         EnvironmentRefusedError: `no-key` or `bad-key` (names the variable), `insecure-base-url`,
             `no-header-value` or `bad-header`.
     """
@@ -146,6 +151,13 @@ def resolve_endpoint(
     homes = _homes(provider, environ, operator)
     base_url = _base_url(config, homes)
     api = _api(provider, base_url, operator)
+    if config.min_confidence is not None and api is not ModelApi.CHAT:
+        raise UsageError(
+            f"{model_name} is asked in the form '{api.value}', which tells no probabilities that "
+            f"'min_confidence' could be compared with. Leave it out for this model: only the form "
+            f"'{ModelApi.CHAT.value}' tells them.",
+            code="no-confidence",
+        )
     return Endpoint(
         provider=provider,
         model=model,

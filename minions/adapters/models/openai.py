@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from attrs import evolve
@@ -53,6 +54,8 @@ from minions.data.json_values import json_type
 if TYPE_CHECKING:
     from instructor import Instructor
     from openai import AsyncOpenAI, OpenAI
+
+    from minions.adapters.models.answer_confidence import Token
 
 
 class OpenAIModel(HttpModel):
@@ -194,11 +197,15 @@ class ChatWire(WireForm):
         )
 
     def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
+        if prompt.is_judged:
+            return _JudgedPlain(peer)
         return PlainAnswer(peer)
 
     def stream_reader(
         self, peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
     ) -> AnswerReader:
+        if prompt.is_judged:
+            return _JudgedStream(peer, clock, started)
         return StreamedAnswer(peer, clock, started)
 
     def forget(self) -> None:
@@ -212,6 +219,11 @@ class PlainAnswer(AnswerReader):
         self._peer = peer
         self._chunks: list[bytes] = []
 
+    @property
+    def body(self) -> bytes:
+        """All bytes so far."""
+        return b"".join(self._chunks)
+
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
         """Buffers the bytes; there is nothing to show before the end."""
         self._chunks.append(chunk)
@@ -220,7 +232,7 @@ class PlainAnswer(AnswerReader):
     def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
         if broken is not None:
             return Failure(self._peer.interrupted(broken))
-        body = b"".join(self._chunks)
+        body = self.body
         completion = read_completion(body)
         if (
             completion is not None
@@ -284,3 +296,42 @@ class StreamedAnswer(EventAnswer):
         self, first_token_latency_ms: float | None
     ) -> Result[ModelCallResponse, ModelFailure]:
         return self._assembly.result(self._peer, first_token_latency_ms)
+
+
+# --- with how sure the model was ----------------------------------------------------------------
+
+
+class _JudgedPlain(PlainAnswer):
+    """Reads an answer with the probabilities of its tokens."""
+
+    def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
+        from minions.adapters.models.answer_confidence import tokens_of
+
+        return super().result(broken).map(partial(_with_confidence, tokens=tokens_of(self.body)))
+
+
+class _JudgedStream(StreamedAnswer):
+    """Reads a stream whose pieces have the probabilities of their tokens."""
+
+    def __init__(self, peer: ChatPeer, clock: Callable[[], float], started: float) -> None:
+        super().__init__(peer, clock, started)
+        self._tokens: list[Token] = []
+
+    def take_event(self, event: bytes) -> Sequence[ModelDelta]:
+        from minions.adapters.models.answer_confidence import MOST_HELD, tokens_of
+
+        if not self.is_done and b'"logprobs"' in event and len(self._tokens) < MOST_HELD:
+            self._tokens += tokens_of(event)
+        return super().take_event(event)
+
+    def assembled(
+        self, first_token_latency_ms: float | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        found = super().assembled(first_token_latency_ms)
+        return found.map(partial(_with_confidence, tokens=self._tokens))
+
+
+def _with_confidence(response: ModelCallResponse, tokens: Sequence[Token]) -> ModelCallResponse:
+    from minions.adapters.models.answer_confidence import confidence_of
+
+    return evolve(response, confidence=confidence_of(response.text, tokens))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
-from minions.contracts.calls import ModelCallResponse, ModelFailure
+from minions.contracts.calls import Confidence, ModelCallResponse, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError, did_you_mean
@@ -110,7 +110,7 @@ def _check_size(path: Path, document: object) -> object:
 
 _CONTENT: Final = ("text", "json", "tool_calls", "fail")
 _OF_FAIL: Final = ("message", "retryable", "retry_after_s")
-_KEYS: Final = (*_CONTENT, *_OF_FAIL, "match", "usage")
+_KEYS: Final = (*_CONTENT, *_OF_FAIL, "confidence", "match", "usage")
 _USAGE_KEYS: Final = ("input_tokens", "output_tokens")
 
 
@@ -134,6 +134,9 @@ def _faults(raw: object) -> Iterator[str]:
         yield "`match` must be text that is not empty"
     if "usage" in item:
         yield from _usage_faults(item["usage"])
+    sure = item.get("confidence", 0)
+    if isinstance(sure, bool) or not isinstance(sure, int | float) or not 0 <= sure <= 1:
+        yield "`confidence` must be a probability, from 0 to 1"
     yield from _fail_faults(item)
 
 
@@ -228,9 +231,11 @@ def _answer(item: Mapping[str, JsonValue]) -> Answer:
     text = dumps(item["json"]) if "json" in item else _text_in(item, "text")
     raw_calls = as_objects(item.get("tool_calls", []))
     message = assistant(text, tool_calls=[_call(call) for call in raw_calls])
-    if usage == TokenUsage():
+    sure = item.get("confidence")
+    if usage == TokenUsage() and sure is None:
         return message
-    return ModelCallResponse(message=message, usage=usage)
+    confidence = Confidence(sure, "$") if isinstance(sure, int | float) else None
+    return ModelCallResponse(message=message, usage=usage, confidence=confidence)
 
 
 def _call(call: Mapping[str, JsonValue]) -> ToolCallRequest:

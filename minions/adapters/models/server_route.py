@@ -84,6 +84,7 @@ class _NoWishes(Struct, frozen=True):
 
     base_url: str | None = None
     api_key_env: str | None = None
+    min_confidence: float | None = None
 
 
 def sdk_client(client: object) -> AsyncOpenAI | OpenAI:

@@ -71,7 +71,7 @@ class ChosenModels(ModelChooser):
 
     def options(self, config: ModelConfig) -> ModelOptions:
         """For another model than the named one without what is tuned for that: sampling, thinking,
-        context and further fields. Bounds of length and time, and `stop`, stay.
+        context, confidence and further fields. Bounds of length and time, and `stop`, stay.
         """
         options = config.options()
         if self.override is None or config.name in (None, self.override):
@@ -85,4 +85,5 @@ class ChosenModels(ModelChooser):
             reasoning_effort=own.reasoning_effort,
             context_tokens=own.context_tokens,
             extra=own.extra,
+            min_confidence=own.min_confidence,
         )

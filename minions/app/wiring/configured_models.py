@@ -325,6 +325,7 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
         tiers=None,
         fallbacks=None,
         cooldown_s=None,
+        min_confidence=None,
     )
 
 

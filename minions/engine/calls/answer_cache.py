@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
+from minions.contracts.calls import ChatModel, Confidence, ModelCall, ModelCallResponse, Prompt
 from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json, without_border_names
 from minions.contracts.steps import CachedStep, StepCache
 from minions.data.codec import decode, encode
@@ -20,6 +20,8 @@ from minions.engine.context.step_view import StepView
 _FORMAT: Final = "answer/1"
 _NOT_ASKED: Final = ("cache", "context_tokens", "idle_timeout_s", "timeout_s")
 """Options that are no part of what the model is asked."""
+_LATER: Final = ("min_confidence",)
+"""Options that entries of earlier versions do not have: they count where they are set."""
 
 
 class AnswerCache(Struct, frozen=True):
@@ -52,7 +54,11 @@ class AnswerCache(Struct, frozen=True):
         material: JsonValue = {
             "format": _FORMAT,
             "model": [self.model.name, self.model.base_url],
-            "options": {name: options[name] for name in options if name not in _NOT_ASKED},
+            "options": {
+                name: options[name]
+                for name in options
+                if name not in _NOT_ASKED and (name not in _LATER or options[name] is not None)
+            },
             "tools": [tool.to_message_dict() for tool in prompt.tools],
             "request": [request.mode.value, encode(request.body)] if request is not None else None,
             "schema": encode(prompt.instructions.json_schema()) if prompt.instructions else None,
@@ -101,6 +107,7 @@ class AnswerCache(Struct, frozen=True):
                 "finish_reason": response.finish_reason,
                 "model_name": response.model_name,
                 "provider": response.provider,
+                **_confidence_form(response.confidence),
             },
             run_id=self.view.run_id,
             created_at=self.view.context.scope.services.clock.now(),
@@ -131,4 +138,18 @@ def _response(kept: CachedStep) -> ModelCallResponse:
         model_name=texts.get("model_name"),
         provider=texts.get("provider"),
         cached_from=kept.run_id,
+        confidence=_confidence(stored),
     )
+
+
+def _confidence_form(confidence: Confidence | None) -> dict[str, JsonValue]:
+    if confidence is None:
+        return {}
+    return {"confidence": confidence.probability, "least_sure_of": confidence.at}
+
+
+def _confidence(stored: Mapping[str, JsonValue]) -> Confidence | None:
+    probability, at = stored.get("confidence"), stored.get("least_sure_of")
+    if not isinstance(probability, float | int) or not isinstance(at, str):
+        return None
+    return Confidence(probability, at)

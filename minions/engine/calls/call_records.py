@@ -123,6 +123,9 @@ def _metrics(
         metrics["cached_from"] = response.cached_from
     if response.batch is not None:
         metrics["batch"] = response.batch
+    if response.confidence is not None:
+        metrics["confidence"] = response.confidence.probability
+        metrics["least_sure_of"] = response.confidence.at
     if response.first_token_latency_ms is not None:
         metrics["first_token_latency_ms"] = response.first_token_latency_ms
     return metrics

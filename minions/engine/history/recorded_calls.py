@@ -11,6 +11,7 @@ from msgspec import UnsetType
 
 from minions.contracts.calls import (
     CallStatus,
+    Confidence,
     ModelCall,
     ModelCallResponse,
     ModelFailure,
@@ -84,6 +85,9 @@ def _response(fact: ModelCallFinished) -> ModelCallResponse:
         completion_instruction=fact.instruction,
         cached_from=measured.cached_from,
         batch=measured.batch,
+        confidence=None
+        if measured.confidence is None
+        else Confidence(measured.confidence, measured.least_sure_of or ""),
     )
 
 

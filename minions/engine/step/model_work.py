@@ -12,6 +12,7 @@ from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
     CallStatus,
+    Confidence,
     ModelCallResponse,
     ModelOptions,
     PromptLayout,
@@ -93,6 +94,9 @@ _ADVICE: Final = (
 
 
 INVALID_OUTPUT: Final = "invalid-output"
+LOW_CONFIDENCE: Final = "low-confidence"
+_PARTS: Final = ("fields", "split")
+"""Phases of calls for a part of an output, whose other parts are of the calls before."""
 
 
 class ModelLoop:
@@ -202,6 +206,8 @@ class ModelLoop:
             read = await match_beside_loop(lambda: parser.parse(form, answer.raw, answer.mode))
             if not is_successful(read):
                 return self._given_up(ending, read.failure().message)
+            if (doubt := self._doubt(read)) is not None:
+                return self._given_up(ending, doubt.message)
             output = read.unwrap()
         self.trace.is_partial = True
         reason = "It answered from what there was when a limit was reached."
@@ -304,7 +310,7 @@ class ModelLoop:
         if final is not None:
             answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         climbed = await self._ladder(self.output).climb(answer)
-        while _is_of_output(climbed) and self.trace.calls_left > 0:
+        while self.trace.calls_left > 0 and (_is_of_output(climbed) or self._doubt(climbed)):
             if not self._can_pay_next(answer) or not self.answers.tiers.advance():
                 break
             await self.conversation.take_back(answer.mark)
@@ -313,6 +319,8 @@ class ModelLoop:
                 climbed = Failure(asked.failure())
                 break
             climbed = await self._ladder(self.output).climb(asked.unwrap())
+        if (doubt := self._doubt(climbed)) is not None:
+            climbed = Failure(doubt)
         if not is_successful(climbed):
             if (
                 self.view.live_conversation is not None
@@ -320,6 +328,39 @@ class ModelLoop:
                 await self.conversation.take_back(answer.mark)
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)
+
+    def _doubt(self, read: Result[object, object]) -> FailureInfo | None:
+        """Why the output is not taken although it fits; None: the model is sure enough of it, or
+        does not have to be.
+        """
+        least, output = self.answers.tiers.current.options.min_confidence, self.output
+        if least is None or output is None or output.takes_text or not is_successful(read):
+            return None
+        confidence = self._confidence()
+        if confidence is not None and confidence.probability >= least:
+            return None
+        name = self.answers.tiers.current.name
+        what = f"The output fits, but {name} is not sure enough of it: min_confidence is {least:g}"
+        if confidence is None:
+            found = "the server told no probabilities of values that can be judged"
+        else:
+            found = f"{confidence.at} has the probability {confidence.probability:.3g}"
+        return FailureInfo(code=LOW_CONFIDENCE, message=f"{what}, and {found}.")
+
+    def _confidence(self) -> Confidence | None:
+        """How sure the model was of the answers that the output was made of; None: of one of them
+        it is not known.
+        """
+        found: Confidence | None = None
+        for call in reversed(self.trace.model_calls):
+            confidence = call.response.confidence if call.response is not None else None
+            if confidence is None:
+                return None
+            if found is None or confidence.probability < found.probability:
+                found = confidence
+            if call.phase not in _PARTS:
+                break
+        return found
 
     def _can_pay_next(self, answer: Answer) -> bool:
         """Whether the next model may be asked: an answer as long as this one has to fit what is
@@ -362,7 +403,7 @@ class ModelLoop:
 
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
         """Count and show what a rung gave."""
-        context, usage = self.view.context, answer.usage
+        context, usage, sure = self.view.context, answer.usage, answer.raw.confidence
         model = model_of(self.answers.tiers.current.factory)
         name = model.name if model is not None else "own"
         services = context.scope.services
@@ -379,6 +420,7 @@ class ModelLoop:
                 rung=rung,
                 model=name,
                 is_valid=failure is None,
+                confidence=None if sure is None else sure.probability,
                 reason=failure.message if failure is not None else None,
                 usage=usage.to_json(),
             )

@@ -213,6 +213,15 @@ MODEL: Final = Table(
         ),
         seconds_key("timeout_s", "Time for the whole call, in seconds."),
         seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
+        Key(
+            name="min_confidence",
+            types=("number",),
+            above=0,
+            maximum=1,
+            description="The least probability that it gave to each value of its output; below it "
+            "the next model is asked, and without one the step fails. Only servers of OpenAI's "
+            "chat form tell probabilities.",
+        ),
         flag_key(
             "cache",
             "Take answers that were given before to the same request from the cache; they cost "

@@ -424,7 +424,9 @@ def _check_server(
     try:
         catalog.check_model(config, places["name"].place.source.file)
     except UsageError as error:
-        key = "api_key_env" if error.error_code == "key-not-allowed" else "name"
+        key = {"key-not-allowed": "api_key_env", "no-confidence": "min_confidence"}.get(
+            error.error_code, "name"
+        )
         message, _, remedy = error.message.partition(". ")
         report(places[key].place.fault(error.error_code, message, help=remedy))
 

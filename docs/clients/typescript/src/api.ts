@@ -561,6 +561,7 @@ export type OutputChecked = {
   readonly rung: string;
   readonly model: string;
   readonly is_valid: boolean;
+  readonly confidence?: number;
   readonly reason?: string;
   readonly usage?: { readonly [key: string]: JsonValue };
 };
@@ -1120,6 +1121,8 @@ export type StepMetrics = {
   readonly waited_ms?: number;
   readonly cached_from?: string;
   readonly batch?: string;
+  readonly confidence?: number;
+  readonly least_sure_of?: string;
   readonly tool_exec_time_ms?: number;
 };
 
