@@ -9,8 +9,9 @@ from builders import deterministic_services
 from lab_models import GOOD, OUTPUT, UnavailableModel, executor_of, run
 from minions.adapters.models.endpoints import OperatorModels, resolve_endpoint
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import ChatModel, Confidence, ModelCallResponse, ModelCapabilities
+from minions.contracts.calls import Confidence, ModelCallResponse, ModelCapabilities
 from minions.contracts.instructions import OutputRung
+from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.messages import assistant
 from minions.contracts.runtime import PriceBook
 from minions.data.errors import RecipeError, UsageError
@@ -142,24 +143,33 @@ async def test_a_larger_model_that_cannot_be_paid_leaves_the_doubt() -> None:
     assert (result.error.code, large.prompts) == ("low-confidence", [])
 
 
-async def test_a_run_that_is_killed_at_any_fact_decides_the_same_and_asks_nobody_twice() -> None:
+@pytest.mark.parametrize(("probability", "asked"), [(0.1, 2), (0.9, 1)])
+async def test_a_run_that_is_killed_at_any_fact_decides_the_same_and_asks_nobody_twice(
+    probability: float, asked: int
+) -> None:
     """A-180: how sure the model was is recorded with its answer."""
+
+    def models() -> dict[str, ScriptedModel]:
+        return {"small": ScriptedModel([sure(probability)]), "large": ScriptedModel([GOOD])}
+
     whole = deterministic_services(MortalJournal(FakeClock()))
-    await run(recipe(), whole, small=ScriptedModel([sure(0.1)]), large=ScriptedModel([GOOD]))
+    await run(recipe(), whole, **models())
     facts = len(await whole.journal.entries())
     for at in range(2, facts + 1):
         journal = MortalJournal(FakeClock())
         services = deterministic_services(journal)
         journal.dies_at = at
-        small, large = ScriptedModel([sure(0.1)] * 2), ScriptedModel([GOOD] * 2)
-        models: dict[str, ChatModel] = {"small": small, "large": large}
         with pytest.raises(KilledError):
-            await run(recipe(), services, **models)
-        recorded = len([entry for entry in await journal.entries() if entry.kind == "model_call"])
+            await run(recipe(), services, **models())
         journal.revive()
-        result = await executor_of(evolve(services, cooldowns={}), models).resume("run_1")
+        recorded = [
+            each for each in await journal.entries() if isinstance(each.fact, ModelCallFact)
+        ]
+        again = models()
+        result = await executor_of(evolve(services, cooldowns={}), again).resume("run_1")
         assert result.output == {"n": 1}, at
-        assert len(small.prompts) + len(large.prompts) <= 3, recorded
+        prompts = sum(len(each.prompts) for each in again.values())
+        assert prompts == asked - len(recorded), at
 
 
 async def test_the_record_says_how_sure_the_model_was_and_of_what() -> None:
