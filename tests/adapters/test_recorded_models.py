@@ -25,6 +25,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import (
     ChatModel,
+    Confidence,
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
@@ -84,6 +85,7 @@ async def test_an_answer_is_replayed_whole_and_costs_nothing(tmp_path: Path) -> 
         message=assistant("Hi \ud83d", tool_calls=[tool_request("t", '{"a": 1', id="c1")]),
         finish_reason="tool_calls",
         model_name="tiny-1",
+        confidence=Confidence(0.25, "$.a"),
     )
     await recorded(tmp_path / "c", [answer], [asked("Speak")])
     model = Cassette.read(tmp_path / "c").model()
@@ -93,6 +95,7 @@ async def test_an_answer_is_replayed_whole_and_costs_nothing(tmp_path: Path) -> 
         "tool_calls",
         "tiny-1",
     )
+    assert got.confidence == answer.confidence
     assert got.usage.total_tokens > 0
     assert got.usage.cost_usd == 0.0
     assert model.name == "replay/scripted/a"

@@ -13,8 +13,9 @@ from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryStepCache
-from minions.contracts.calls import ModelFailure
+from minions.contracts.calls import Confidence, ModelCallResponse, ModelFailure
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.messages import assistant
 from minions.contracts.steps import CachedStep, StepCache
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
@@ -72,6 +73,22 @@ async def test_the_same_request_is_answered_from_the_cache_and_costs_nothing() -
     assert call.response is not None
     assert call.response.cached_from == first.run_id
     assert second.warnings == ()
+
+
+async def test_a_cached_answer_is_as_sure_as_it_was() -> None:
+    """A-180: `min_confidence` takes it without asking."""
+    schema: JsonValue = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    steps: JsonValue = [{"id": "asks", "goal": "Count.", "output": schema}]
+    house = House()
+    said = ModelCallResponse(message=assistant('{"n": 1}'), confidence=Confidence(0.9, "$.n"))
+    document = changed(model={"cache": True, "min_confidence": 0.5}, steps=steps)
+    for _ in range(2):
+        result = await house.run(document, [said])
+        assert result.output == {"n": 1}
+    assert house.asked == 1
+    (call,) = result.executions[0].model_calls
+    assert call.response is not None
+    assert call.response.confidence == Confidence(0.9, "$.n")
 
 
 async def test_without_the_option_every_call_is_made() -> None:
