@@ -28,6 +28,12 @@ function become(next) {
 	connection.dispatchEvent(new Event("change"));
 }
 
+/** The error of a request that got no answer; from then on the page says so. */
+export function noAnswer() {
+	become("gone");
+	return new ApiError(0, { title: "The server does not answer", detail: "It stopped, or the network is down. The page tries again by itself." });
+}
+
 // --- the token
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;
@@ -56,8 +62,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
 		});
 	} catch (error) {
 		if (error.name === "AbortError") throw error;
-		become("gone");
-		throw new ApiError(0, { title: "The server does not answer", detail: "It stopped, or the network is down. The page tries again by itself." });
+		throw noAnswer();
 	}
 	if (response.ok) return response;
 	const text = await response.text();
