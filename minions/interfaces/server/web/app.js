@@ -2,7 +2,7 @@
 
 import { connection, connectionState, followChanges, get, hasToken, keepToken, noAnswer, takeTokenFromAddress } from "./api.js";
 import { go, here } from "./address.js";
-import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
+import { LINE, callout, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
 import { savedLinks } from "./saved.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
@@ -174,6 +174,19 @@ function themeChoice() {
 	theme.events.addEventListener("change", () => (select.value = theme.name));
 	return select;
 }
+
+// --- a login that has ended
+
+const relogin = h("div.relogin");
+document.body.append(relogin);
+connection.addEventListener("change", () => {
+	if (connectionState() !== "logged-out") relogin.replaceChildren();
+	else if (!relogin.firstChild) {
+		// The view stays: what was written in it can be copied first.
+		fill(relogin, callout("bad", "Your login has ended", "The proxy in front of the server wants a new login. What runs goes on; what you have written here and not sent is lost when the page is loaded again.", null,
+			h("p", h("button", { onclick: () => location.reload() }, "Reload to log in"))));
+	}
+});
 
 // --- keys
 
