@@ -19,11 +19,13 @@ from minions.contracts.journal.journal import (
 from minions.contracts.journal.run_rows import (
     RunFilter,
     RunRow,
+    RunUse,
     SessionFilter,
     SessionRow,
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
 )
 
 __all__ = ["JournalInFront"]
@@ -142,6 +144,9 @@ class JournalInFront(Journal):
 
     async def totals(self, wanted: RunFilter | None = None) -> Mapping[str, StateTotal]:
         return await self.through("totals", lambda: self._real.totals(wanted))
+
+    async def uses(self, wanted: RunFilter, by: UseGroup, *, limit: int) -> Sequence[RunUse]:
+        return await self.through("uses", lambda: self._real.uses(wanted, by, limit=limit))
 
     async def count_sessions(
         self, wanted: SessionFilter | None = None, *, at_most: int | None = None

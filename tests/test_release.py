@@ -295,7 +295,7 @@ def test_the_wheel_alone_serves_the_page(installed: Path, tmp_path: Path) -> Non
             for each in rest:  # which grows
                 text = _got(found[0], each)
                 if each.endswith(".js"):
-                    names = re.findall(r'from "\./([\w.-]+)"', text)
+                    names = re.findall(r'(?:from |import\()"\./([\w.-]+)"', text)
                     more = (f"{each.rpartition('/')[0]}/{name}" for name in names)
                     rest += [name for name in more if name not in rest]
             assert len(rest) > 20

@@ -45,7 +45,9 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
     UsageBound,
+    UseGroup,
     day_of,
+    use_of,
 )
 from minions.contracts.runtime import Clock
 from minions.data.errors import JournalError, LeaseHeldError
@@ -324,6 +326,56 @@ async def test_a_filter_gives_the_runs_that_fit(journal: Journal, clock: FakeClo
         name: [row.run_id for row in rows if each.fits(row)] for name, each in wanted.items()
     }
     assert fitting == expected
+
+
+ODD_WORDS = {
+    "a sharp s": ("the Straße", "strasse"),
+    "capitals": ("ÄRGER", "ärger"),
+    "a half character": ("\ud83d alone", "\ud83d"),
+    "a quote": ('she said "no"', 'said "no"'),
+    "a backslash": ("C:\\temp", "c:\\TEMP"),
+    "signs of patterns": ("100%_sure", "100%_"),
+    "a line break": ("talk", "talk\nany"),
+    "a NUL": ("a\0b", "a\0b"),
+    "a Kelvin sign": ("300 \u212a", "300 k"),
+    "a long word": ("x" * 300, "X" * 300),
+}
+
+
+@pytest.mark.parametrize("name", ODD_WORDS)
+async def test_words_are_found_whatever_characters_they_have(journal: Journal, name: str) -> None:
+    has, word = ODD_WORDS[name]
+    error: Body = {"code": "tool_failed", "message": has[-200:]}
+    await store(journal, "s1", "r1", begun(), ended("failed", error=error))
+    await store(journal, "s2", "r2", begun(has), ended())
+    await store(journal, "s3", "r3", begun("100 percent sure"), ended())
+    rows = await journal.runs()
+    for wanted in (RunFilter(phrases=[word]), RunFilter(phrases=[word], text="any TALK")):
+        expected = [row.run_id for row in rows if wanted.fits(row)]
+        assert await run_ids(journal, wanted) == expected
+    assert await run_ids(journal, RunFilter(phrases=[word]))
+
+
+@pytest.mark.parametrize("has", ["ß", "Diary", 'a "b"'])
+async def test_sessions_are_found_by_odd_names(journal: Journal, has: str) -> None:
+    opened = draft_of("session", "opened", {"name": has, "recipe": "talk"}, key="session")
+    await store(journal, "s1", "r1", opened)
+    await store(journal, "s2", "r2", begun("other"))
+    assert await session_ids(journal, SessionFilter(text=has.upper())) == ["s1"]
+    assert await session_ids(journal, SessionFilter(text="nothing")) == []
+
+
+@pytest.mark.parametrize("by", ["recipe", "model", "user", "project"])
+async def test_uses_are_those_of_the_rows(
+    journal: Journal, clock: FakeClock, by: UseGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.adapters.stores.row_queries.READ", 3)
+    await some_runs(journal, clock)
+    rows = await journal.runs()
+    assert await journal.uses(RunFilter(), by, limit=99) == [use_of(row, by) for row in rows]
+    assert await journal.uses(RunFilter(), by, limit=4) == [use_of(row, by) for row in rows[:4]]
+    only = await journal.uses(RunFilter(user="Jörg 1"), by, limit=99)
+    assert only == [use_of(row, by) for row in rows if row.user == "Jörg 1"]
 
 
 async def test_runs_since_a_time_are_found(journal: Journal, clock: FakeClock) -> None:
@@ -610,6 +662,10 @@ async def _check_sums(journal: Journal, rows: Mapping[str, RunRow]) -> None:
             assert total.spent.tokens == sum(row.spent.tokens for row in expected[state])
             dollars = sum(row.spent.cost_usd for row in expected[state])
             assert total.spent.cost_usd == pytest.approx(dollars)
+    newest = sorted(rows.values(), key=lambda row: row.run_id)
+    newest.sort(key=lambda row: row.started_at, reverse=True)
+    uses = await journal.uses(RunFilter(), "recipe", limit=1_000)
+    assert uses == [use_of(row, "recipe") for row in newest]
     for spender in {each for row in rows.values() for each in _spenders(row)}:
         for left_out in (set[str](), {*rows} & {"run_1", "run_a", "r", "r1"}):
             parts = (spender.of(row) for row in rows.values() if row.run_id not in left_out)

@@ -91,6 +91,59 @@ async def test_a_file_of_the_page_is_sent_compressed_to_whoever_takes_that(
     assert (reply.headers["etag"] == plain.headers["etag"]) is not is_packed
 
 
+def answering(body: bytes, kind: str, *, pieces: int = 1) -> Client:
+    """A client of an app that answers each request so."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        size = -(-len(body) // pieces)
+        for at in range(pieces):
+            piece = body[at * size : (at + 1) * size]
+            more = at < pieces - 1
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+    options = ServerOptions(token=TOKEN)
+    return Client(AccessMiddleware(app, options, {}, shown, SystemClock().now))
+
+
+LIST = b'{"runs": [' + b'"one", ' * 500 + b'"last"]}'
+
+
+async def test_a_list_is_sent_compressed_to_whoever_takes_that() -> None:
+    client = answering(LIST, "application/json; charset=utf-8")
+    plain = await client.ask("GET", "/x")
+    assert (plain.body, plain.headers.get("content-encoding")) == (LIST, None)
+    reply = await client.ask("GET", "/x", None, {"accept-encoding": "gzip, br"})
+    assert (reply.headers["content-encoding"], reply.headers["vary"]) == ("gzip", "accept-encoding")
+    assert gzip.decompress(reply.body) == LIST
+    assert int(reply.headers["content-length"]) == len(reply.body) < len(LIST) / 5
+    assert reply.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "pieces"),
+    [
+        pytest.param(LIST, "application/json", 2, id="in pieces"),
+        pytest.param(LIST, "text/event-stream", 1, id="events"),
+        pytest.param(LIST, "application/octet-stream", 1, id="a file"),
+        pytest.param(LIST[:900], "application/json", 1, id="few bytes"),
+        pytest.param(LIST * 200, "application/json", 1, id="very many bytes"),
+    ],
+)
+async def test_other_answers_are_sent_as_they_are(body: bytes, kind: str, pieces: int) -> None:
+    client = answering(body, kind, pieces=pieces)
+    reply = await client.ask("GET", "/x", None, {"accept-encoding": "gzip"})
+    assert (reply.body, reply.headers.get("content-encoding")) == (body, None)
+    assert int(reply.headers["content-length"]) == len(body)
+
+
+async def test_an_answer_to_another_method_is_not_compressed() -> None:
+    client = answering(LIST, "application/json")
+    reply = await client.ask("POST", "/x", None, {"accept-encoding": "gzip"})
+    assert reply.body == LIST
+
+
 async def test_a_file_that_compression_makes_larger_is_sent_as_it_is(client: Client) -> None:
     reply = await client.ask("GET", "/", None, {"accept-encoding": "gzip"})
     assert (reply.body, reply.headers.get("content-encoding")) == (b"page", None)

@@ -47,6 +47,25 @@ def test_a_picture_of_forty_steps_is_readable_and_fits_when_that_is_wanted(
     expect(page.get_by_role("status", name="Zoom")).to_have_text("125 %")
 
 
+def test_a_wide_picture_begins_within_its_box(window: BrowserContext, own_served: Served) -> None:
+    branches = "".join(f"  - {{id: branch_{n}, set: {{n: {n}}}}}\n" for n in range(12))
+    names = ", ".join(f"branch_{n}" for n in range(12))
+    text = f"id: wide\nsteps:\n{branches}  - {{id: join, depends_on: [{names}], set: {{all: 1}}}}\n"
+    (own_served.folder / "recipes" / "wide.yaml").write_text(text, "utf-8")
+    page = window.new_page()
+    page.goto(own_served.at(f"/runs/{own_served.begin('wide')}"))
+    picture = page.get_by_role("region", name="Picture of the steps")
+    expect(picture.get_by_role("button")).to_have_count(13)
+    fits = "box => box.scrollWidth === box.clientWidth"
+    drawn = picture.locator("svg.minions-steps").evaluate("svg => svg.viewBox.baseVal.width")
+    assert picture.evaluate(fits)
+    assert picture.evaluate("box => box.clientWidth") < drawn
+    page.set_viewport_size({"width": 700, "height": 800})
+    page.wait_for_function(f"({fits})(document.querySelector('.picture'))")
+    page.get_by_role("button", name="1:1, as drawn").click()
+    expect(page.get_by_role("status", name="Zoom")).to_have_text("100 %")
+
+
 def test_a_picture_is_dragged_without_opening_a_step(
     window: BrowserContext, served: Served
 ) -> None:

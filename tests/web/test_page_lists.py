@@ -23,7 +23,7 @@ from minions.recipe.recipe_files import project_of
 from page_server import Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Request
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
 
@@ -69,6 +69,39 @@ def test_a_run_behind_the_first_page_is_found_and_its_address_can_be_kept(
         _rows(again, 1, "1 run with these filters")
         expect(again.get_by_label("Status")).to_have_value("failed")
         expect(again.get_by_label("Filter runs")).to_have_value("rare")
+
+
+def test_the_first_visit_is_small_and_a_view_is_loaded_when_it_is_wanted(
+    window: BrowserContext, many: Served
+) -> None:
+    page = window.new_page()
+    finished: list[Request] = []
+    page.on("requestfinished", lambda request: finished.append(request))
+    page.goto(many.at("/runs"))
+    _rows(page, 100, "1–100 of 151 runs")
+    page.wait_for_load_state("load")
+    sizes = {each.url.removeprefix(many.url): each.sizes() for each in finished}
+    assert "/run.js" not in sizes
+    (listed,) = (size for path, size in sizes.items() if path.startswith("/api/v1/runs?"))
+    assert listed["responseBodySize"] < 8_000  # of 100 runs, compressed
+    sent = sum(each["responseBodySize"] + each["responseHeadersSize"] for each in sizes.values())
+    assert 30_000 < sent < 50_000
+    page.locator("tbody a").first.click()
+    expect(page.get_by_role("region", name="Picture of the steps")).to_be_visible()
+    assert f"{many.url}/run.js" in [each.url for each in finished]
+
+
+def test_a_view_whose_script_does_not_come_is_shown_when_it_comes(
+    window: BrowserContext, own_served: Served
+) -> None:
+    page = _open(window, own_served, "/runs")
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    own_served.kill()
+    page.get_by_role("link", name="Costs").click()
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    own_served.start()
+    expect(page.get_by_role("heading", name="Costs", exact=True)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_search_is_completed_and_stands_in_the_address(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 READER = "a-token-that-may-only-look"
 DECIDER = "a-token-that-may-look-and-decide"
@@ -154,3 +154,80 @@ def test_behind_a_proxy_the_page_asks_for_no_token_and_names_the_user(
     page.reload()
     expect(page.get_by_role("heading", name="No role")).to_be_visible()
     expect(page.get_by_text("has no role on this server")).to_be_visible()
+
+
+# --- what ends meanwhile --------------------------------------------------------------------------
+
+
+def test_a_token_that_expires_leads_to_the_form_with_the_reason(
+    window: BrowserContext, own_served: Served
+) -> None:
+    file = own_served.folder / "token"
+    own_served.kill()
+    _write(file)
+    own_served.start()
+    page = opened(window, own_served, DECIDER, "/inbox")
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+    own_served.kill()
+    ann = 'name = "ann"\n'
+    assert ann in TABLE
+    file.write_text(TABLE.replace(ann, f"{ann}expires = 2020-01-01T00:00:00Z\n"), "utf-8")
+    own_served.start()  # the stream of changes comes back, and is refused
+    expect(page.get_by_label("Token")).to_be_focused()
+    expect(page.get_by_role("alert")).to_contain_text("The token 'ann' expired at 2020-01-01")
+    assert page.evaluate("sessionStorage.length") == 0
+    page.keyboard.type(READER)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Inbox")).to_be_visible()
+
+
+FORM = "<!doctype html><title>Log in</title><form></form>"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        pytest.param(302, {"location": "/oauth2/start"}, id="a redirect"),
+        pytest.param(401, {"content-type": "text/html"}, id="a refusal as a page"),
+        pytest.param(200, {"content-type": "text/html; charset=utf-8"}, id="the form itself"),
+    ],
+)
+def test_a_login_that_ends_at_a_proxy_is_said_and_the_page_can_be_loaded_again(
+    window: BrowserContext, served: Served, status: int, headers: dict[str, str]
+) -> None:
+    page = opened(window, served, TOKEN, "/new?recipe=story")
+    page.get_by_label("about").fill("unsent words")
+    line = page.locator("header .line")
+    expect(line).to_have_text("live")
+    login = lambda route: route.fulfill(status=status, headers=headers, body=FORM)  # noqa: E731
+    page.route("**/api/v1/**", login)
+    page.get_by_role("button", name="Start", exact=True).click()
+    alert = page.locator(".relogin").get_by_role("alert")
+    expect(alert).to_contain_text("Your login has ended")
+    expect(line).to_have_text("login ended")
+    expect(page.get_by_label("about")).to_have_value("unsent words")
+    page.unroute("**/api/v1/**", login)
+    alert.get_by_role("button", name="Reload to log in").click()
+    expect(line).to_have_text("live")
+    expect(alert).to_have_count(0)
+    expect(page.get_by_label("about")).to_have_value("")
+
+
+def test_a_stream_that_meets_a_login_says_so_and_goes_on_after_it(
+    window: BrowserContext, served: Served
+) -> None:
+    page = window.new_page()
+    seen = []
+
+    def login(route: Route) -> None:
+        seen.append(route.request.url)
+        route.fulfill(status=401, headers={"content-type": "text/html"}, body=FORM)
+
+    page.route("**/api/v1/changes", login)
+    page.goto(f"{served.url}/#token={TOKEN}&/costs")
+    alert = page.locator(".relogin").get_by_role("alert")
+    expect(alert).to_contain_text("Your login has ended")
+    page.unroute("**/api/v1/changes", login)
+    expect(alert).to_have_count(0)
+    expect(page.locator("header .line")).to_have_text("live")
+    assert seen

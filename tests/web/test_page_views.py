@@ -124,6 +124,22 @@ def test_a_schedule_is_paused_and_resumed_by_keys(
     expect(row).to_contain_text("active")
 
 
+def test_an_address_of_a_recipe_shows_it_or_says_that_there_is_none(
+    window: BrowserContext, served: Served
+) -> None:
+    page = _open(window, served, "/recipes/anything")
+    alert = page.get_by_role("alert").filter(has_text="There is no recipe 'anything'")
+    expect(alert).to_be_visible()
+    expect(page.get_by_role("row", name="story")).to_be_visible()
+    alert.get_by_role("link", name="All recipes").click()
+    expect(page.get_by_role("row", name="story")).to_be_visible()
+    expect(alert).to_have_count(0)
+    page.goto(f"{served.url}/#/recipes/story")
+    expect(page.get_by_label("Filter recipes")).to_have_value("story")
+    expect(page.get_by_role("row", name="story")).to_be_visible()
+    expect(alert).to_have_count(0)
+
+
 def test_costs_are_drawn_over_time_and_told_apart(
     window: BrowserContext, own_served: Served
 ) -> None:

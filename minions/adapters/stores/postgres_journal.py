@@ -54,7 +54,7 @@ from minions.adapters.stores.postgres_leases import (
 )
 from minions.adapters.stores.postgres_link import Attempt, DamageError, PostgresLink
 from minions.adapters.stores.postgres_url import without_password
-from minions.adapters.stores.row_queries import Part, RowLookups
+from minions.adapters.stores.row_queries import Part, Place, RowLookups, SearchedPart, UsesPage
 from minions.adapters.stores.stored_rows import (
     PendingRows,
     opened_run,
@@ -85,6 +85,7 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
     day_of,
 )
 from minions.contracts.runtime import Clock, Sleep
@@ -233,10 +234,27 @@ class PostgresJournal(RowLookups):
         return found
 
     async def _runs_page(
-        self, wanted: RunFilter, after: RunRow | None, part: Part
+        self, wanted: RunFilter, after: Place | None, part: Part
     ) -> Sequence[RunRow]:
         rows = await self._looked_up(lambda db: postgres_rows.runs_page(db, wanted, after, part))
         return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
+
+    async def _searched_runs(
+        self, wanted: RunFilter, after: Place | None, most: int
+    ) -> SearchedPart[RunRow]:
+        found = await self._looked_up(
+            lambda db: postgres_rows.searched_runs(db, wanted, after, most)
+        )
+        if self.cipher is None:
+            return found
+        return found._replace(rows=[opened_run(row, self.cipher) for row in found.rows])
+
+    async def _uses_page(
+        self, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+    ) -> UsesPage:
+        return await self._looked_up(
+            lambda db: postgres_rows.uses_page(db, wanted, by, after, part)
+        )
 
     async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
         return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted, at_most))
@@ -251,12 +269,22 @@ class PostgresJournal(RowLookups):
         return await self._looked_up(lambda db: postgres_rows.totals(db, wanted or RunFilter()))
 
     async def _sessions_page(
-        self, wanted: SessionFilter, after: SessionRow | None, part: Part
+        self, wanted: SessionFilter, after: Place | None, part: Part
     ) -> Sequence[SessionRow]:
         rows = await self._looked_up(
             lambda db: postgres_rows.sessions_page(db, wanted, after, part, self.cipher)
         )
         return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
+
+    async def _searched_sessions(
+        self, wanted: SessionFilter, after: Place | None, most: int
+    ) -> SearchedPart[SessionRow]:
+        found = await self._looked_up(
+            lambda db: postgres_rows.searched_sessions(db, wanted, after, most, self.cipher)
+        )
+        if self.cipher is None:
+            return found
+        return found._replace(rows=[opened_session(row, self.cipher) for row in found.rows])
 
     async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
         return await self._looked_up(

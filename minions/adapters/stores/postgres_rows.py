@@ -12,21 +12,30 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
+    FOUND,
+    READ,
     RUN_COLUMNS,
     SESSION_COLUMNS,
     Dialect,
     Part,
+    Place,
     Question,
+    Search,
+    SearchedPart,
+    UsesPage,
     earlier_question,
     few_question,
+    place_of,
     runs_count_question,
     runs_question,
     sessions_count_question,
     sessions_question,
     spent_question,
     totals_question,
+    uses_question,
 )
 from minions.adapters.stores.stored_rows import (
+    has_usage,
     name_key,
     project_key,
     removed_spending,
@@ -36,6 +45,7 @@ from minions.adapters.stores.stored_rows import (
     search_key,
     session_of,
     started_key,
+    stored_use,
     user_key,
 )
 from minions.contracts.journal.chain import GENESIS, ChainHead
@@ -50,6 +60,7 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
 )
 
 if TYPE_CHECKING:
@@ -224,6 +235,7 @@ _KINDS_OF_RUN: Final = (
 )
 _RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
+_REST: Final = RUN_COLUMNS.split(", ").index("rest")
 _SESSION: Final = (
     "sessions", SESSION_COLUMNS,
     "text, text, text, timestamptz, bigint, text, text, timestamptz, text",
@@ -281,12 +293,14 @@ _DIALECT: Final = Dialect(
     list_of=list,
     time=_as_it_is,
     unordered="{column}",
+    like="ILIKE",
+    bytes_of="octet_length({column})",
     in_state="({column} AT TIME ZONE 'UTC')",
 )
 
 
 async def runs_page(
-    db: Connection, wanted: RunFilter, after: RunRow | None, part: Part
+    db: Connection, wanted: RunFilter, after: Place | None, part: Part
 ) -> list[RunRow]:
     """Runs that fit, but for their text.
 
@@ -296,10 +310,45 @@ async def runs_page(
     return [_run(row) for row in await _rows(db, runs_question(_DIALECT, wanted, after, part))]
 
 
+async def searched_runs(
+    db: Connection, wanted: RunFilter, after: Place | None, most: int
+) -> SearchedPart[RunRow]:
+    """Those of the next `most` runs that may fit.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    end = Part(limit=1, offset=most - 1)
+    columns = "started_at, run_id"
+    edge = await _edge(db, runs_question(_DIALECT, wanted, after, end, columns=columns))
+    search = Search([*(wanted.text or "").split(), *wanted.phrases], edge)
+    part = READ if wanted.bounds else FOUND
+    question = runs_question(_DIALECT, wanted, after, Part(limit=part), search=search)
+    rows = await _rows(db, question)
+    found = [_run(row) for row in rows if has_usage(str(row[_REST]), wanted.bounds)]
+    return SearchedPart(found, place_of(_run(rows[-1])) if len(rows) == part else edge)
+
+
+async def uses_page(
+    db: Connection, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+) -> UsesPage:
+    """What runs that fit used.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    rows: list[PostgresRow] = [*await _rows(db, uses_question(_DIALECT, wanted, by, after, part))]
+    try:
+        uses = [stored_use(by, row[0], row[1], _utc(row[2]), row[3]) for row in rows]
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+    return UsesPage(uses, Place(uses[-1].started_at, rows[-1][4]) if uses else None)
+
+
 async def sessions_page(
     db: Connection,
     wanted: SessionFilter,
-    after: SessionRow | None,
+    after: Place | None,
     part: Part,
     cipher: BodyCipher | None,
 ) -> list[SessionRow]:
@@ -310,6 +359,34 @@ async def sessions_page(
     """
     question = sessions_question(_DIALECT, wanted, after, part, cipher)
     return [_session(row) for row in await _rows(db, question)]
+
+
+async def searched_sessions(
+    db: Connection,
+    wanted: SessionFilter,
+    after: Place | None,
+    most: int,
+    cipher: BodyCipher | None,
+) -> SearchedPart[SessionRow]:
+    """Those of the next `most` sessions that may fit.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    end = Part(limit=1, offset=most - 1)
+    columns = "updated_at, session_id"
+    question = sessions_question(_DIALECT, wanted, after, end, cipher, columns=columns)
+    edge = await _edge(db, question)
+    search = Search((wanted.text or "").split(), edge)
+    part = Part(limit=FOUND)
+    question = sessions_question(_DIALECT, wanted, after, part, cipher, search=search)
+    found = [_session(row) for row in await _rows(db, question)]
+    return SearchedPart(found, place_of(found[-1]) if len(found) == FOUND else edge)
+
+
+async def _edge(db: Connection, question: Question) -> Place | None:
+    rows = await _rows(db, question)
+    return Place(_utc(rows[0][0]), str(rows[0][1])) if rows else None
 
 
 async def count_runs(db: Connection, wanted: RunFilter, at_most: int | None) -> int:

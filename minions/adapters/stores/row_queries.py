@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from minions.adapters.stores.body_cipher import BodyCipher
-from minions.adapters.stores.stored_rows import found_by_text, name_keys, search_key, started_by
+from minions.adapters.stores.stored_rows import name_keys, search_key, started_by
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import (
-    Expiry,
     RunFilter,
     RunRow,
+    RunUse,
     SessionFilter,
     SessionRow,
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
 )
+
+R = TypeVar("R", RunRow, SessionRow)
 
 RUN_COLUMNS: Final = (
     "run_id, session_id, position, recipe, status, started_at, rest, "
@@ -43,6 +47,11 @@ _RARE: Final = frozenset(
 )
 """Few runs are in one of these states, whatever was recorded."""
 
+_MOST_WORDS: Final = 8
+"""Words that a database looks for; they are all looked for in what it finds."""
+_LONGEST_WORD: Final = 200
+"""Characters of each."""
+
 _LAST_CHARACTER: Final = "\U0010ffff"
 _LARGEST: Final = 2**63 - 1
 
@@ -61,6 +70,10 @@ class Dialect(NamedTuple):
     time: Callable[[datetime], object]
     unordered: str
     """`{column}`, so that no index is chosen for its order."""
+    like: str
+    """`LIKE`, for ASCII in any case."""
+    bytes_of: str
+    """The number of bytes of `{column}` in UTF-8."""
     in_state: str
     """`{column}`, a time, as the indexes of runs in one state have it: an index of the order alone
     cannot be chosen then, by which all runs would be read where few are in that state."""
@@ -71,6 +84,48 @@ class Part(NamedTuple):
 
     limit: int | None = None
     offset: int = 0
+
+
+_FIRST: Final = 500
+"""Rows that a database looks through first for a text: most have it in some of these."""
+_SEARCHED: Final = 10_000
+"""Those that it looks through at once then: some 20 ms."""
+FOUND: Final = 500
+"""How many of them it returns at most: some 5 ms."""
+READ: Final = 2_500
+"""Rows at most of which a few values are read at once: some 10 ms."""
+
+
+class Place(NamedTuple):
+    """A place in a list, the newest first: that of a row, whether or not it still exists."""
+
+    at: datetime
+    name: str
+
+
+class Search(NamedTuple):
+    """A look for words in a part of a list."""
+
+    words: Sequence[str]
+    """Each of them; a text with blanks is looked for as it stands."""
+    edge: Place | None
+    """The end of that part; None: that of the list."""
+
+
+class SearchedPart(NamedTuple, Generic[R]):
+    """What one look at a part of a list gave that is searched for a text."""
+
+    rows: Sequence[R]
+    """Those that may have it."""
+    behind: Place | None
+    """Where to look next; None: this was the end."""
+
+
+class UsesPage(NamedTuple):
+    """What some runs used, and where the last of them stands."""
+
+    rows: Sequence[RunUse]
+    behind: Place | None
 
 
 class Question(NamedTuple):
@@ -121,6 +176,51 @@ class _Where:
         condition = f"{column} <= {mark} AND ({column} < {mark} OR {name} > {{}})"
         self.add(condition, bound, bound, value)
 
+    def up_to(self, time: str, name: str, edge: Place | None, *, form: str = "{column}") -> None:
+        """In such a list, not behind that place."""
+        if edge is None:
+            return
+        at, column = self.dialect.time(edge.at), form.format(column=time)
+        mark = form.format(column="{}")
+        condition = f"{column} >= {mark} AND ({column} > {mark} OR {name} <= {{}})"
+        self.add(condition, at, at, edge.name)
+
+    def may_have(
+        self, wanted: Sequence[str], columns: Sequence[str], status: str | None = None
+    ) -> None:
+        """Only rows that may have all these words in their columns or in `rest`, in any case; a
+        few others come, too, but none that has them is missing.
+
+        Args:
+            columns: Those beside `rest` in which they may be.
+            status: Rows of this state may have any word; None: there are none.
+        """
+        words = [each.casefold() for each in wanted]
+        # The JSON of `rest` is ASCII: in it another character begins with a backslash and a u.
+        # What begins with a bracket and a quote is encrypted. Either may be any word.
+        found = [self._like("rest", "\\u"), self._like("rest", ',["')]
+        if status is not None:
+            found.append(f"status = '{status}'")
+        bytes_of = self.dialect.bytes_of
+        found += [f"{bytes_of.format(column=each)} <> length({each})" for each in columns]
+        if all(each.isascii() for each in words):  # else only the rows of above may have them
+            every = ["1 = 1"]
+            # A line break may be between two columns.
+            plain = sorted(filter(str.isprintable, words), key=len, reverse=True)
+            for word in plain[:_MOST_WORDS]:
+                start = word[:_LONGEST_WORD]
+                places = [self._like("rest", json.dumps(start)[1:-1])]
+                places += [self._like(column, start) for column in columns]
+                every.append(f"({' OR '.join(places)})")
+            found.append(f"({' AND '.join(every)})")
+        self.conditions.append(f"({' OR '.join(found)})")
+
+    def _like(self, column: str, text: str) -> str:
+        for special in "\\%_":
+            text = text.replace(special, f"\\{special}")
+        self.values.append(f"%{text}%")
+        return f"{column} {self.dialect.like} {self.dialect.mark} ESCAPE '\\'"
+
     def question(self, start: str, order: str, part: Part | None) -> Question:
         """The whole statement; None: no part of a list, but a number."""
         sql = start + (f" WHERE {' AND '.join(self.conditions)}" if self.conditions else "")
@@ -148,10 +248,29 @@ def _within(number: int) -> int:
     return max(min(number, _LARGEST), 0)
 
 
+def place_of(row: RunRow | SessionRow | None) -> Place | None:
+    """Where the row stands in its list."""
+    if row is None:
+        return None
+    if isinstance(row, RunRow):
+        return Place(row.started_at, row.run_id)
+    return Place(row.updated_at, row.session_id)
+
+
 def runs_question(
-    dialect: Dialect, wanted: RunFilter, after: RunRow | None, part: Part
+    dialect: Dialect,
+    wanted: RunFilter,
+    after: Place | None,
+    part: Part,
+    *,
+    columns: str = RUN_COLUMNS,
+    search: Search | None = None,
 ) -> Question:
-    """Runs that fit, but for their text."""
+    """Runs that fit, but for their text.
+
+    Args:
+        search: Only those that may have the words.
+    """
     where, is_few = _of_runs(dialect, wanted)
     is_in_state = wanted.statuses is not None and len(wanted.statuses) == 1
     if is_in_state and (wanted.user, wanted.project, wanted.recipe) != (None, None, None):
@@ -159,12 +278,32 @@ def runs_question(
     else:
         form = dialect.unordered if is_few else "{column}"
     if after is not None:
-        where.behind("started_at", after.started_at, "run_id", after.run_id, form=form)
+        where.behind("started_at", after.at, "run_id", after.name, form=form)
+    if search is not None:
+        where.up_to("started_at", "run_id", search.edge, form=form)
+        # That an open run is executed, no row says.
+        where.may_have(search.words, ("run_id", "session_id", "recipe", "status"), "interrupted")
     return where.question(
-        f"SELECT {RUN_COLUMNS} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
+        f"SELECT {columns} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
         f"{form.format(column='started_at')} DESC, run_id",
         part,
     )
+
+
+_USE_COLUMNS: Final[Mapping[UseGroup, str]] = {
+    "recipe": "recipe",
+    "model": "NULL",
+    "user": "user_name",
+    "project": "project",
+}
+
+
+def uses_question(
+    dialect: Dialect, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+) -> Question:
+    """What runs that fit used: the columns of `stored_use`, and the id."""
+    columns = f"{_USE_COLUMNS[by]}, status, started_at, rest, run_id"
+    return runs_question(dialect, wanted, after, part, columns=columns)
 
 
 def runs_count_question(dialect: Dialect, wanted: RunFilter, at_most: int | None) -> Question:
@@ -296,55 +435,47 @@ def _has_status(where: _Where, wanted: RunFilter) -> None:
 def sessions_question(
     dialect: Dialect,
     wanted: SessionFilter,
-    after: SessionRow | None,
+    after: Place | None,
     part: Part,
     cipher: BodyCipher | None,
+    *,
+    columns: str = SESSION_COLUMNS,
+    search: Search | None = None,
 ) -> Question:
-    """Sessions that fit, but for their text."""
-    expiry = wanted.expiry
-    if expiry is not None and expiry.ended_by is not None:
-        return _old_question(dialect, wanted, expiry.ended_by, after, part, cipher)
-    where, is_few = _of_sessions(dialect, wanted, cipher)
-    return _sessions_page(dialect, where, after, part, is_few=is_few)
+    """Sessions that fit, but for their text.
 
-
-def _old_question(
-    dialect: Dialect,
-    wanted: SessionFilter,
-    ended_by: datetime,
-    after: SessionRow | None,
-    part: Part,
-    cipher: BodyCipher | None,
-) -> Question:
-    """Of those whose own time is over, and of those that ended by that time, each by its index: one
+    Those whose own time is over and those that ended by a time are found by an index each: one
     condition for both would be looked for in the order of the list, through all that stay.
+
+    Args:
+        search: Only those that may have the words.
     """
-    now = replace(wanted.expiry or Expiry(now=ended_by), ended_by=None)
-    over, is_few = _of_sessions(dialect, replace(wanted, expiry=now), cipher)
-    over.add("updated_at > {}", dialect.time(ended_by))
-    ended, _ = _of_sessions(dialect, replace(wanted, expiry=None), cipher)
-    ended.add("updated_at <= {}", dialect.time(ended_by))
-    most = None if part.limit is None else part.limit + part.offset
-    halves = [
-        _sessions_page(dialect, each, after, Part(limit=most), is_few=is_few)
-        for each in (over, ended)
-    ]
-    both = " UNION ALL ".join(f"SELECT * FROM ({each.sql}) AS half" for each in halves)  # noqa: S608
-    values = (*halves[0].values, *halves[1].values)
-    return _cut(dialect, both, values, "updated_at DESC, session_id", part)
 
+    def page(fit: SessionFilter, more: str, part: Part) -> Question:
+        where, is_few = _of_sessions(dialect, fit, cipher)
+        if ended_by is not None:
+            where.add(f"updated_at {more} {{}}", dialect.time(ended_by))
+        if after is not None:
+            where.behind("updated_at", after.at, "session_id", after.name)
+        if search is not None:
+            where.up_to("updated_at", "session_id", search.edge)
+            where.may_have(search.words, ("session_id", "name"))
+        begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
+        return where.question(
+            f"SELECT {columns} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
+            f"{begin} DESC, session_id",
+            part,
+        )
 
-def _sessions_page(
-    dialect: Dialect, where: _Where, after: SessionRow | None, part: Part, *, is_few: bool
-) -> Question:
-    if after is not None:
-        where.behind("updated_at", after.updated_at, "session_id", after.session_id)
-    begin = dialect.unordered.format(column="updated_at") if is_few else "updated_at"
-    return where.question(
-        f"SELECT {SESSION_COLUMNS} FROM {dialect.schema}sessions",  # noqa: S608  # built of constants
-        f"{begin} DESC, session_id",
-        part,
-    )
+    expiry = wanted.expiry
+    ended_by = None if expiry is None else expiry.ended_by
+    if expiry is None or ended_by is None:
+        return page(wanted, "", part)
+    most = Part(limit=None if part.limit is None else part.limit + part.offset)
+    over = page(replace(wanted, expiry=replace(expiry, ended_by=None)), ">", most)
+    ended = page(replace(wanted, expiry=None), "<=", most)
+    both = " UNION ALL ".join(f"SELECT * FROM ({each.sql}) AS half" for each in (over, ended))  # noqa: S608
+    return _cut(dialect, both, (*over.values, *ended.values), "updated_at DESC, session_id", part)
 
 
 def sessions_count_question(
@@ -408,14 +539,14 @@ class RowLookups(Journal):
     ) -> Sequence[RunRow]:
         """Found by an index for each filter but those of what a row contains."""
         fit = wanted or RunFilter()
+        if not fit.is_without_index:
+            return await self._runs_page(fit, place_of(after), Part(limit=limit, offset=offset))
 
-        async def page(behind: RunRow | None, most: int) -> Sequence[RunRow]:
-            return await self._runs_page(fit, behind, Part(limit=most))
+        async def look(behind: Place | None, most: int) -> SearchedPart[RunRow]:
+            return await self._searched_runs(fit, behind, most)
 
-        if fit.is_without_index:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_contents, after, most))[offset:]
-        return await self._runs_page(fit, after, Part(limit=limit, offset=offset))
+        most = None if limit is None else offset + limit
+        return (await _found(look, fit.has_contents, place_of(after), most))[offset:]
 
     async def count_runs(
         self, wanted: RunFilter | None = None, *, at_most: int | None = None
@@ -435,14 +566,14 @@ class RowLookups(Journal):
     ) -> Sequence[SessionRow]:
         """Found by an index for each filter but `text`."""
         fit = wanted or SessionFilter()
+        if not fit.text:
+            return await self._sessions_page(fit, place_of(after), Part(limit=limit, offset=offset))
 
-        async def page(behind: SessionRow | None, most: int) -> Sequence[SessionRow]:
-            return await self._sessions_page(fit, behind, Part(limit=most))
+        async def look(behind: Place | None, most: int) -> SearchedPart[SessionRow]:
+            return await self._searched_sessions(fit, behind, most)
 
-        if fit.text:
-            most = None if limit is None else offset + limit
-            return (await found_by_text(page, fit.has_text, after, most))[offset:]
-        return await self._sessions_page(fit, after, Part(limit=limit, offset=offset))
+        most = None if limit is None else offset + limit
+        return (await _found(look, fit.has_text, place_of(after), most))[offset:]
 
     async def count_sessions(
         self, wanted: SessionFilter | None = None, *, at_most: int | None = None
@@ -451,6 +582,19 @@ class RowLookups(Journal):
         if wanted is not None and wanted.text:
             return len(await self.sessions(wanted, limit=at_most))
         return await self._count_sessions(wanted or SessionFilter(), at_most)
+
+    async def uses(self, wanted: RunFilter, by: UseGroup, *, limit: int) -> Sequence[RunUse]:
+        """Read page by page, of what sums need alone; others have their turn in between."""
+        found: list[RunUse] = []
+        behind: Place | None = None
+        while len(found) < limit:
+            most = min(READ, limit - len(found))
+            page = await self._uses_page(wanted, by, behind, Part(limit=most))
+            found += page.rows
+            behind = page.behind
+            if len(page.rows) < most:
+                break
+        return found
 
     @abstractmethod
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
@@ -466,9 +610,21 @@ class RowLookups(Journal):
 
     @abstractmethod
     async def _runs_page(
-        self, wanted: RunFilter, after: RunRow | None, part: Part
+        self, wanted: RunFilter, after: Place | None, part: Part
     ) -> Sequence[RunRow]:
         """Runs that fit, but for their text, in rows that are right."""
+
+    @abstractmethod
+    async def _searched_runs(
+        self, wanted: RunFilter, after: Place | None, most: int
+    ) -> SearchedPart[RunRow]:
+        """Those of the next `most` runs that may fit, in rows that are right."""
+
+    @abstractmethod
+    async def _uses_page(
+        self, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+    ) -> UsesPage:
+        """What runs that fit used, by rows that are right."""
 
     @abstractmethod
     async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
@@ -476,10 +632,36 @@ class RowLookups(Journal):
 
     @abstractmethod
     async def _sessions_page(
-        self, wanted: SessionFilter, after: SessionRow | None, part: Part
+        self, wanted: SessionFilter, after: Place | None, part: Part
     ) -> Sequence[SessionRow]:
         """Sessions that fit, but for their text, in rows that are right."""
 
     @abstractmethod
+    async def _searched_sessions(
+        self, wanted: SessionFilter, after: Place | None, most: int
+    ) -> SearchedPart[SessionRow]:
+        """Those of the next `most` sessions that may fit, in rows that are right."""
+
+    @abstractmethod
     async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
         """How many fit, but for their text; None: all of them are counted."""
+
+
+async def _found(
+    look: Callable[[Place | None, int], Awaitable[SearchedPart[R]]],
+    has_text: Callable[[R], bool],
+    behind: Place | None,
+    most: int | None,
+) -> list[R]:
+    """Rows with a text, looked for part by part: nobody waits for longer than one takes.
+
+    Args:
+        most: Where to stop; None: at the end.
+    """
+    found: list[R] = []
+    is_over, part = False, _FIRST
+    while not is_over and (most is None or len(found) < most):
+        rows, behind = await look(behind, part)
+        found += filter(has_text, rows)
+        is_over, part = behind is None, _SEARCHED
+    return found[:most]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.body_cipher import BodyCipher, entry_names, suppress_lost_keys
-from minions.adapters.stores.row_queries import Part, RowLookups
+from minions.adapters.stores.row_queries import Part, Place, RowLookups, SearchedPart, UsesPage
 from minions.adapters.stores.sqlite_database import damaged, readable_rows, transaction
 from minions.adapters.stores.sqlite_entries import (
     CHAIN_END,
@@ -90,6 +90,7 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
     day_of,
 )
 from minions.contracts.runtime import Clock, Sleep, SystemClock
@@ -278,10 +279,23 @@ class SqliteJournal(RowLookups):
         return found
 
     async def _runs_page(
-        self, wanted: RunFilter, after: RunRow | None, part: Part
+        self, wanted: RunFilter, after: Place | None, part: Part
     ) -> Sequence[RunRow]:
         rows = await self._looked_up(lambda db: sqlite_rows.runs_page(db, wanted, after, part))
         return rows if self.cipher is None else [opened_run(row, self.cipher) for row in rows]
+
+    async def _searched_runs(
+        self, wanted: RunFilter, after: Place | None, most: int
+    ) -> SearchedPart[RunRow]:
+        found = await self._looked_up(lambda db: sqlite_rows.searched_runs(db, wanted, after, most))
+        if self.cipher is None:
+            return found
+        return found._replace(rows=[opened_run(row, self.cipher) for row in found.rows])
+
+    async def _uses_page(
+        self, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+    ) -> UsesPage:
+        return await self._looked_up(lambda db: sqlite_rows.uses_page(db, wanted, by, after, part))
 
     async def _count_runs(self, wanted: RunFilter, at_most: int | None) -> int:
         return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted, at_most))
@@ -296,12 +310,22 @@ class SqliteJournal(RowLookups):
         return await self._looked_up(lambda db: sqlite_rows.totals(db, wanted or RunFilter()))
 
     async def _sessions_page(
-        self, wanted: SessionFilter, after: SessionRow | None, part: Part
+        self, wanted: SessionFilter, after: Place | None, part: Part
     ) -> Sequence[SessionRow]:
         rows = await self._looked_up(
             lambda db: sqlite_rows.sessions_page(db, wanted, after, part, self.cipher)
         )
         return rows if self.cipher is None else [opened_session(row, self.cipher) for row in rows]
+
+    async def _searched_sessions(
+        self, wanted: SessionFilter, after: Place | None, most: int
+    ) -> SearchedPart[SessionRow]:
+        found = await self._looked_up(
+            lambda db: sqlite_rows.searched_sessions(db, wanted, after, most, self.cipher)
+        )
+        if self.cipher is None:
+            return found
+        return found._replace(rows=[opened_session(row, self.cipher) for row in found.rows])
 
     async def _count_sessions(self, wanted: SessionFilter, at_most: int | None) -> int:
         return await self._looked_up(

@@ -10,22 +10,32 @@ from typing import Final, NamedTuple
 
 from minions.adapters.stores.body_cipher import BodyCipher
 from minions.adapters.stores.row_queries import (
+    FOUND,
+    READ,
     RUN_COLUMNS,
     SESSION_COLUMNS,
     Dialect,
     Part,
+    Place,
+    Question,
+    Search,
+    SearchedPart,
+    UsesPage,
     earlier_question,
     few_question,
+    place_of,
     runs_count_question,
     runs_question,
     sessions_count_question,
     sessions_question,
     spent_question,
     totals_question,
+    uses_question,
 )
 from minions.adapters.stores.sqlite_database import SqliteRow, readable_rows
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.stored_rows import (
+    has_usage,
     micros,
     name_key,
     project_key,
@@ -36,6 +46,7 @@ from minions.adapters.stores.stored_rows import (
     search_key,
     session_of,
     started_key,
+    stored_use,
     time_of,
     user_key,
 )
@@ -50,6 +61,7 @@ from minions.contracts.journal.run_rows import (
     Spender,
     Spent,
     StateTotal,
+    UseGroup,
 )
 
 _SOME: Final = 100
@@ -144,6 +156,7 @@ _UPDATE_RUN: Final = (
     "day_cost_usd = ? WHERE run_id = ?"
 )
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
+_REST: Final = RUN_COLUMNS.split(", ").index("rest")
 
 
 def _put(table: str, columns: str) -> str:
@@ -290,26 +303,61 @@ _DIALECT: Final = Dialect(
     list_of=_list_of,
     time=micros,
     unordered="+{column}",
+    like="LIKE",
+    bytes_of="length(CAST({column} AS BLOB))",
     in_state="{column}",
 )
 
 
 def runs_page(
-    db: sqlite3.Connection, wanted: RunFilter, after: RunRow | None, part: Part
+    db: sqlite3.Connection, wanted: RunFilter, after: Place | None, part: Part
 ) -> list[RunRow]:
     """Runs that fit, but for their text.
 
     Raises:
         DamagedRowsError: A row holds what was never written to it.
     """
-    question = runs_question(_DIALECT, wanted, after, part)
-    return [_run(row) for row in readable_rows(db, question.sql, _values(question.values))]
+    return [_run(row) for row in _rows(db, runs_question(_DIALECT, wanted, after, part))]
+
+
+def searched_runs(
+    db: sqlite3.Connection, wanted: RunFilter, after: Place | None, most: int
+) -> SearchedPart[RunRow]:
+    """Those of the next `most` runs that may fit.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    end = Part(limit=1, offset=most - 1)
+    edge = _edge(db, runs_question(_DIALECT, wanted, after, end, columns="started_at, run_id"))
+    search = Search([*(wanted.text or "").split(), *wanted.phrases], edge)
+    part = READ if wanted.bounds else FOUND
+    question = runs_question(_DIALECT, wanted, after, Part(limit=part), search=search)
+    rows = _rows(db, question)
+    found = [_run(row) for row in rows if has_usage(row[_REST], wanted.bounds)]
+    return SearchedPart(found, place_of(_run(rows[-1])) if len(rows) == part else edge)
+
+
+def uses_page(
+    db: sqlite3.Connection, wanted: RunFilter, by: UseGroup, after: Place | None, part: Part
+) -> UsesPage:
+    """What runs that fit used.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    rows = _rows(db, uses_question(_DIALECT, wanted, by, after, part))
+    try:
+        uses = [stored_use(by, row[0], row[1], time_of(row[2]), row[3]) for row in rows]
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+    return UsesPage(uses, Place(uses[-1].started_at, rows[-1][4]) if uses else None)
 
 
 def sessions_page(
     db: sqlite3.Connection,
     wanted: SessionFilter,
-    after: SessionRow | None,
+    after: Place | None,
     part: Part,
     cipher: BodyCipher | None,
 ) -> list[SessionRow]:
@@ -319,7 +367,41 @@ def sessions_page(
         DamagedRowsError: A row holds what was never written to it.
     """
     question = sessions_question(_DIALECT, wanted, after, part, cipher)
-    return [_session(row) for row in readable_rows(db, question.sql, _values(question.values))]
+    return [_session(row) for row in _rows(db, question)]
+
+
+def searched_sessions(
+    db: sqlite3.Connection,
+    wanted: SessionFilter,
+    after: Place | None,
+    most: int,
+    cipher: BodyCipher | None,
+) -> SearchedPart[SessionRow]:
+    """Those of the next `most` sessions that may fit.
+
+    Raises:
+        DamagedRowsError: A row holds what was never written to it.
+    """
+    end = Part(limit=1, offset=most - 1)
+    columns = "updated_at, session_id"
+    edge = _edge(db, sessions_question(_DIALECT, wanted, after, end, cipher, columns=columns))
+    search = Search((wanted.text or "").split(), edge)
+    part = Part(limit=FOUND)
+    question = sessions_question(_DIALECT, wanted, after, part, cipher, search=search)
+    found = [_session(row) for row in _rows(db, question)]
+    return SearchedPart(found, place_of(found[-1]) if len(found) == FOUND else edge)
+
+
+def _edge(db: sqlite3.Connection, question: Question) -> Place | None:
+    rows = _rows(db, question)
+    try:
+        return Place(time_of(rows[0][0]), rows[0][1]) if rows else None
+    except (TypeError, OverflowError) as error:
+        raise DamagedRowsError from error
+
+
+def _rows(db: sqlite3.Connection, question: Question) -> list[SqliteRow]:
+    return readable_rows(db, question.sql, _values(question.values))
 
 
 def count_runs(db: sqlite3.Connection, wanted: RunFilter, at_most: int | None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
@@ -35,9 +35,13 @@ from minions.contracts.journal.run_rows import (
     MOST_DAYS,
     Number,
     RunRow,
+    RunUse,
     SessionRow,
     Spender,
     Spent,
+    UsageBound,
+    UseGroup,
+    use_in,
 )
 from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
@@ -49,8 +53,9 @@ _LONGEST_KEY: Final = 200
 _USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "total_tokens", "cost_usd")
 """What usage nearly always is: stored without these names."""
 
-_PAGE: Final = 500
-"""Rows that are looked through at once for a text: some 5 ms."""
+
+_RUN_VALUES: Final = 14
+"""What the rest of a run holds."""
 
 
 # --- runs ------------------------------------------------------------------------------------
@@ -204,10 +209,8 @@ def run_of(
     (
         model, ended, usage, mark, code, message, problem, whole, words, foreign, folder, earlier,
         version, digest,
-    ) = _lengthened(rest, 14)  # fmt: skip
+    ) = _lengthened(rest, _RUN_VALUES)  # fmt: skip
     tokens, cost_usd, day_tokens, day_usd, starter = spent
-    if type(usage) is list:
-        usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
         run_id=_check(run_id, str),
         session_id=_check(session_id, str),
@@ -217,7 +220,7 @@ def run_of(
         model=_text(model),
         started_at=started_at,
         ended_at=None if ended is None else time_of(ended),
-        usage=cast("Mapping[str, Number]", _check(usage or {}, dict)),
+        usage=_usage(usage),
         error_code=_text(code),
         error_message=_words(message),
         mark=_text(mark),
@@ -235,6 +238,54 @@ def run_of(
         version=_text(version),
         digest=_text(digest),
     )
+
+
+_ANY_JSON: Final = Decoder()
+
+
+def stored_use(
+    by: UseGroup, group: str | None, status: str, started_at: datetime, rest: str
+) -> RunUse:
+    """What the run of these columns used.
+
+    Args:
+        group: The column of what is asked for; of the model none.
+    Raises:
+        ValueError, TypeError, OverflowError: They hold what was never written to them.
+    """
+    try:
+        values = _check(_ANY_JSON.decode(rest), list)
+    except MsgspecError:  # it may hold what only the other decoder takes, such as no number
+        values = _lengthened(rest, _RUN_VALUES)
+    values += [None] * (_RUN_VALUES - len(values))
+    if by == "recipe":
+        group = group if values[7] is None else values[7]
+    elif by == "project":
+        group = group if values[10] is None else values[10]
+    elif by == "model":
+        group = values[0]
+    return RunUse(
+        _text(group),
+        _check(status, str),
+        started_at,
+        None if values[1] is None else time_of(values[1]),
+        *use_in(_usage(values[2])),
+    )
+
+
+def _usage(stored: object) -> Mapping[str, Number]:
+    if type(stored) is list:
+        return dict(zip(_USAGE, stored, strict=True))
+    return cast("Mapping[str, Number]", _check(stored or {}, dict))
+
+
+def has_usage(rest: str, bounds: Collection[UsageBound]) -> bool:
+    """Whether the usage of a run is within these bounds; True where it cannot be read."""
+    try:
+        _, _, usage, *_ = _ANY_JSON.decode(rest)
+        return all(bound.is_kept(_usage(usage)) for bound in bounds)
+    except (MsgspecError, ValueError, TypeError):
+        return True
 
 
 def _earlier(stored: Sequence[object]) -> tuple[tuple[int, Spent], ...]:
@@ -396,33 +447,6 @@ def time_of(stored: object) -> datetime:
         TypeError, OverflowError: It is none.
     """
     return _EPOCH + _check(stored, int) * _MICROSECOND
-
-
-# --- pages -----------------------------------------------------------------------------------
-
-R = TypeVar("R", RunRow, SessionRow)
-
-
-async def found_by_text(
-    page: Callable[[R | None, int], Awaitable[Sequence[R]]],
-    has_text: Callable[[R], bool],
-    after: R | None,
-    most: int | None,
-) -> list[R]:
-    """Rows with a text, looked for page by page: nobody waits for longer than one page takes.
-
-    Args:
-        page: So many rows behind that one.
-        most: Where to stop; None: at the end.
-    """
-    found: list[R] = []
-    while most is None or len(found) < most:
-        rows = await page(after, _PAGE)
-        found += filter(has_text, rows)
-        if len(rows) < _PAGE:
-            break
-        after = rows[-1]
-    return found[:most]
 
 
 # --- when the rows of new sessions are made ------------------------------------------------------

@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from minions.contracts.journal.run_rows import (
         RunFilter,
         RunRow,
+        RunUse,
         SessionFilter,
         SessionRow,
         Spender,
         Spent,
         StateTotal,
+        UseGroup,
     )
 
 T = TypeVar("T")
@@ -347,6 +349,18 @@ class Journal(ABC):
         """
         return await _totals_of_rows(self, wanted)
 
+    async def uses(self, wanted: RunFilter, by: UseGroup, *, limit: int) -> Sequence[RunUse]:
+        """What the newest runs used, each with its recipe, model, user or project: for sums.
+
+        This one makes them of rows, page by page; a journal that holds many overrides it.
+
+        Args:
+            wanted: Which runs; without a `text`, `phrases` or `bounds`.
+            by: What stands in `group`.
+            limit: At most this many.
+        """
+        return await _uses_of_rows(self, wanted, by, limit)
+
     async def read_lists(self, read: Callable[[Journal], Awaitable[T]]) -> T:
         """The result of `read`, which asks for lists, numbers and held leases and stores nothing.
 
@@ -528,6 +542,19 @@ async def _sum_of_rows(journal: Journal, spender: Spender, without: Collection[s
                 total = total.plus(spender.of(row))
         after = rows[-1]
     return total
+
+
+async def _uses_of_rows(
+    journal: Journal, wanted: RunFilter, by: UseGroup, limit: int
+) -> list[RunUse]:
+    from minions.contracts.journal.run_rows import use_of
+
+    found: list[RunUse] = []
+    after: RunRow | None = None
+    while rows := await journal.runs(wanted, limit=min(_PAGE, limit - len(found)), after=after):
+        found += [use_of(row, by) for row in rows]
+        after = rows[-1]
+    return found
 
 
 async def _totals_of_rows(journal: Journal, wanted: RunFilter | None) -> dict[str, StateTotal]:

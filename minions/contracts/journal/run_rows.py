@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from attrs import field, frozen
@@ -226,6 +227,35 @@ class SessionRow:
         runs were of several recipes.
         """
         return self.own_recipe or (None if self.is_mixed else self.ran_recipe)
+
+
+class RunUse(NamedTuple):
+    """What one run used, by its last end: for sums over many runs."""
+
+    group: str | None
+    """Its recipe, model, user or project, as was asked for; None: it has none."""
+    status: str
+    started_at: datetime
+    ended_at: datetime | None
+    tokens: int
+    """0: none, or not known."""
+    cost_usd: float | None
+    """US dollars; None: not known."""
+
+
+UseGroup: TypeAlias = Literal["recipe", "model", "user", "project"]
+
+
+def use_in(usage: Mapping[str, Number]) -> tuple[int, float | None]:
+    """The tokens and US dollars of a run's usage, as in `RunUse`."""
+    tokens = usage.get("total_tokens") or 0
+    return int(tokens) if isfinite(tokens) else 0, usage.get("cost_usd")
+
+
+def use_of(row: RunRow, by: UseGroup) -> RunUse:
+    """What the run of that row used."""
+    groups = {"recipe": row.recipe, "model": row.model, "user": row.user, "project": row.project}
+    return RunUse(groups[by], row.status, row.started_at, row.ended_at, *use_in(row.usage))
 
 
 # --- filters ---------------------------------------------------------------------------------

@@ -51,14 +51,51 @@ async def list_runs(
     fit = wanted or RunFilter()
     if run_id is not None:
         fit = evolve(fit, run_ids=[run_id])
+    found = await _list(journal, fit, limit, offset, is_worker_gone)
+    return _in_state(found, fit)
 
+
+async def _list(
+    journal: Journal, fit: RunFilter, limit: int | None, offset: int, is_worker_gone: IsWorkerGone
+) -> Sequence[RunSummary]:
     async def read(running: frozenset[str]) -> Sequence[RunSummary]:
         rows = await journal.runs(evolve(fit, running=running), limit=limit, offset=offset)
         return [_summary(row) for row in rows]
 
-    found = await with_states(journal, is_worker_gone, read, lambda run: run.run_id)
-    # One may have begun or ended between the looks at the leases.
+    return await with_states(journal, is_worker_gone, read, lambda run: run.run_id)
+
+
+def _in_state(found: Sequence[RunSummary], fit: RunFilter) -> tuple[RunSummary, ...]:
+    """One may have begun or ended between the looks at the leases."""
     return tuple(run for run in found if fit.statuses is None or run.status in fit.statuses)
+
+
+async def page_of_runs(
+    journal: Journal,
+    wanted: RunFilter,
+    *,
+    limit: int,
+    offset: int,
+    at_most: int,
+    is_worker_gone: IsWorkerGone = is_worker_gone,
+) -> tuple[tuple[RunSummary, ...], int]:
+    """A part of a list of runs, and how many match in all: nobody counts where the list ends in
+    that part, so that a text which no run has is looked for once.
+
+    Args:
+        at_most: Counting ends with this number.
+    """
+    found = await _list(journal, wanted, limit, offset, is_worker_gone)
+    if (total := total_at_end(len(found), limit, offset)) is None:
+        total = await count_runs(journal, wanted, at_most=at_most, is_worker_gone=is_worker_gone)
+    return _in_state(found, wanted), total
+
+
+def total_at_end(found: int, limit: int, offset: int) -> int | None:
+    """How many a list has, if it ends in the part that was read; None: it may be longer, or ends
+    before that part.
+    """
+    return offset + found if found < limit and (found or not offset) else None
 
 
 async def count_runs(

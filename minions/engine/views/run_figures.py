@@ -7,7 +7,7 @@ A fold over the rows of runs that lists show; no entry is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -16,13 +16,14 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.run_rows import RunFilter, RunUse
 from minions.contracts.runtime import BlockingCalls
 from minions.engine.services.event_loop import beside
 
 _MOST_RUNS: Final = 10_000
-"""Rows that one look reads, the newest: some 0.2 s."""
-_PAGE: Final = 2_000
+"""Runs that are counted, the newest."""
+_FEW: Final = 2_000
+"""Runs that are added up at once: some 5 ms."""
 _MOST_GROUPS: Final = 20
 _OTHERS: Final = "other"
 _BAD: Final = frozenset((RunState.FAILED, RunState.LIMIT_REACHED, RunState.REJECTED))
@@ -36,14 +37,6 @@ class Grouping(StrEnum):
     MODEL = "model"
     USER = "user"
     PROJECT = "project"
-
-
-_GROUP_OF: Final[Mapping[Grouping, Callable[[RunRow], str | None]]] = {
-    Grouping.RECIPE: lambda row: row.recipe,
-    Grouping.MODEL: lambda row: row.model,
-    Grouping.USER: lambda row: row.user,
-    Grouping.PROJECT: lambda row: row.project,
-}
 
 
 class Period(StrEnum):
@@ -126,44 +119,44 @@ async def read_figures(
     """
     count, length = _PARTS[period]
     since = _first_part(now, count, length)
-    rows, after = list[RunRow](), None
     wanted = RunFilter(recipe=wanted.recipe, user=wanted.user, project=wanted.project, since=since)
-    is_whole = False
-    while len(rows) < _MOST_RUNS and not is_whole:
-        page = await journal.runs(wanted, limit=_PAGE, after=after)
-        rows += page
-        is_whole = len(page) < _PAGE
-        after = rows[-1] if rows else None
-    counted_since = None if is_whole else rows[-1].started_at
-    figures = await beside(threads, len(rows) > _PAGE, lambda: _fold(rows, since, period, by))
+    uses = await journal.uses(wanted, by.value, limit=_MOST_RUNS + 1)
+    counted = uses[:_MOST_RUNS]
+    counted_since = None if len(uses) <= _MOST_RUNS else counted[-1].started_at
+    figures = await beside(
+        threads, len(counted) > _FEW, lambda: _add_up(counted, since, period, by)
+    )
     return evolve(figures, counted_since=counted_since)
 
 
-def _fold(rows: Sequence[RunRow], since: datetime, period: Period, by: Grouping) -> RunFigures:
+def _add_up(uses: Sequence[RunUse], since: datetime, period: Period, by: Grouping) -> RunFigures:
     count, length = _PARTS[period]
-    by_name: dict[str, list[RunRow]] = {}
-    for row in rows:
-        by_name.setdefault(_GROUP_OF[by](row) or f"no {by.value}", []).append(row)
-
-    def group(name: str, members: Iterable[RunRow]) -> FigureGroup:
-        parts: list[list[RunRow]] = [[] for _ in range(count)]
-        for row in members:
-            at = int((row.started_at - since) / length)
-            parts[min(max(at, 0), count - 1)].append(row)  # one may have begun just now
-        whole = [row for part in parts for row in part]
-        return FigureGroup(name=name, total=_figures(whole), parts=tuple(map(_figures, parts)))
-
-    groups = [group(name, members) for name, members in by_name.items()]
+    length_s = length.total_seconds()
+    everything = [_Sum() for _ in range(count)]
+    by_name: dict[str | None, list[_Sum]] = {}
+    for use in uses:
+        at = int((use.started_at - since).total_seconds() / length_s)
+        at = min(max(at, 0), count - 1)  # one may have begun just now
+        if (parts := by_name.get(use.group)) is None:
+            parts = by_name[use.group] = [_Sum() for _ in range(count)]
+        parts[at].add(use)
+    none = f"no {by.value}"
+    named: dict[str, list[_Sum]] = {}
+    for name, parts in by_name.items():
+        _plus(everything, parts)
+        _plus(named.setdefault(name or none, [_Sum() for _ in range(count)]), parts)
+    groups = [_group(name, parts) for name, parts in named.items()]
     groups.sort(key=lambda each: (-each.total.cost_usd, -each.total.tokens, each.name))
     if len(groups) > _MOST_GROUPS + 1:
-        names = [each.name for each in groups[_MOST_GROUPS:]]
-        others = group(_OTHERS, (row for name in names for row in by_name[name]))
-        groups = [*groups[:_MOST_GROUPS], others]
+        others = [_Sum() for _ in range(count)]
+        for each in groups[_MOST_GROUPS:]:
+            _plus(others, named[each.name])
+        groups = [*groups[:_MOST_GROUPS], _group(_OTHERS, others)]
     return RunFigures(
         since=since,
-        part_s=length.total_seconds(),
-        counted=len(rows),
-        all=group("all", rows),
+        part_s=length_s,
+        counted=len(uses),
+        all=_group("all", everything),
         groups=tuple(groups),
     )
 
@@ -177,29 +170,65 @@ def _first_part(now: datetime, count: int, length: timedelta) -> datetime:
     return day + ((now - day) // length + 1 - count) * length
 
 
-def _figures(rows: Sequence[RunRow]) -> Figures:
-    """The figures of these runs together."""
-    tokens = unpriced = failed = 0
-    cost, times = 0.0, list[float]()
-    for row in rows:
-        own = int(row.usage.get("total_tokens") or 0)
-        tokens += own
-        usd = row.usage.get("cost_usd")
-        cost += usd or 0.0
-        unpriced += bool(own) and usd is None
-        failed += row.status in _BAD
-        if row.ended_at is not None:
-            times.append((row.ended_at - row.started_at).total_seconds() * 1000)
-    times.sort()
-    return Figures(
-        runs=len(rows),
-        ended=len(times),
-        failed=failed,
-        tokens=tokens,
-        cost_usd=cost,
-        unpriced=unpriced,
-        median_ms=_at_share(times, 0.5),
-        slow_ms=_at_share(times, 0.95),
+class _Sum:
+    """What some runs used together."""
+
+    __slots__ = ("cost_usd", "failed", "runs", "times_ms", "tokens", "unpriced")
+
+    def __init__(self) -> None:
+        self.runs = self.failed = self.tokens = self.unpriced = 0
+        self.cost_usd = 0.0
+        self.times_ms: list[float] = []
+        """Of those that have ended, from start to end."""
+
+    def add(self, use: RunUse) -> None:
+        """That run, too."""
+        _, status, started_at, ended_at, tokens, cost_usd = use
+        self.runs += 1
+        self.failed += status in _BAD
+        self.tokens += tokens
+        if cost_usd is not None:
+            self.cost_usd += cost_usd
+        elif tokens:
+            self.unpriced += 1
+        if ended_at is not None:
+            self.times_ms.append((ended_at - started_at).total_seconds() * 1000)
+
+    def plus(self, other: _Sum) -> None:
+        """All runs of the other, too."""
+        self.runs += other.runs
+        self.failed += other.failed
+        self.tokens += other.tokens
+        self.unpriced += other.unpriced
+        self.cost_usd += other.cost_usd
+        self.times_ms += other.times_ms
+
+    def figures(self) -> Figures:
+        """The figures of these runs."""
+        times = sorted(self.times_ms)
+        return Figures(
+            runs=self.runs,
+            ended=len(times),
+            failed=self.failed,
+            tokens=self.tokens,
+            cost_usd=self.cost_usd,
+            unpriced=self.unpriced,
+            median_ms=_at_share(times, 0.5),
+            slow_ms=_at_share(times, 0.95),
+        )
+
+
+def _plus(sums: Sequence[_Sum], others: Sequence[_Sum]) -> None:
+    for own, other in zip(sums, others, strict=True):
+        own.plus(other)
+
+
+def _group(name: str, parts: Sequence[_Sum]) -> FigureGroup:
+    total = _Sum()
+    for each in parts:
+        total.plus(each)
+    return FigureGroup(
+        name=name, total=total.figures(), parts=tuple(each.figures() for each in parts)
     )
 
 

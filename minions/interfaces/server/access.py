@@ -122,7 +122,10 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         scope = _unmounted_scope(scope)
-        sender = _Sender(send, is_api=scope["path"] not in self._files)
+        is_file = scope["path"] in self._files
+        if not is_file and scope["method"] == "GET" and _takes_gzip(scope["headers"]):
+            send = _Packing(send)
+        sender = _Sender(send, is_api=not is_file)
         try:
             self._check(scope)
         except MinionsError as error:
@@ -311,6 +314,51 @@ def _unmounted_scope(scope: Scope) -> Scope:
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return {**scope, "path": path or "/", "root_path": "", ROOT: root}
+
+
+_PACKED_BYTES: Final = range(1_000, 512_001)
+"""How large a JSON body is that is sent compressed: a smaller one gets hardly smaller, a larger one
+would take the event loop for more than some milliseconds.
+"""
+
+
+class _Packing:
+    """Compresses a JSON body that is sent at once; streams, files and pieces pass as they are."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        """Held until its body is there."""
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message; the start of such a body together with it."""
+        if message["type"] == "http.response.start" and _may_pack(message["headers"]):
+            self._start = message
+            return
+        if (start := self._start) is not None:
+            self._start = None
+            body = message.get("body", b"")
+            if not message.get("more_body") and len(body) in _PACKED_BYTES:
+                body = gzip.compress(body, _LEVEL, mtime=0)
+                message = {**message, "body": body}
+                start = {**start, "headers": _packed_headers(start["headers"], len(body))}
+            await self._send(start)
+        await self._send(message)
+
+
+_LEVEL: Final = 5
+
+
+def _may_pack(headers: _Headers) -> bool:
+    kinds = [value for name, value in headers if name.lower() == b"content-type"]
+    is_packed = any(name.lower() == b"content-encoding" for name, _ in headers)
+    return not is_packed and len(kinds) == 1 and kinds[0].startswith(b"application/json")
+
+
+def _packed_headers(headers: _Headers, size: int) -> _Headers:
+    others = [each for each in headers if each[0].lower() != b"content-length"]
+    length = (b"content-length", str(size).encode())
+    return [*others, length, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
 class _Sender:

@@ -12,7 +12,7 @@ from litestar import Router, get, post
 
 from minions.app.pages.run_page import load_run_page
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.codec import encode
 from minions.data.errors import NotFoundError, UsageError
@@ -22,8 +22,7 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.services.event_loop import beside
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.engine.sessions.marking import mark_run
-from minions.engine.views.lookup import count_runs
-from minions.engine.views.lookup import list_runs as recorded_runs
+from minions.engine.views.lookup import page_of_runs
 from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.views.run_query import run_filter_of
 from minions.engine.views.run_search import hits_in
@@ -151,13 +150,11 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
         wanted = evolve(wanted, user=request.owner)
     most = most_counted(asked.limit, asked.offset)
 
-    async def read(journal: Journal) -> tuple[Sequence[RunSummary], int]:
-        return (
-            await recorded_runs(journal, wanted=wanted, limit=asked.limit, offset=asked.offset),
-            await count_runs(journal, wanted, at_most=most),
+    found, total = await app_state.journal.read_lists(
+        lambda journal: page_of_runs(
+            journal, wanted, limit=asked.limit, offset=asked.offset, at_most=most
         )
-
-    found, total = await app_state.journal.read_lists(read)
+    )
     return Runs(
         runs=tuple(run_row(request, run) for run in found),
         total=total,

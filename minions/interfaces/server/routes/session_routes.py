@@ -25,6 +25,7 @@ from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import StepRunner, check_conversation
 from minions.engine.sessions.session_context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.store import StepRepository, unknown_session
+from minions.engine.views.lookup import total_at_end
 from minions.interfaces.http.http_answers import EVENT_STREAM, Answer, RefusedError
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.shared_documents import (
@@ -149,9 +150,12 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
             page = await lists.list_sessions(
                 limit=limit, offset=offset, text=text, user=owner, project=project
             )
-            return list(page), await lists.count_sessions(
-                text=text, user=owner, project=project, at_most=counted
-            )
+            total = total_at_end(len(page), limit, offset)
+            if total is None:
+                total = await lists.count_sessions(
+                    text=text, user=owner, project=project, at_most=counted
+                )
+            return list(page), total
 
         part, total = await repository.services.journal.read_lists(read)
     shown = [_view(request, session) for session in part]

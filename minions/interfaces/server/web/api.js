@@ -19,13 +19,33 @@ export class ApiError extends Error {
 export const connection = new EventTarget();
 let state = "live";
 
-/** `live`, `reconnecting` or `gone`. */
+/** `live`, `reconnecting`, `gone`, or `logged-out`: a proxy wants its login again. */
 export const connectionState = () => state;
+
+const isCut = () => state === "gone" || state === "logged-out";
 
 function become(next) {
 	if (next === state) return;
 	state = next;
 	connection.dispatchEvent(new Event("change"));
+}
+
+/** The error of a request that got no answer; from then on the page says so. */
+export function noAnswer() {
+	become("gone");
+	return new ApiError(0, { title: "The server does not answer", detail: "It stopped, or the network is down. The page tries again by itself." });
+}
+
+function loginEnded() {
+	become("logged-out");
+	return new ApiError(0, { title: "Your login has ended", code: "login-ended", detail: "The proxy in front of the server wants a new login. Nothing was sent; what runs goes on." });
+}
+
+/** Whether a proxy answered in the server's place: it leads to its login, or shows it. The server leads nowhere, and its only pages are files. */
+function isLogin(response) {
+	if (response.type === "opaqueredirect") return true;
+	const isPage = (response.headers.get("content-type") ?? "").startsWith("text/html");
+	return isPage && (response.ok ? !response.headers.has("content-disposition") : response.status === 401 || response.status === 403);
 }
 
 // --- the token
@@ -51,14 +71,14 @@ async function ask(method, path, { body, headers, signal } = {}) {
 	let response;
 	try {
 		response = await fetch(BASE + path, {
-			method, headers: all, signal, cache: "no-store",
+			method, headers: all, signal, cache: "no-store", redirect: "manual",
 			body: body === undefined ? undefined : JSON.stringify(body),
 		});
 	} catch (error) {
 		if (error.name === "AbortError") throw error;
-		become("gone");
-		throw new ApiError(0, { title: "The server does not answer", detail: "It stopped, or the network is down. The page tries again by itself." });
+		throw noAnswer();
 	}
+	if (isLogin(response)) throw loginEnded();
 	if (response.ok) return response;
 	const text = await response.text();
 	let problem;
@@ -77,7 +97,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
 
 async function value(method, path, options) {
 	const response = await ask(method, path, options);
-	if (state === "gone") become("live");
+	if (isCut()) become("live");
 	if (response.status === 204) return null;
 	const kind = response.headers.get("content-type") ?? "";
 	return kind.includes("json") ? response.json() : response.text();
@@ -194,8 +214,7 @@ export async function follow(path, { signal, after = 0, onEvent, onGap, isOver, 
 		}
 		if (signal.aborted || isOver?.()) return;
 		onGap?.();
-		if (waits > 0) become(state === "gone" ? "gone" : "reconnecting");
-		else if (state === "live") become("reconnecting");
+		if (state === "live" || (waits > 0 && !isCut())) become("reconnecting");
 		await pause(Math.min(10_000, 300 * 2 ** waits) * (0.8 + 0.4 * Math.random()), signal);
 		waits += 1;
 	}

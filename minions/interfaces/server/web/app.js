@@ -1,41 +1,43 @@
 // The frame around the views: routes by hash, the token, the header, keys.
 
-import { connection, connectionState, followChanges, get, hasToken, keepToken, takeTokenFromAddress } from "./api.js";
+import { connection, connectionState, followChanges, get, hasToken, keepToken, noAnswer, takeTokenFromAddress } from "./api.js";
 import { go, here } from "./address.js";
-import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
-import { showInbox } from "./approvals.js";
-import { showBatches } from "./batches.js";
-import { showCompare } from "./compare.js";
-import { showCosts } from "./costs.js";
-import { showEvaluations } from "./evaluations.js";
+import { LINE, callout, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
 import { savedLinks } from "./saved.js";
-import { showRun } from "./run.js";
-import { showNew, showRuns } from "./runs.js";
-import { showSession, showSessions } from "./session.js";
-import { showRecipes, showSystem } from "./system.js";
-import { showSchedules, showWork } from "./work.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
 const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/evaluations", "Evaluations"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
 const OF_ALL = new Set(["/batches", "/evaluations", "/schedules", "/work"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
+// Each is loaded when it is wanted; the second of a line is that of one item.
 const VIEWS = {
-	runs: (context) => (context.path[1] ? showRun(context) : showRuns(context)),
-	new: showNew,
-	sessions: (context) => (context.path[1] ? showSession(context) : showSessions(context)),
-	inbox: showInbox,
-	batches: showBatches,
-	evaluations: showEvaluations,
-	schedules: showSchedules,
-	work: showWork,
-	recipes: showRecipes,
-	costs: showCosts,
-	compare: showCompare,
-	system: showSystem,
+	runs: [async () => (await import("./runs.js")).showRuns, async () => (await import("./run.js")).showRun],
+	new: [async () => (await import("./runs.js")).showNew],
+	sessions: [async () => (await import("./session.js")).showSessions, async () => (await import("./session.js")).showSession],
+	inbox: [async () => (await import("./approvals.js")).showInbox],
+	batches: [async () => (await import("./batches.js")).showBatches],
+	evaluations: [async () => (await import("./evaluations.js")).showEvaluations],
+	schedules: [async () => (await import("./work.js")).showSchedules],
+	work: [async () => (await import("./work.js")).showWork],
+	recipes: [async () => (await import("./system.js")).showRecipes],
+	costs: [async () => (await import("./costs.js")).showCosts],
+	compare: [async () => (await import("./compare.js")).showCompare],
+	system: [async () => (await import("./system.js")).showSystem],
 };
 const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", evaluations: "Evaluations", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
 
 let leaving = null, where = null, update = null;
+
+/** The view of a path, or null: there is none. */
+async function viewOf([name, item]) {
+	if (!Object.hasOwn(VIEWS, name)) return null;
+	const [all, one = all] = VIEWS[name];
+	try {
+		return await (item ? one : all)();
+	} catch {
+		throw noAnswer(); // the server is gone, or has other files by now
+	}
+}
 
 async function route() {
 	if (!hasToken()) {
@@ -71,12 +73,13 @@ async function route() {
 	fill(main, root);
 	window.scrollTo(0, 0);
 	if (!isFirst) main.focus({ preventScroll: true });
-	const view = Object.hasOwn(VIEWS, path[0]) ? VIEWS[path[0]] : null;
-	if (!view) {
-		fill(root, h("h1.away", "Not found"), empty("There is no such page", h("p", h("a", { href: "#/runs", text: "All runs" }))));
-		return;
-	}
 	try {
+		const view = await viewOf(path);
+		if (signal.aborted) return;
+		if (!view) {
+			fill(root, h("h1.away", "Not found"), empty("There is no such page", h("p", h("a", { href: "#/runs", text: "All runs" }))));
+			return;
+		}
 		const next = await view({ root, path, query, signal });
 		if (!signal.aborted) update = next ?? null;
 	} catch (error) {
@@ -123,6 +126,7 @@ const logo = () => h("img", { src: "icon.svg", alt: "", width: "20", height: "20
 // --- the header
 
 async function begin() {
+	viewOf(here().path.length ? here().path : ["runs"]).catch(() => {}); // while the server says who is there
 	const known = await get("/system").catch((error) => error);
 	if (known.status === 401) return; // the token is asked for already
 	if (known.code === "missing-role") {
@@ -170,6 +174,19 @@ function themeChoice() {
 	theme.events.addEventListener("change", () => (select.value = theme.name));
 	return select;
 }
+
+// --- a login that has ended
+
+const relogin = h("div.relogin");
+document.body.append(relogin);
+connection.addEventListener("change", () => {
+	if (connectionState() !== "logged-out") relogin.replaceChildren();
+	else if (!relogin.firstChild) {
+		// The view stays: what was written in it can be copied first.
+		fill(relogin, callout("bad", "Your login has ended", "The proxy in front of the server wants a new login. What runs goes on; what you have written here and not sent is lost when the page is loaded again.", null,
+			h("p", h("button", { onclick: () => location.reload() }, "Reload to log in"))));
+	}
+});
 
 // --- keys
 

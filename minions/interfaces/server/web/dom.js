@@ -213,7 +213,7 @@ export function note(text, kind = "") {
 }
 
 /** Shape and word of each state of the connection. */
-export const LINE = { live: ["good", "live"], reconnecting: ["run", "reconnecting…"], gone: ["bad", "server gone"] };
+export const LINE = { live: ["good", "live"], reconnecting: ["run", "reconnecting…"], gone: ["bad", "server gone"], "logged-out": ["bad", "login ended"] };
 
 // --- what the token lets one do
 

@@ -1,7 +1,7 @@
 // How the server is, and what recipes it offers.
 
 import { connection, connectionState, dropToken, enc, get, poll } from "./api.js";
-import { LINE, Rows, changed, empty, fill, h, loading, plural, tag, time } from "./dom.js";
+import { LINE, Rows, callout, changed, empty, fill, h, loading, plural, tag, time } from "./dom.js";
 import { cell, main, num, state } from "./list.js";
 
 export async function showSystem({ root, signal }) {
@@ -34,9 +34,10 @@ export async function showSystem({ root, signal }) {
 	await load();
 }
 
-export async function showRecipes({ root, signal }) {
-	const faults = h("div.stack"), recipes = new RecipeList(faults);
-	fill(root, h("div.head", h("h1", "Recipes"), h("div.row.tools", recipes.words)), faults, recipes.el);
+/** All of them; an address of one shows that alone, or says that it is not there. */
+export async function showRecipes({ root, path, signal }) {
+	const faults = h("div.stack"), recipes = new RecipeList(faults, path[1]);
+	fill(root, h("div.head", h("h1", "Recipes"), h("div.row.tools", recipes.words)), recipes.missing, faults, recipes.el);
 	poll(10_000, signal, () => recipes.load(signal));
 	await recipes.load(signal);
 }
@@ -45,8 +46,10 @@ const HEADS = ["Recipe", "State", "About", "Steps"];
 
 /** All recipes; the words are looked for here, as they are few. */
 class RecipeList {
-	constructor(faults) {
+	constructor(faults, wanted = "") {
 		this.faults = faults;
+		this.wanted = wanted;
+		this.missing = h("div");
 		this.all = [];
 		this.words = h("input", { type: "search", id: "filter", placeholder: "Filter recipes", "aria-label": "Filter recipes", "aria-keyshortcuts": "/", oninput: () => this.show() });
 		this.body = h("tbody");
@@ -57,7 +60,14 @@ class RecipeList {
 	}
 
 	async load(signal) {
+		const isFirst = !this.all.length;
 		this.all = (await get("/recipes?limit=1000", { signal })).recipes;
+		const isThere = this.all.some(({ id }) => id === this.wanted);
+		if (isThere && isFirst) this.words.value = this.wanted;
+		const isMissing = Boolean(this.wanted) && !isThere;
+		if (changed(this, "isMissing", isMissing)) {
+			fill(this.missing, isMissing && callout("bad", `There is no recipe '${this.wanted}'`, this.all.length ? "The server offers those below." : "The server offers none.", null, h("p", h("a", { href: "#/recipes" }, "All recipes"))));
+		}
 		this.show();
 	}
 

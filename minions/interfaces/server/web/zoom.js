@@ -3,7 +3,6 @@
 import { h } from "./dom.js";
 
 const STEP = 1.25, LEAST = 0.1, MOST = 3;
-const READABLE = 0.9; // of the drawn size: smaller, its texts strain the eyes
 const DRAG_PX = 4;
 
 export class Zoom {
@@ -21,10 +20,10 @@ export class Zoom {
 		new ResizeObserver(() => this.isOwn || this.begin()).observe(box);
 	}
 
-	/** As large as it fits in width, and never too small to be read. */
+	/** As large as it fits in width, at most as drawn: what is below is scrolled to. */
 	begin() {
 		if (!this.box.clientWidth) return;
-		this.set(Math.min(1, Math.max(READABLE, (this.box.clientWidth - 2) / this.width)));
+		this.set(Math.min(1, (this.box.clientWidth - 2) / this.width));
 	}
 
 	fit() {
