@@ -133,6 +133,30 @@ async def test_what_a_worker_stored_is_removed_by_its_name() -> None:
     assert await worker_records(state) == []
 
 
+async def test_a_worker_that_can_execute_nothing_lacks_that_for_every_run() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    left = left_of(state)
+    await left.store()
+    executor = AgentExecutor(ScriptedModel([]), services=Services(journal=journal))
+    recipe = recipe_from_document(
+        {"id": "r", "steps": [{"id": "a", "set": {"x": 1}}]}, Catalog(), file="r.yaml"
+    )
+    queued = await RunQueue(None, SystemClock()).put(executor.prepare(recipe), QueuePlace())
+    assert await left_runs(journal, state, lambda _: False) == []
+    left.note_problem("its folder /gone")
+    await left.store()
+    [waiting] = await left_runs(journal, state, lambda _: False)
+    assert (waiting.run_id, waiting.parts) == (queued.run_id, ("its folder /gone",))
+    assert await missing_parts(state, lambda _: False, None, "default", ()) == ("its folder /gone",)
+    assert (await record(state)).all_lacks == ("its folder /gone",)
+    await left.leave(job(), Lack(parts=("its folder /gone", "the tool 'price'")))
+    assert (await record(state)).all_lacks == ("its folder /gone", "the tool 'price'")
+    left.note_problem(None)
+    left.took(job())
+    await left.store()
+    assert await left_runs(journal, state, lambda _: False) == []
+
+
 @pytest.mark.parametrize("text", ["no JSON", "[]", '{"lacks": []}', '{"queues": []}', '"x"'])
 def test_what_another_version_stored_is_not_known(text: str) -> None:
     assert WorkerRecord.of_text("w", text) is None
@@ -253,14 +277,14 @@ async def test_a_worker_of_the_queue_that_lacks_nothing_is_able() -> None:
     # What is stored of a dead one counts no more:
     assert await left_runs(journal, state, nobody, {"w2": ("other",)}) == []
     await left_of(state, "w4").store()
-    assert await left_runs(journal, state, nobody) == []
+    assert await left_runs(journal, state, lambda _: False) == []
 
 
 async def test_where_workers_lack_nothing_no_run_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     journal, state = MemoryJournal(SystemClock()), MemoryState()
     await left_of(state).store()
     monkeypatch.setattr(journal, "runs", AsyncMock(side_effect=AssertionError))
-    assert await left_runs(journal, state, nobody) == []
+    assert await left_runs(journal, state, lambda _: False) == []
     assert await left_runs(journal, state, nobody, {"w2": ("default",)}) == []
 
 

@@ -54,7 +54,9 @@ class ListedWorker:
     stream_url: str | None = None
     """Where it offers the pieces of answers of its runs; None: it offers none."""
     lacks: tuple[str, ...] = ()
-    """What it lacks for runs that it met, each part once."""
+    """What it lacks, for any run or for those that it met, each part once."""
+    problem: str | None = None
+    """What it lacks for any run at all; None: nothing that is known."""
 
 
 @frozen(kw_only=True)
@@ -133,7 +135,8 @@ class WorkLists:
                     slots=each.slots,
                     taken=taken[each.name],
                     started_at=each.started_at,
-                    lacks=_parts(each),
+                    lacks=each.all_lacks,
+                    problem=each.problem,
                 )
                 for each in records.values()
             ]
@@ -149,7 +152,8 @@ class WorkLists:
                 started_at=each.started_at,
                 seen_at=each.seen_at,
                 stream_url=each.stream_url,
-                lacks=_parts(records.get(each.name, unknown)),
+                lacks=records.get(each.name, unknown).all_lacks,
+                problem=records.get(each.name, unknown).problem,
             )
             for each in await self._engine.workers()
         ]
@@ -276,10 +280,6 @@ class WorkLists:
 
 
 _QUEUED: Final = RunFilter(statuses={RunState.QUEUED})
-
-
-def _parts(record: WorkerRecord) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part for each in record.lacks.values() for part in each))
 
 
 @frozen(kw_only=True)

@@ -301,7 +301,10 @@ def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
             parts += [f"{worker.load} runs", f"seen {worker.silent_s:.0f} s ago"]
         if worker.clock_ahead_s is not None:
             parts.append(f"clock {worker.clock_ahead_s:+.1f} s")
-        yield Finding(name=f"worker {worker.name}", ok=True, detail=" · ".join(parts))
+        if worker.problem is not None:
+            parts.insert(0, f"it lacks {worker.problem}, and executes nothing")
+        is_able = worker.problem is None
+        yield Finding(name=f"worker {worker.name}", ok=is_able, detail=" · ".join(parts))
     if not health.workers:
         words = "none is alive: minions worker"
         yield Finding(name="workers", ok=not health.waiting, detail=words)
@@ -311,9 +314,10 @@ def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
         waited = f"{health.now - group.oldest_since}".partition(".")[0]
         words = f"{group.count} wait, the oldest for {waited} ({group.oldest_run}): {group.reason}"
         yield Finding(name=f"queue {group.queue}", ok=not group.is_stuck, detail=words)
-    queues = {f"queue {group.queue}" for group in health.waiting}
+    told = {f"queue {group.queue}" for group in health.waiting}
+    told |= {f"worker {worker.name}" for worker in health.workers}
     for name, why in health.problems():
-        if name not in queues:
+        if name not in told:
             yield Finding(name=name, ok=False, detail=why)
     if health.has_more:
         words = "more runs are queued than were looked at; these are the newest"
