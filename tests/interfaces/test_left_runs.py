@@ -22,7 +22,7 @@ from minions.app.runs.left_runs import (
 from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
-from minions.app.runs.work_lists import RunHindrance, WorkLists
+from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import Job, Lack, QueueLimits, QueueView, WorkerPlan, WorkerView
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
@@ -198,8 +198,35 @@ async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() 
     assert found[0].lacks == {"w1": _KIND.parts}
     assert (found[0].queue, found[0].needs, found[0].parts) == ("default", key, _KIND.parts)
     work = WorkLists(journal, state, None, nobody)
-    assert await work.hindrance(first) == RunHindrance(lacks=_KIND.parts)
+    assert await told_of(work, first) == (_KIND.parts, None, ())
     assert await left_runs(journal, state, lambda name: name == "w1") == []
+
+
+async def told_of(work: WorkLists, run_id: str) -> tuple[Sequence[str], str | None, Sequence[str]]:
+    """What is lacking, why no worker takes it, and who may."""
+    found = await work.hindrance(run_id)
+    assert found.run is not None
+    return (found.lacks, found.not_taken, found.takers)
+
+
+async def test_who_may_take_a_run_is_named_also_where_no_worker_has_met_it() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    run_id = await queued(journal, QueuePlace(needs=_NEEDS))
+    await state.put("minions:worker:other", with_parts("other", queue="else").to_text())
+    await state.put("minions:worker:unable", with_parts("unable", "cost").to_text())
+    work = WorkLists(journal, state, None, nobody)
+    assert await told_of(work, run_id) == (_KIND.parts, None, ())
+    able = WorkerRecord(
+        name="able",
+        queues=("default",),
+        parts=OfferedParts(versions={"tool:price": "v1"}, package="9", folder=None),
+    )
+    await state.put("minions:worker:able", able.to_text())
+    assert await told_of(work, run_id) == ((), None, ("able",))
+    await state.put("minions:worker:able", evolve(able, problem="its folder").to_text())
+    assert await told_of(work, run_id) == (("its folder", *_KIND.parts), None, ())
+    await put_pause(state, QueuePause(queue="default", reason="moved", since=_NOW))
+    assert (await work.hindrance(run_id)).is_paused
 
 
 async def test_runs_of_a_queue_without_a_living_worker_are_counted_and_say_so() -> None:
@@ -211,14 +238,14 @@ async def test_runs_of_a_queue_without_a_living_worker_are_counted_and_say_so() 
     work = WorkLists(journal, state, None, nobody)
     assert await work.unserved() == {"large": 2}
     words = "the queue 'large' has no living worker"
-    assert await work.hindrance(large[0]) == RunHindrance(not_taken=words)
-    assert await work.hindrance(served) == RunHindrance()
-    assert await work.hindrance("run_none") == RunHindrance()
+    assert await told_of(work, large[0]) == ((), words, ())
+    assert await told_of(work, served) == ((), None, ("w1",))
+    assert (await work.hindrance("run_none")).run is None
     work = WorkLists(journal, state, None, lambda name: name == "w1")
     assert await work.unserved() == {"large": 2, "small": 1}
     paused = QueuePause(queue="large", reason="moved", since=SystemClock().now())
     await put_pause(state, paused)
-    assert await work.hindrance(large[0]) == RunHindrance(not_taken=paused.words)
+    assert await told_of(work, large[0]) == ((), paused.words, ())
 
 
 async def test_an_engine_says_what_waits_where_no_worker_lives() -> None:
@@ -249,9 +276,9 @@ async def test_a_run_is_told_of_also_where_nobody_can_say_who_lives() -> None:
     engine = AsyncMock(is_shared=True)
     engine.workers.side_effect = EnvironmentRefusedError("no answer", code="database-unreachable")
     work = WorkLists(journal, state, engine, nobody)
-    assert await work.hindrance(run_id) == RunHindrance()
+    assert await told_of(work, run_id) == ((), None, ())
     await left_of(state).leave(job(run_id, needs_key(_NEEDS)), _KIND)
-    assert await work.hindrance(run_id) == RunHindrance(lacks=_KIND.parts)
+    assert await told_of(work, run_id) == (_KIND.parts, None, ())
 
 
 async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:

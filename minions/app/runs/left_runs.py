@@ -104,6 +104,14 @@ class WorkerRecord:
             return known
         return (self.problem, *(each for each in known or () if each != self.problem))
 
+    def lacking_of(self, needs: Sequence[str]) -> tuple[str, ...]:
+        """What it lacks of what a run needs that it may never have met, by what it says that it
+        has; empty: nothing that is known.
+        """
+        if self.problem is not None:
+            return (self.problem,)
+        return () if self.parts is None else self.parts.lacking(needs)
+
     @property
     def all_lacks(self) -> tuple[str, ...]:
         """What it lacks for any run, and for those that it met, each part once."""
@@ -124,6 +132,12 @@ class WaitingRun:
     since: datetime
     needs: str
     """The key of its needs; empty: it is not known what it needs."""
+    wants: tuple[str, ...] = ()
+    """Its needs themselves, as of `needs_of`."""
+    home: str | None = None
+    """The folder where it began; None: it is not known."""
+    extensions: tuple[str, ...] = ()
+    """The extensions that it was begun with."""
     not_before: datetime | None = None
     """Before this time no worker begins with it; None: it may begin at once."""
     pauses: int = 0
@@ -250,6 +264,9 @@ async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
         position=newest[0].position,
         since=newest[0].at,
         needs=needs_key(place.needs),
+        wants=tuple(place.needs),
+        home=noted.cwd,
+        extensions=noted.extensions,
         not_before=place.not_before,
         pauses=place.pauses,
         has_children=bool(noted.waits),
@@ -281,10 +298,7 @@ async def missing_parts(
         own = [records.get(name, WorkerRecord(name=name, queues=(queue,))) for name in names]
     if not own:
         return (f"a worker of the queue '{queue}'",)
-    lacks = [
-        (each.problem,) if each.problem else each.parts.lacking(needs) if each.parts else ()
-        for each in own
-    ]
+    lacks = [each.lacking_of(needs) for each in own]
     return tuple(dict.fromkeys(part for each in lacks for part in each)) if all(lacks) else ()
 
 
