@@ -48,3 +48,8 @@ def test_a_seed_plays_the_same_crowd_again() -> None:
     crowd = Crowd(workers=5, jobs_per_s=1.0, started_within_s=2.0, counted_s=5.0)
     assert crowded(crowd, 3) == crowded(crowd, 3)
     assert crowded(crowd, 3) != crowded(crowd, 4)
+
+
+def test_workers_that_are_started_together_get_out_of_step() -> None:
+    outcome = crowded(Crowd(workers=40, started_within_s=0.0, counted_s=40.0), 1)
+    assert outcome.busiest < 2.5 * outcome.idle_per_s

@@ -308,8 +308,10 @@ class DbosDispatch(DispatchEngine):
         """After a pause of its own, a worker waits until the others could have been heard of: all
         are silent while the database is away."""
         cleaned_at = -_CLEAN_EVERY_S
+        pause_s = self._heartbeat_s or server.plan.heartbeat_s
+        # Else all that were started together would beat together for ever.
+        await asyncio.sleep(pause_s * self._random())
         while True:
-            await asyncio.sleep(self._heartbeat_s or server.plan.heartbeat_s)
             try:
                 await self._beat(server, is_steady=loop.time() >= steady_since)
                 if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
@@ -321,6 +323,7 @@ class DbosDispatch(DispatchEngine):
             except EnvironmentRefusedError as error:
                 steady_since = loop.time() + dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
+            await asyncio.sleep(pause_s)
 
     async def _forget_ended(self) -> None:
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""
