@@ -73,6 +73,9 @@ def test_nothing_to_undo_is_said_and_no_success(cli: Cli) -> None:
     none = cli("upgrade", "triage.yaml", "--undo", *DB)
     assert (none.code, words in none.err) == (1, True)
     assert fates(cli, "triage.yaml", "--undo") == []
+    assert cli("schedules", "add", "triage.yaml", *DB).code == 0
+    assert [each["schedule"] for each in fates(cli, "triage.yaml", "--undo")] == ["triage"]
+    assert cli("schedules", "remove", "triage", *DB).code == 0
     run_id = waiting(cli)
     told = cli("upgrade", "triage.yaml", "--undo", *DB)
     assert (told.code, words in told.err) == (1, True)

@@ -303,6 +303,7 @@ def test_faults_of_the_table_are_named(tmp_path: Path, text: str, words: str) ->
         ("postgresql://h/d", "postgresql://h/D", False),
         ("postgresql://h/d", "postgresql://h:5433/d", False),
         ("postgresql://h/d", "postgresql://i/d", False),
+        ("postgresql:///?service=one", "postgresql:///?service=two", False),
         ("postgresql:///d?host=/run/a", "postgresql:///d?host=/run/b", False),
         ("real.sqlite", "link.sqlite", True),
         ("real.sqlite", "hard.sqlite", True),

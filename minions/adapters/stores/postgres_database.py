@@ -303,6 +303,8 @@ def database_key(url: str) -> str:
         known = _parameters(url)
     except psycopg.Error:
         return url  # whoever opens it says what is wrong
+    if "service" in known:  # what it says stands in a file
+        return url
     hosts = (known.get("hostaddr") or known.get("host") or "").split(",")
     ports = known.get("port", "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports

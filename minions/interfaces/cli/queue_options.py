@@ -227,10 +227,9 @@ def hindrance_lines(hindrance: RunHindrance) -> Iterator[str]:
     if hindrance.lacks:
         yield f"no worker can execute it: none has {'; '.join(hindrance.lacks)}"
     if hindrance.takers and hindrance.run is not None:
-        *names, last = hindrance.takers[:_MOST_NAMED]
         more = len(hindrance.takers) - _MOST_NAMED
-        some = f"{', '.join([*names, last])} and {more} more" if more > 0 else ""
-        named = some or (f"{', '.join(names)} or {last}" if names else last)
+        some = ", ".join(hindrance.takers[:_MOST_NAMED])
+        named = f"{some} and {more} more" if more > 0 else some
         yield f"will be executed by a worker of the queue '{hindrance.run.queue}': {named}"
 
 

@@ -112,7 +112,8 @@ async def _upgrade(
     # Nothing to undo is no success: whoever asks for it means a move that happened.
     undid_nothing = wish.undoes and not any(each.done or each.problem for each in found)
     if undid_nothing:
-        found = [evolve(each, problem="it was not moved") for each in found if each.run_id]
+        why = "it was not moved"
+        found = [evolve(each, problem=why) if each.run_id else each for each in found]
     if context.settings.json:
         say(json_text([each.to_json() for each in found]), out)
     else:
