@@ -310,7 +310,7 @@ class DbosDispatch(DispatchEngine):
         cleaned_at = -_CLEAN_EVERY_S
         pause_s = self._heartbeat_s or server.plan.heartbeat_s
         # Else all that were started together would beat together for ever.
-        await asyncio.sleep(pause_s * self._random())
+        await asyncio.sleep(pause_s * (1.0 - self._random()))
         while True:
             try:
                 await self._beat(server, is_steady=loop.time() >= steady_since)

@@ -334,7 +334,7 @@ class Worker:
 
     async def _look(self, look: Callable[[], Awaitable[int]], pause_s: Callable[[], float]) -> None:
         problem: str | None = None
-        share = self._runtime.services.random()  # so that workers started together get out of step
+        share = 1.0 - self._runtime.services.random()  # workers started together get out of step
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), share * pause_s())
