@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from minions import Minions, ScriptedModel
-from minions.adapters.stores.postgres_replica import Replica, ReplicatedJournal
+from minions.adapters.stores.postgres_replica import Replica, ReplicaLag, ReplicatedJournal
 from minions.app.settings.settings import JournalSettings, Settings
 from minions.app.wiring.databases import make_journal
 from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import SystemClock
-from minions.data.errors import UsageError
+from minions.data.errors import JournalError, UsageError
 from minions.services import PostgresJournal
 from minions.testing import FakeClock
 from postgres import PostgresServer, postgres_server, reason_without_postgres
@@ -166,6 +166,37 @@ async def test_another_server_than_a_standby_is_named_and_not_asked(
         await journal.aclose()
     assert lists.places == ["primary"]
     assert f"{other} is no standby of {url}" in told[0]
+
+
+async def test_how_far_the_standby_is_behind_is_known_also_while_the_primary_is_away(
+    primary: PostgresServer, standby: PostgresServer
+) -> None:
+    async def lag_of(url: str, replica: str) -> ReplicaLag:
+        journal = ReplicatedJournal(url, SystemClock(), Replica(url=replica, tell=print))
+        try:
+            return await journal.lag()
+        finally:
+            await journal.aclose()
+
+    with primary.journal() as url, primary.journal() as other:
+        copy = standby.url(url.partition("@/")[2].partition("?")[0])
+        await lag_of(url, copy)  # which makes the tables
+        assert (await lag_of(url, copy)).log_bytes == 0
+        with connected(standby.url("postgres")) as db, connected(url) as change:
+            db.execute("SELECT pg_wal_replay_pause()")
+            change.execute("CREATE TABLE late (n integer)")
+            try:
+                lag = await lag_of(url, copy)
+            finally:
+                db.execute("SELECT pg_wal_replay_resume()")
+        assert (lag.log_bytes or 0) > 100
+        assert (lag.newest_s or 0) > 0
+        nowhere = f"postgresql://minions@/none?host={primary.folder}/none"
+        assert (await lag_of(nowhere, copy)).log_bytes is None
+        with pytest.raises(JournalError, match="cannot be reached"):
+            await lag_of(url, nowhere)
+        with pytest.raises(JournalError, match="is no standby of"):
+            await lag_of(url, other)
 
 
 @pytest.mark.parametrize(

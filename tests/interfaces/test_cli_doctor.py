@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
-from command_line import Cli
+from command_line import Cli, Write
 from minions.adapters.sandboxes.workspaces import LandlockSandbox
+from minions.adapters.stores.postgres_replica import ReplicaLag, ReplicatedJournal
 from minions.contracts.sandbox import SandboxProbe
+from minions.data.errors import JournalError
 
 
 def test_doctor_shows_what_was_tried_in_each_sandbox(
@@ -57,3 +61,47 @@ def test_doctor_names_policies_that_are_about_no_tool(
     assert [line.split(": ")[0] for line in lines[2:]] == ["bad policy of send"]
     own.write_text("[policies]\nhttp__post = 'true'\n", "utf-8")
     assert "policy of" not in cli("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("lag", "is_ok", "words"),
+    [
+        (ReplicaLag(log_bytes=0, newest_s=3.0), True, "reached, has everything"),
+        (
+            ReplicaLag(log_bytes=12_345, newest_s=61.2),
+            False,
+            " behind, its newest change is 61 s old: lists come from the database",
+        ),
+        (
+            ReplicaLag(log_bytes=None, newest_s=None),
+            True,
+            "reached; how far it is behind is not known while the database does not answer",
+        ),
+        (JournalError("it is away"), False, "it is away"),
+    ],
+)
+def test_a_read_replica_is_reached_or_told_with_how_far_it_is_behind(
+    cli: Cli,
+    here: Path,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    lag: ReplicaLag | JournalError,
+    words: str,
+    *,
+    is_ok: bool,
+) -> None:
+    """It is not needed: lists come from the database where it is away."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "own"))
+    write(
+        "own/minions/minions.toml",
+        'db = "postgresql://me:pw@/none?host=/nowhere"\n[journal]\n'
+        'replica = "postgresql://me:pw@/copy?host=/nowhere"\n',
+    )
+    answer = AsyncMock(side_effect=lag) if isinstance(lag, Exception) else AsyncMock()
+    answer.return_value = lag
+    monkeypatch.setattr(ReplicatedJournal, "lag", answer)
+    told = cli("doctor", "--json")
+    found = next(each for each in json.loads(told.out) if each["name"] == "replica")
+    assert (found["ok"], found["is_needed"]) == (is_ok, False)
+    assert found["detail"].endswith(words)
+    assert "pw" not in told.out

@@ -217,12 +217,14 @@ def test_it_is_said_at_once_what_no_living_worker_has(
     assert "warning" not in able.err
 
 
-def lives(here: Path, url: str, name: str, versions: Mapping[str, str]) -> None:
+def lives(
+    here: Path, url: str, name: str, versions: Mapping[str, str], queue: str = "default"
+) -> None:
     """As if there were a worker with these parts, of this process."""
     parts = OfferedParts(
         versions=versions, package=package_version(), folder=None, takes_other_versions=True
     )
-    plan = WorkerPlan(name=worker_name(name))
+    plan = WorkerPlan(name=worker_name(name), queues=(queue,))
 
     async def begin() -> None:
         state = PostgresState(url) if "://" in url else SqliteState(here / url)
@@ -234,6 +236,36 @@ def lives(here: Path, url: str, name: str, versions: Mapping[str, str]) -> None:
             await workers.aclose()
 
     asyncio.run(begin())
+
+
+def test_a_schedule_shows_what_its_queued_run_waits_for_in_the_words_of_the_run(
+    cli: Cli, here: Path, write: Write
+) -> None:
+    code = own_with_tool(write)
+    at = ("--db", "j.sqlite")
+    assert cli("schedules", "add", "own.yaml", "--queue", "q", *at, *code).code == 0
+    begun_before(SqliteState(here / "j.sqlite"), timedelta(days=2), "own")
+    cli("worker", "--once", "--queues", "other", *at, *code)
+    run = listed(cli, *at)[0]["last_run"]
+    assert isinstance(run, dict)
+    run_id = str(run["run_id"])
+    shown = cli("schedules", "show", "own", *at)
+    of_run = cli("sessions", "show", run_id, *at)
+    words = "no worker takes it: the queue 'q' has no living worker\n"
+    assert f"  {run_id}: {words}" in shown.out
+    assert words in of_run.out
+    assert f"--queues q --db j.sqlite --extensions {here}/tools.py\n" in shown.err
+    assert shown.err == of_run.err
+    lives(here, "j.sqlite", "unable", {}, "q")
+    words = "no worker can execute it: none has the tool 'greet'\n"
+    assert f"  {run_id}: {words}" in cli("schedules", "show", "own", *at).out
+    assert words in cli("sessions", "show", run_id, *at).out
+    document = cli("schedules", "show", "own", "--json", *at).json
+    assert document["queued"] == [
+        {"run_id": run_id, "lacks": ["the tool 'greet'"], "not_taken": None, "takers": []}
+    ]
+    assert cli("worker", "--once", "--queues", "q", *at, *code).code == 0
+    assert cli("schedules", "show", "own", "--json", *at).json["queued"] == []
 
 
 def test_a_schedule_is_shown_with_each_time_that_was_left_out(cli: Cli, here: Path) -> None:
@@ -259,7 +291,7 @@ def test_a_schedule_is_shown_with_each_time_that_was_left_out(cli: Cli, here: Pa
     told = cli("schedules", "show", "tidy", "--json", "--db", "j.sqlite").json
     assert told["skipped"] == [each.to_json() for each in times]
     assert told["skip_counts"] == {"limit": 1, "overlap": 1}
-    assert listed(cli, "--db", "j.sqlite") == [told]
+    assert [{**each, "queued": []} for each in listed(cli, "--db", "j.sqlite")] == [told]
     unknown = cli("schedules", "show", "tidi", "--db", "j.sqlite")
     assert (unknown.code, "Did you mean 'tidy'" in unknown.err) == (2, True)
 

@@ -68,6 +68,24 @@ def test_each_run_is_named_with_its_fate_and_moved_and_moved_back(cli: Cli, writ
     assert late.code == 0
 
 
+def test_nothing_to_undo_is_said_and_no_success(cli: Cli) -> None:
+    words = "nothing to undo: no run of 'triage' that is not over was moved\n"
+    none = cli("upgrade", "triage.yaml", "--undo", *DB)
+    assert (none.code, words in none.err) == (1, True)
+    assert fates(cli, "triage.yaml", "--undo") == []
+    assert cli("schedules", "add", "triage.yaml", *DB).code == 0
+    assert [each["schedule"] for each in fates(cli, "triage.yaml", "--undo")] == ["triage"]
+    assert cli("schedules", "remove", "triage", *DB).code == 0
+    run_id = waiting(cli)
+    told = cli("upgrade", "triage.yaml", "--undo", *DB)
+    assert (told.code, words in told.err) == (1, True)
+    assert f"{run_id}  needs_decision" in told.out
+    assert "nothing was done: it was not moved" in told.out
+    [document] = fates(cli, "triage.yaml", "--undo")
+    assert (document["done"], document["problem"]) == (None, "it was not moved")
+    assert cli("upgrade", "triage.yaml", "--undo", "--json", *DB).code == 1
+
+
 def test_a_queued_run_that_was_moved_is_executed_as_the_new_version_says(
     cli: Cli, write: Write
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -213,11 +214,61 @@ def test_a_run_that_no_worker_can_execute_waits_for_one_that_can(
         cli("run", "signed.yaml", "--detach", "--json", "--extensions", "tools.py").json["run_id"]
     )
     worked = work(cli)  # without the tool
-    assert "lacks=\"the tool 'sign'; the run was queued with --extensions " in worked.err
+    assert "lacks=\"the tool 'sign'\" queued_with_extensions='" in worked.err
     assert status(cli, run_id) == "queued"
     monkeypatch.setenv("MINIONS_EXTENSIONS", str(Path("tools.py").absolute()))
     work(cli, "--approve", "all")
     assert status(cli, run_id) == "completed"
+
+
+def test_a_run_that_is_decided_elsewhere_says_who_executes_it_and_what_is_missing(
+    cli: Cli, here: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint begins where the run did, with its extensions, whatever this command was given."""
+    write("tools.py", SIGN)
+    write("signed.yaml", SIGNED)
+    at, code = ("--db", "journal.sqlite"), ("--extensions", "tools.py")
+    run_id = str(cli("run", "signed.yaml", "--detach", "--json", *at, *code).json["run_id"])
+    work(cli, *at, *code)
+    assert status(cli, run_id) == "needs_decision"
+    command = f"minions worker --queues default --db {here}/journal.sqlite"
+    command = f"cd {here} && {command} --extensions {here}/tools.py"
+    (here / "else").mkdir()
+    monkeypatch.chdir(here / "else")
+    at = ("--db", "../journal.sqlite")
+    approved = cli("approve", run_id, *at)
+    assert (approved.code, f"a worker executes it: {command}\n" in approved.err) == (0, True)
+    shown = cli("sessions", "show", run_id, *at)
+    assert "no worker takes it: the queue 'default' has no living worker\n" in shown.out
+    assert f"start one that can: {command}\n" in shown.err
+    monkeypatch.chdir(here)
+    has(here, "unable", {})
+    shown = cli("sessions", "show", run_id, "--db", "journal.sqlite")
+    assert "no worker can execute it: none has the tool 'sign'\n" in shown.out
+    assert f"worker --queues default --db journal.sqlite --extensions {here}/tools.py" in shown.err
+    again = ("--db", "journal.sqlite", "--extensions", "tools.py")
+    shown = cli("sessions", "show", run_id, *again)
+    assert shown.err.count("--extensions") == 1
+    has(here, "able", {"tool:sign": ""})
+    shown = cli("sessions", "show", run_id, "--db", "journal.sqlite")
+    able = f"will be executed by a worker of the queue 'default': {worker_name('able')}\n"
+    assert (able in shown.out, shown.err) == (True, "")
+    document = cli("sessions", "show", run_id, "--json", "--db", "journal.sqlite").json
+    assert document["takers"] == [worker_name("able")]
+
+
+def has(here: Path, name: str, versions: Mapping[str, str]) -> None:
+    """As if there were a worker with these parts, of this process."""
+    parts = OfferedParts(
+        versions=versions, package=package_version(), folder=None, takes_other_versions=True
+    )
+
+    async def begin() -> None:
+        state = SqliteState(here / "journal.sqlite")
+        await LeftRuns(state, WorkerPlan(name=worker_name(name)), parts).store()
+        await state.aclose()
+
+    asyncio.run(begin())
 
 
 def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Write) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -23,6 +24,8 @@ from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.databases import make_state
 from minions.contracts.dispatch import WorkerPlan, WorkerView
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
@@ -110,6 +113,28 @@ def test_problems_are_versions_clocks_what_is_stuck_and_schedules() -> None:
     ]
 
 
+def test_a_worker_whose_folder_is_gone_is_named_before_a_run_meets_it(cli: Cli) -> None:
+    name = worker_name("w1")
+    record = WorkerRecord(name=name, queues=("default",), problem="its folder /gone, removed")
+
+    async def store() -> None:
+        state = make_state(Settings(db="j.sqlite"), Path.cwd())
+        await state.put(f"minions:worker:{name}", record.to_text())
+        await state.aclose()
+
+    assert cli("worker", "--once", "--db", "j.sqlite").code == 0
+    asyncio.run(store())
+    told = cli("doctor", "--fleet", "--json", "--db", "j.sqlite")
+    [found] = json.loads(told.out)
+    assert (told.code, found["name"], found["ok"]) == (4, f"worker {name}", False)
+    assert found["detail"].startswith("it lacks its folder /gone, removed, and executes nothing")
+    listed = cli("workers", "list", "--db", "j.sqlite").out
+    assert f"{name} executes nothing: it lacks its folder /gone, removed" in listed
+    [worker] = json.loads(cli("workers", "list", "--json", "--db", "j.sqlite").out)["workers"]
+    assert worker["problem"] == "its folder /gone, removed"
+    assert worker["lacks"] == ["its folder /gone, removed"]
+
+
 async def test_workers_of_a_shared_engine_are_those_that_are_alive() -> None:
     journal, state = MemoryJournal(SystemClock()), MemoryState()
     await ScheduleStore(state).put_problem("s", "no tool")
@@ -135,6 +160,11 @@ async def test_workers_of_a_shared_engine_are_those_that_are_alive() -> None:
             load="1 of 4",
         )
     ]
+    await state.put(
+        "minions:worker:w1", WorkerRecord(name="w1", queues=(), problem="its folder").to_text()
+    )
+    health = await fleet_health(journal, state, views, "gone".__eq__, NOW)
+    assert list(health.problems()) == [("worker w1", "it lacks its folder")]
     assert health.schedules == {}  # there is no schedule of that name
 
 

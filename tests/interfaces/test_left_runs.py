@@ -22,7 +22,7 @@ from minions.app.runs.left_runs import (
 from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
-from minions.app.runs.work_lists import RunHindrance, WorkLists
+from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import Job, Lack, QueueLimits, QueueView, WorkerPlan, WorkerView
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
@@ -133,6 +133,30 @@ async def test_what_a_worker_stored_is_removed_by_its_name() -> None:
     assert await worker_records(state) == []
 
 
+async def test_a_worker_that_can_execute_nothing_lacks_that_for_every_run() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    left = left_of(state)
+    await left.store()
+    executor = AgentExecutor(ScriptedModel([]), services=Services(journal=journal))
+    recipe = recipe_from_document(
+        {"id": "r", "steps": [{"id": "a", "set": {"x": 1}}]}, Catalog(), file="r.yaml"
+    )
+    queued = await RunQueue(None, SystemClock()).put(executor.prepare(recipe), QueuePlace())
+    assert await left_runs(journal, state, lambda _: False) == []
+    left.note_problem("its folder /gone")
+    await left.store()
+    [waiting] = await left_runs(journal, state, lambda _: False)
+    assert (waiting.run_id, waiting.parts) == (queued.run_id, ("its folder /gone",))
+    assert await missing_parts(state, lambda _: False, None, "default", ()) == ("its folder /gone",)
+    assert (await record(state)).all_lacks == ("its folder /gone",)
+    await left.leave(job(), Lack(parts=("its folder /gone", "the tool 'price'")))
+    assert (await record(state)).all_lacks == ("its folder /gone", "the tool 'price'")
+    left.note_problem(None)
+    left.took(job())
+    await left.store()
+    assert await left_runs(journal, state, lambda _: False) == []
+
+
 @pytest.mark.parametrize("text", ["no JSON", "[]", '{"lacks": []}', '{"queues": []}', '"x"'])
 def test_what_another_version_stored_is_not_known(text: str) -> None:
     assert WorkerRecord.of_text("w", text) is None
@@ -174,8 +198,35 @@ async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() 
     assert found[0].lacks == {"w1": _KIND.parts}
     assert (found[0].queue, found[0].needs, found[0].parts) == ("default", key, _KIND.parts)
     work = WorkLists(journal, state, None, nobody)
-    assert await work.hindrance(first) == RunHindrance(lacks=_KIND.parts)
+    assert await told_of(work, first) == (_KIND.parts, None, ())
     assert await left_runs(journal, state, lambda name: name == "w1") == []
+
+
+async def told_of(work: WorkLists, run_id: str) -> tuple[Sequence[str], str | None, Sequence[str]]:
+    """What is lacking, why no worker takes it, and who may."""
+    found = await work.hindrance(run_id)
+    assert found.run is not None
+    return (found.lacks, found.not_taken, found.takers)
+
+
+async def test_who_may_take_a_run_is_named_also_where_no_worker_has_met_it() -> None:
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    run_id = await queued(journal, QueuePlace(needs=_NEEDS))
+    await state.put("minions:worker:other", with_parts("other", queue="else").to_text())
+    await state.put("minions:worker:unable", with_parts("unable", "cost").to_text())
+    work = WorkLists(journal, state, None, nobody)
+    assert await told_of(work, run_id) == (_KIND.parts, None, ())
+    able = WorkerRecord(
+        name="able",
+        queues=("default",),
+        parts=OfferedParts(versions={"tool:price": "v1"}, package="9", folder=None),
+    )
+    await state.put("minions:worker:able", able.to_text())
+    assert await told_of(work, run_id) == ((), None, ("able",))
+    await state.put("minions:worker:able", evolve(able, problem="its folder").to_text())
+    assert await told_of(work, run_id) == (("its folder", *_KIND.parts), None, ())
+    await put_pause(state, QueuePause(queue="default", reason="moved", since=_NOW))
+    assert (await work.hindrance(run_id)).is_paused
 
 
 async def test_runs_of_a_queue_without_a_living_worker_are_counted_and_say_so() -> None:
@@ -187,14 +238,14 @@ async def test_runs_of_a_queue_without_a_living_worker_are_counted_and_say_so() 
     work = WorkLists(journal, state, None, nobody)
     assert await work.unserved() == {"large": 2}
     words = "the queue 'large' has no living worker"
-    assert await work.hindrance(large[0]) == RunHindrance(not_taken=words)
-    assert await work.hindrance(served) == RunHindrance()
-    assert await work.hindrance("run_none") == RunHindrance()
+    assert await told_of(work, large[0]) == ((), words, ())
+    assert await told_of(work, served) == ((), None, ("w1",))
+    assert (await work.hindrance("run_none")).run is None
     work = WorkLists(journal, state, None, lambda name: name == "w1")
     assert await work.unserved() == {"large": 2, "small": 1}
     paused = QueuePause(queue="large", reason="moved", since=SystemClock().now())
     await put_pause(state, paused)
-    assert await work.hindrance(large[0]) == RunHindrance(not_taken=paused.words)
+    assert await told_of(work, large[0]) == ((), paused.words, ())
 
 
 async def test_an_engine_says_what_waits_where_no_worker_lives() -> None:
@@ -225,9 +276,9 @@ async def test_a_run_is_told_of_also_where_nobody_can_say_who_lives() -> None:
     engine = AsyncMock(is_shared=True)
     engine.workers.side_effect = EnvironmentRefusedError("no answer", code="database-unreachable")
     work = WorkLists(journal, state, engine, nobody)
-    assert await work.hindrance(run_id) == RunHindrance()
+    assert await told_of(work, run_id) == ((), None, ())
     await left_of(state).leave(job(run_id, needs_key(_NEEDS)), _KIND)
-    assert await work.hindrance(run_id) == RunHindrance(lacks=_KIND.parts)
+    assert await told_of(work, run_id) == (_KIND.parts, None, ())
 
 
 async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:
@@ -253,14 +304,14 @@ async def test_a_worker_of_the_queue_that_lacks_nothing_is_able() -> None:
     # What is stored of a dead one counts no more:
     assert await left_runs(journal, state, nobody, {"w2": ("other",)}) == []
     await left_of(state, "w4").store()
-    assert await left_runs(journal, state, nobody) == []
+    assert await left_runs(journal, state, lambda _: False) == []
 
 
 async def test_where_workers_lack_nothing_no_run_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     journal, state = MemoryJournal(SystemClock()), MemoryState()
     await left_of(state).store()
     monkeypatch.setattr(journal, "runs", AsyncMock(side_effect=AssertionError))
-    assert await left_runs(journal, state, nobody) == []
+    assert await left_runs(journal, state, lambda _: False) == []
     assert await left_runs(journal, state, nobody, {"w2": ("default",)}) == []
 
 

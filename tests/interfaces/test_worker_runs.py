@@ -17,6 +17,7 @@ from builders import entry_of, fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs import unexecuted_runs
+from minions.app.runs.left_runs import worker_records
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -401,6 +402,25 @@ async def test_a_run_that_a_worker_refuses_is_left_to_others_and_never_given_up_
     assert all(lack.is_of_run for lack in lacks)
     assert str(error) in lacks[0].parts[0]
     assert await world.status(run_id) == "queued"
+
+
+async def test_a_worker_tells_that_its_folder_is_gone_before_a_run_meets_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.interfaces.worker.worker._LOOK_LEFT_S", 0.02)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    worker = world.worker()
+    working = asyncio.ensure_future(worker.run())
+    expected = f"its folder {home}, which was removed or replaced"
+    home.rmdir()
+    async with asyncio.timeout(HANG_S):
+        while [each.problem for each in await worker_records(worker._state)] != [expected]:  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+    assert await worker.problem() == f"it lacks {expected}"
+    worker.stop()
+    await working
 
 
 async def test_a_run_that_waited_too_long_for_a_worker_that_can_execute_it_is_given_up(

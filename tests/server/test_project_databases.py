@@ -14,12 +14,15 @@ from attrs import evolve
 from asgi_client import TOKEN, Client, Reply
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
+from minions.contracts.journal.journal import Journal
 from minions.data.errors import UsageError
+from minions.engine.sessions.archive import load_archive, store_archive
 from minions.interfaces.http.http_answers import StandardLog
 from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.projects import ProjectServer, read_project_table
 from minions.interfaces.server.server_options import ServerOptions
+from patience import HANG_S
 from postgres import PostgresServer
 
 _NAMES = ("shop", "news", "lab")
@@ -40,6 +43,10 @@ class Served:
     def of(self, project: str) -> Client:
         """Requests beneath its prefix."""
         return Client(self.server, root=f"/projects/{project}")
+
+    def journal(self, project: str) -> Journal:
+        """That of its app."""
+        return self.server._apps[project].app_state.journal
 
     async def all(self, path: str, token: str = TOKEN) -> Reply:
         return await self._client.get(f"/projects{path}", authorization=f"Bearer {token}")
@@ -79,6 +86,20 @@ async def begin(client: Client, a: int) -> str:
     return str(reply.json["run_id"])
 
 
+async def asks(client: Client) -> str:
+    """The id of a run that waits for an answer."""
+    reply = await client.post("/runs", {"recipe": "asks", "inputs": {}})
+    run_id = str(reply.json["run_id"])
+    await until(client, run_id, "needs_decision")
+    return run_id
+
+
+async def until(client: Client, run_id: str, status: str) -> None:
+    async with asyncio.timeout(HANG_S):
+        while (await client.get(f"/runs/{run_id}")).json["status"] != status:  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+
+
 async def test_each_project_has_its_own_runs_sessions_and_costs(served: Served) -> None:
     runs = {name: await begin(served.of(name), 1) for name in _NAMES}
     for name in _NAMES:
@@ -111,6 +132,57 @@ async def test_the_list_of_all_is_one_order_and_its_pages_fit_together(
     assert first["url"] == f"/projects/shop/api/v1/runs/{begun[-1]}"
 
 
+async def test_a_page_begins_behind_the_last_one_however_many_runs_began_meanwhile(
+    served: Served,
+) -> None:
+    begun = [await begin(served.of(_NAMES[at % 3]), at) for at in range(5)]
+    paged = list[str]()
+    after: str | None = ""
+    while after is not None:
+        page = (await served.all(f"/runs?limit=2{after}")).json
+        paged += [row["run_id"] for row in page["runs"]]
+        assert page["has_more"] == (page["next"] is not None)
+        after = None if page["next"] is None else f"&after={page['next']}"
+        await begin(served.of("shop"), 9)
+    assert paged == begun[::-1]
+
+
+async def test_a_run_that_is_in_two_projects_is_on_one_page_in_both(served: Served) -> None:
+    run = await begin(served.of("shop"), 1)
+    await until(served.of("shop"), run, "completed")
+    (row,) = await served.journal("shop").runs()
+    archive = await load_archive(served.journal("shop"), row.session_id)
+    await store_archive(served.journal("lab"), archive)
+    page = (await served.all("/runs?limit=1")).json
+    assert {(row["project"], row["run_id"]) for row in page["runs"]} == {
+        ("shop", run), ("lab", run),
+    }  # fmt: skip
+    assert (page["has_more"], page["next"]) == (False, None)
+
+
+async def test_decisions_of_all_projects_are_one_list_with_places_that_stay(
+    served: Served,
+) -> None:
+    asked = [await asks(served.of(name)) for name in ("news", "shop", "lab", "news")]
+    first = (await served.all("/approvals?limit=3")).json
+    assert [row["approval"]["run_id"] for row in first["approvals"]] == asked[:3]
+    assert [row["project"] for row in first["approvals"]] == ["news", "shop", "lab"]
+    assert (first["total"], first["unreachable"]) == (4, [])
+    url = first["approvals"][1]["url"]
+    assert url == f"/projects/shop/api/v1/approvals/{first['approvals'][1]['approval']['id']}"
+    decided = await Client(served.server).ask(
+        "POST", url, {"decision": "answer", "value": 3},
+        {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"},
+    )  # fmt: skip
+    assert decided.status == 202, decided.json
+    second = (await served.all(f"/approvals?limit=3&after={first['next']}")).json
+    assert [row["approval"]["run_id"] for row in second["approvals"]] == asked[3:]
+    assert second["next"] is None
+    none = (await served.all("/approvals?kind=approval")).json
+    assert (none["approvals"], none["total"]) == ([], 0)
+    assert (await served.all("/approvals?recipe=else")).json["total"] == 0
+
+
 async def test_an_id_is_looked_for_in_every_project(served: Served) -> None:
     await begin(served.of("shop"), 1)
     run = await begin(served.of("lab"), 1)
@@ -134,6 +206,8 @@ async def test_a_database_that_is_down_stops_its_project_alone(
         refused = await served.of("news").get("/runs")
         assert (refused.status, refused.json["code"]) == (503, "database-unreachable")
         assert str(tmp_path) in refused.json["detail"]
+        waiting = (await served.all("/approvals")).json
+        assert [row["project"] for row in waiting["unreachable"]] == ["news"]
         listed = (await served.all("/runs")).json
         assert [row["run_id"] for row in listed["runs"]] == [run]
         (missing,) = listed["unreachable"]
@@ -167,6 +241,12 @@ async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
         ("/runs?limit=-1", 400, "bad-query"),
         ("/runs?status=odd", 400, "bad-query"),
         ("?limit=1", 400, "bad-query"),
+        ("/runs?after=yesterday", 400, "bad-query"),
+        ("/runs?after=2026-01-01T00:00:00Z", 400, "bad-query"),
+        ("/runs?after=2026-01-01T00:00:00Z~run_1&offset=1", 400, "bad-query"),
+        ("/approvals?offset=1", 400, "bad-query"),
+        ("/approvals?kind=odd", 400, "bad-query"),
+        ("/approvals?limit=1001", 400, "bad-query"),
     ],
 )
 async def test_what_is_not_there_is_refused_by_name(
@@ -188,6 +268,7 @@ async def test_another_project_is_unknown_to_who_has_a_token_and_to_nobody_else(
 async def test_only_who_may_read_everything_is_told_of_all_projects(served: Served) -> None:
     assert (await served.all("/runs", token="")).status == 401
     assert (await served.all("/runs", token=_ONE_USER)).status == 403
+    assert (await served.all("/approvals", token=_ONE_USER)).status == 403
     assert (await Client(served.server).post("/projects", {})).status == 405
 
 
@@ -207,6 +288,46 @@ def test_faults_of_the_table_are_named(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(UsageError, match=words) as refused:
         read_project_table(file)
     assert str(file) in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("postgresql://me@h/d", "postgres://you:pw@H:5432/d?application_name=x", True),
+        ("postgresql://me@h/d", "postgresql://me@h./%64?sslmode=prefer", True),
+        ("postgresql:///d?host=h&port=5433", "postgresql://h:5433/d", True),
+        ("postgresql://localhost/d", "postgresql://[::1]/d", True),
+        ("postgresql://me@h", "postgresql://h/me", True),
+        ("postgresql://a,b:5433/d", "postgresql://b:5433,a/d", True),
+        ("postgresql://h/d", "postgresql://h/e", False),
+        ("postgresql://h/d", "postgresql://h/D", False),
+        ("postgresql://h/d", "postgresql://h:5433/d", False),
+        ("postgresql://h/d", "postgresql://i/d", False),
+        ("postgresql:///?service=one", "postgresql:///?service=two", False),
+        ("postgresql:///d?host=/run/a", "postgresql:///d?host=/run/b", False),
+        ("real.sqlite", "link.sqlite", True),
+        ("real.sqlite", "hard.sqlite", True),
+        ("real.sqlite", "below/../real.sqlite", True),
+        ("new.sqlite", "./new.sqlite", True),
+        ("real.sqlite", "new.sqlite", False),
+    ],
+)
+def test_one_database_in_two_spellings_is_refused(
+    tmp_path: Path, one: str, other: str, *, is_same: bool
+) -> None:
+    (tmp_path / "real.sqlite").touch()
+    (tmp_path / "link.sqlite").symlink_to(tmp_path / "real.sqlite")
+    (tmp_path / "hard.sqlite").hardlink_to(tmp_path / "real.sqlite")
+    file = tmp_path / "projects.toml"
+    file.write_text(
+        f'default = "a"\n[projects.a]\ndb = "{one}"\n[projects.b]\ndb = "{other}"', "utf-8"
+    )
+    if not is_same:
+        assert set(read_project_table(file).projects) == {"a", "b"}
+        return
+    with pytest.raises(UsageError, match="'a' and 'b' have the same database") as refused:
+        read_project_table(file)
+    assert "pw" not in refused.value.message
 
 
 def test_a_table_that_cannot_be_read_is_named_with_what_it_should_hold(tmp_path: Path) -> None:

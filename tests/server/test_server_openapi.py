@@ -206,9 +206,16 @@ SAYS = {
     "listProjects": ("GET /projects", "", "", "200 Projects", "404"),
     "listProjectRuns": (
         "GET /projects/runs",
-        "id session recipe status user text limit offset",
+        "id session recipe status user text limit offset after",
         "",
         "200 ProjectRuns",
+        "404",
+    ),
+    "listProjectApprovals": (
+        "GET /projects/approvals",
+        "recipe kind limit after",
+        "",
+        "200 ProjectApprovals",
         "404",
     ),
     "listDeployments": ("GET /deployments", "limit offset", "", "200 Deployments", ""),

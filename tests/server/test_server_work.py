@@ -77,6 +77,7 @@ async def test_a_worker_says_its_age_load_and_version(app: App) -> None:
         "started_at": "2026-01-02T03:04:00+00:00",
         "seen_at": None,
         "lacks": [],
+        "problem": None,
     }
     assert (of[gone]["is_alive"], of[gone]["version"]) == (False, None)
     part = (await Client(app).get("/workers?limit=1&offset=1")).json

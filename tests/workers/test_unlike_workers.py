@@ -207,7 +207,7 @@ async def test_a_run_that_no_worker_can_execute_waits_and_the_missing_part_is_na
     assert [each["queue"] for each in listed["left"]] == ["default"] * 3
     words = await asyncio.to_thread(fleet.run, "workers", "list")
     assert words.split()[:5] == ["WORKER", "STATE", "RUNS", "QUEUES", "SEEN"]
-    assert "3 runs wait in default: no worker has the tool 'work'; " in words
+    assert "3 runs wait in default: no worker has the tool 'work'  (" in words
     run_id = listed["left"][0]["run_id"]
     shown = await asyncio.to_thread(fleet.run, "sessions", "show", run_id)
     assert "no worker can execute it: none has the tool 'work'" in shown

@@ -76,6 +76,10 @@ class DbosDispatch(DispatchEngine):
         dead_after_s: float | None = None,
         poll_s: float = _POLL_S,
         kept_s: float = _KEPT_S,
+        workers: PostgresWorkers | None = None,
+        news: PostgresNews | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
         """No I/O here, and DBOS is not loaded.
 
@@ -89,6 +93,9 @@ class DbosDispatch(DispatchEngine):
             poll_s: Seconds between two looks while jobs wait that may not begin yet, or while the
                 server cannot tell of new ones.
             kept_s: Seconds after their end for which jobs are kept.
+            workers: Where workers and jobs are stored; None: in that database.
+            news: What tells of jobs; None: that database.
+            monotonic, random: When workers look for jobs; a number is from 0 to 1.
         """
         self._url = url
         self._log = log
@@ -97,7 +104,10 @@ class DbosDispatch(DispatchEngine):
         self._poll_s = poll_s
         self._kept_s = kept_s
         self._is_gone = is_gone
-        self._workers = PostgresWorkers(url, dead_after_s=dead_after_s or _DEAD_AFTER_S)
+        self._workers = workers or PostgresWorkers(url, dead_after_s=dead_after_s or _DEAD_AFTER_S)
+        self._news = news
+        self._monotonic = monotonic
+        self._random = random
         self._client: DBOSClient | None = None
         self._opening = asyncio.Lock()
         self._has_tables = False
@@ -220,14 +230,14 @@ class DbosDispatch(DispatchEngine):
             poll_s=self._poll_s,
             is_paused=self.is_paused,
             log=self._log,
-            monotonic=time.monotonic,
-            random=random.random,
+            monotonic=self._monotonic,
+            random=self._random,
         )
         watching: list[asyncio.Future[None]] = []
         try:
             await self._beat(server)
             self._servers[plan.name] = server
-            news = PostgresNews(self._url, self._log)
+            news = self._news or PostgresNews(self._url, self._log)
             watching.append(asyncio.ensure_future(news.listen(server.hear, server.set_heard)))
             await server.launch()
             watching.append(asyncio.ensure_future(self._beats(server)))
@@ -298,8 +308,10 @@ class DbosDispatch(DispatchEngine):
         """After a pause of its own, a worker waits until the others could have been heard of: all
         are silent while the database is away."""
         cleaned_at = -_CLEAN_EVERY_S
+        pause_s = self._heartbeat_s or server.plan.heartbeat_s
+        # Else all that were started together would beat together for ever.
+        await asyncio.sleep(pause_s * (1.0 - self._random()))
         while True:
-            await asyncio.sleep(self._heartbeat_s or server.plan.heartbeat_s)
             try:
                 await self._beat(server, is_steady=loop.time() >= steady_since)
                 if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
@@ -311,6 +323,7 @@ class DbosDispatch(DispatchEngine):
             except EnvironmentRefusedError as error:
                 steady_since = loop.time() + dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
+            await asyncio.sleep(pause_s)
 
     async def _forget_ended(self) -> None:
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""

@@ -292,8 +292,32 @@ def _words(url: str, error: Exception) -> str:
     return text
 
 
-def _place(url: str) -> str:
-    """`host:port` or the folder of the socket, as libpq understands it."""
+def database_key(url: str) -> str:
+    """A text that is equal for URLs that mean the same database on the same servers, whatever their
+    users, passwords, parameters and spelling are. Connects nowhere; a name and an address of one
+    host are two, but for those of this machine.
+    """
+    import psycopg
+
+    try:
+        known = _parameters(url)
+    except psycopg.Error:
+        return url  # whoever opens it says what is wrong
+    if "service" in known:  # what it says stands in a file
+        return url
+    hosts = (known.get("hostaddr") or known.get("host") or "").split(",")
+    ports = known.get("port", "5432").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    names = ("localhost" if each in _OWN_HOSTS else each.rstrip(".") for each in hosts)
+    servers = sorted({f"{host.lower()}:{port}" for host, port in zip(names, ports, strict=False)})
+    return f"{','.join(servers)}/{known.get('dbname') or known.get('user', '')}"
+
+
+_OWN_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def _parameters(url: str) -> Mapping[str, str]:
+    """The parameters of a connection, as libpq understands them, with the defaults."""
     from psycopg import conninfo, pq
 
     known = {
@@ -301,6 +325,11 @@ def _place(url: str) -> str:
         for option in pq.Conninfo.get_defaults()
         if option.val
     }
-    known |= {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items()}
+    return known | {key: str(value) for key, value in conninfo.conninfo_to_dict(url).items()}
+
+
+def _place(url: str) -> str:
+    """`host:port` or the folder of the socket, as libpq understands it."""
+    known = _parameters(url)
     host = known.get("hostaddr") or known.get("host") or "the local socket"
     return f"{host}:{known.get('port', '5432')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -16,7 +17,7 @@ from minions.adapters.stores.postgres_link import Attempt
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import Clock
-from minions.data.errors import JournalError
+from minions.data.errors import EnvironmentRefusedError, JournalError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
@@ -46,6 +47,17 @@ class _Mark(NamedTuple):
     """Behind everything that was committed then, in the server's log."""
     system: int
     """Which cluster it is; its standbys have the same."""
+
+
+@frozen(kw_only=True)
+class ReplicaLag:
+    """How far a standby is behind its primary."""
+
+    log_bytes: int | None
+    """Of the primary's log that it has not replayed; None: the primary does not say how far it is
+    itself."""
+    newest_s: float | None
+    """Seconds since the newest change that it has was committed; None: it has none."""
 
 
 class ReplicatedJournal(PostgresJournal):
@@ -83,6 +95,20 @@ class ReplicatedJournal(PostgresJournal):
             self._replica.tell(f"Lists are read from {self._standby.shown} again.")
         return found
 
+    async def lag(self) -> ReplicaLag:
+        """How far the standby is behind what was committed just now, after half a second at most.
+
+        Raises:
+            JournalError: The standby cannot be used: `database-unreachable`, `not-a-replica`.
+        """
+        try:
+            mark = await self._looked_up(_read_mark)
+        except (EnvironmentRefusedError, JournalError):
+            return await self._standby.lag(None)
+        with contextlib.suppress(_BehindError):
+            await self._wait_for(mark)
+        return await self._standby.lag(mark)
+
     @property
     def _shown(self) -> str:
         return without_password(self.url)
@@ -91,13 +117,13 @@ class ReplicatedJournal(PostgresJournal):
         """Return when the standby has that state.
 
         Raises:
-            JournalError: `replica-behind`, `not-a-replica`; it does not have it in time, or never
-                will.
+            _BehindError: `replica-behind`; it does not have it in time.
+            JournalError: `not-a-replica`; it never will.
         """
         waited_s, pause_s = 0.0, 0.002
         while not await self._standby.has(mark, self._shown):
             if waited_s >= _WAITED_S:
-                raise JournalError(
+                raise _BehindError(
                     f"The replica {self._standby.shown} is behind: within {_WAITED_S:g} s it did "
                     "not have what the primary had. Look at pg_stat_replication there.",
                     code="replica-behind",
@@ -110,6 +136,10 @@ class ReplicatedJournal(PostgresJournal):
         """Close the connections to both; a later call connects again."""
         await self._standby.aclose()
         await super().aclose()
+
+
+class _BehindError(JournalError):
+    """The standby is behind."""
 
 
 class _Standby(PostgresJournal):
@@ -140,6 +170,25 @@ class _Standby(PostgresJournal):
 
         return await self._link.run(look)
 
+    async def lag(self, mark: _Mark | None) -> ReplicaLag:
+        """How far it is behind that mark; None: it is not known.
+
+        Raises:
+            JournalError: It cannot be reached.
+        """
+
+        async def look(attempt: Attempt) -> ReplicaLag:
+            found = await attempt.connection.execute(
+                _LAG, [None if mark is None else mark.position]
+            )
+            behind, newest_s = await found.fetchone() or (None, None)
+            return ReplicaLag(
+                log_bytes=None if behind is None else max(0, int(behind)),
+                newest_s=None if newest_s is None else float(newest_s),
+            )
+
+        return await self._link.run(look)
+
     async def _looked_up(self, look: Callable[[Connection], Awaitable[T]]) -> T:
         """The primary has made the rows that were missing."""
         try:
@@ -161,4 +210,8 @@ _REPLAYED: Final = """
 SELECT system_identifier, CASE WHEN pg_is_in_recovery()
     THEN coalesce(pg_last_wal_replay_lsn() >= %s::pg_lsn, false) END
 FROM pg_control_system()
+"""
+_LAG: Final = """
+SELECT pg_wal_lsn_diff(%s::pg_lsn, pg_last_wal_replay_lsn()),
+    extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())
 """

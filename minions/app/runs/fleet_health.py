@@ -42,6 +42,8 @@ class FleetWorker:
     """Seconds since its last heartbeat, by the clock of the database; None: it has none."""
     load: str = ""
     """How many runs it has of how many."""
+    problem: str | None = None
+    """What it lacks for any run at all; None: nothing that is known."""
 
 
 @frozen(kw_only=True)
@@ -76,6 +78,8 @@ class FleetHealth:
         if len(versions) > 1:
             yield "versions", f"living workers have the versions {', '.join(versions)}"
         for worker in self.workers:
+            if worker.problem is not None:
+                yield f"worker {worker.name}", f"it lacks {worker.problem}"
             if abs(worker.clock_ahead_s or 0.0) > MOST_AHEAD_S:
                 yield f"clock of {worker.name}", f"{worker.clock_ahead_s:+.1f} s of the database's"
         for group in self.waiting:
@@ -144,7 +148,9 @@ def _living(
 ) -> list[FleetWorker]:
     if views is None:
         return [
-            FleetWorker(name=each.name, queues=each.queues, version=each.version)
+            FleetWorker(
+                name=each.name, queues=each.queues, version=each.version, problem=each.problem
+            )
             for each in records.values()
             if not is_gone(each.name)
         ]
@@ -156,6 +162,7 @@ def _living(
             clock_ahead_s=each.clock_ahead_s,
             silent_s=max(0.0, (now - each.seen_at).total_seconds()),
             load=f"{each.taken} of {each.slots}",
+            problem=records[each.name].problem if each.name in records else None,
         )
         for each in views
         if each.is_alive and not is_gone(each.name)

@@ -51,6 +51,8 @@ class WorkerRecord:
     """In words, by the key of needs or by the id of a run."""
     parts: OfferedParts | None = None
     """What it has; None: it is not known."""
+    problem: str | None = None
+    """What it lacks for any run at all, such as its folder; None: nothing that is known."""
 
     def to_text(self) -> str:
         """The form in which it is stored."""
@@ -64,6 +66,7 @@ class WorkerRecord:
             "parts": parts,
             "slots": self.slots,
             "started_at": started,
+            "problem": self.problem,
         }
         return dumps(document)
 
@@ -78,6 +81,7 @@ class WorkerRecord:
         if not isinstance(stored, Mapping) or not isinstance(lacks, Mapping):
             return None
         slots, started = stored.get("slots"), stored.get("started_at")
+        problem = stored.get("problem")
         try:
             started_at = datetime.fromisoformat(started) if isinstance(started, str) else None
         except ValueError:
@@ -90,11 +94,29 @@ class WorkerRecord:
             started_at=started_at,
             lacks={key: _texts(parts) for key, parts in lacks.items()},
             parts=OfferedParts.of_json(stored.get("parts")),
+            problem=problem if isinstance(problem, str) else None,
         )
 
     def lacking(self, run: WaitingRun) -> tuple[str, ...] | None:
         """What it lacks for that run; None: nothing is known."""
-        return self.lacks.get(run.run_id) or self.lacks.get(run.needs)
+        known = self.lacks.get(run.run_id) or self.lacks.get(run.needs)
+        if self.problem is None:
+            return known
+        return (self.problem, *(each for each in known or () if each != self.problem))
+
+    def lacking_of(self, needs: Sequence[str]) -> tuple[str, ...]:
+        """What it lacks of what a run needs that it may never have met, by what it says that it
+        has; empty: nothing that is known.
+        """
+        if self.problem is not None:
+            return (self.problem,)
+        return () if self.parts is None else self.parts.lacking(needs)
+
+    @property
+    def all_lacks(self) -> tuple[str, ...]:
+        """What it lacks for any run, and for those that it met, each part once."""
+        parts = (part for each in self.lacks.values() for part in each)
+        return tuple(dict.fromkeys(parts if self.problem is None else (self.problem, *parts)))
 
 
 @frozen(kw_only=True)
@@ -110,6 +132,12 @@ class WaitingRun:
     since: datetime
     needs: str
     """The key of its needs; empty: it is not known what it needs."""
+    wants: tuple[str, ...] = ()
+    """Its needs themselves, as of `needs_of`."""
+    home: str | None = None
+    """The folder where it began; None: it is not known."""
+    extensions: tuple[str, ...] = ()
+    """The extensions that it was begun with."""
     not_before: datetime | None = None
     """Before this time no worker begins with it; None: it may begin at once."""
     pauses: int = 0
@@ -173,7 +201,7 @@ async def left_runs(
         JournalError: The database cannot be used.
     """
     records = await living_records(state, is_gone, living)
-    if not any(each.lacks for each in records):
+    if not any(each.lacks or each.problem for each in records):
         return []
     wanted = RunFilter(statuses={RunState.QUEUED})
     found = []
@@ -236,6 +264,9 @@ async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
         position=newest[0].position,
         since=newest[0].at,
         needs=needs_key(place.needs),
+        wants=tuple(place.needs),
+        home=noted.cwd,
+        extensions=noted.extensions,
         not_before=place.not_before,
         pauses=place.pauses,
         has_children=bool(noted.waits),
@@ -267,7 +298,7 @@ async def missing_parts(
         own = [records.get(name, WorkerRecord(name=name, queues=(queue,))) for name in names]
     if not own:
         return (f"a worker of the queue '{queue}'",)
-    lacks = [() if each.parts is None else each.parts.lacking(needs) for each in own]
+    lacks = [each.lacking_of(needs) for each in own]
     return tuple(dict.fromkeys(part for each in lacks for part in each)) if all(lacks) else ()
 
 
@@ -351,6 +382,11 @@ class LeftRuns:
         self.run_ids.difference_update(run_ids)
         if not lacks.keys().isdisjoint(run_ids):
             self._put({key: parts for key, parts in lacks.items() if key not in run_ids})
+
+    def note_problem(self, problem: str | None) -> None:
+        """Note what it lacks for any run at all; None: it has what it needs again."""
+        if problem != self._record.problem:
+            self._record, self._is_stored = evolve(self._record, problem=problem), False
 
     def _put(self, lacks: Mapping[str, tuple[str, ...]]) -> None:
         self._record, self._is_stored = evolve(self._record, lacks=lacks), False

@@ -28,6 +28,7 @@ from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.runtime import IsWorkerGone
 from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 
 _MOST_COUNTED: Final = 500
 """Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
@@ -54,7 +55,9 @@ class ListedWorker:
     stream_url: str | None = None
     """Where it offers the pieces of answers of its runs; None: it offers none."""
     lacks: tuple[str, ...] = ()
-    """What it lacks for runs that it met, each part once."""
+    """What it lacks, for any run or for those that it met, each part once."""
+    problem: str | None = None
+    """What it lacks for any run at all; None: nothing that is known."""
 
 
 @frozen(kw_only=True)
@@ -82,6 +85,22 @@ class RunHindrance:
     """What it needs and no living worker of its queue has, in words."""
     not_taken: str | None = None
     """Why none takes it: its queue is paused, or has no living worker. None: they may."""
+    is_paused: bool = False
+    """Whether it is the pause of its queue that keeps them from it."""
+    takers: tuple[str, ...] = ()
+    """The living workers that may take it: of those of its queue, all that lack nothing that is
+    known. Empty: there is none, or it is not known who lives."""
+    run: WaitingRun | None = None
+    """The run, with where and with what it began; None: it waits in no queue."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is printed."""
+        return {
+            "run_id": None if self.run is None else self.run.run_id,
+            "lacks": list(self.lacks),
+            "not_taken": self.not_taken,
+            "takers": list(self.takers),
+        }
 
 
 @frozen(kw_only=True)
@@ -133,7 +152,8 @@ class WorkLists:
                     slots=each.slots,
                     taken=taken[each.name],
                     started_at=each.started_at,
-                    lacks=_parts(each),
+                    lacks=each.all_lacks,
+                    problem=each.problem,
                 )
                 for each in records.values()
             ]
@@ -149,7 +169,8 @@ class WorkLists:
                 started_at=each.started_at,
                 seen_at=each.seen_at,
                 stream_url=each.stream_url,
-                lacks=_parts(records.get(each.name, unknown)),
+                lacks=records.get(each.name, unknown).all_lacks,
+                problem=records.get(each.name, unknown).problem,
             )
             for each in await self._engine.workers()
         ]
@@ -235,8 +256,10 @@ class WorkLists:
         return {queue: count for queue, count in waiting.items() if count and queue not in served}
 
     async def hindrance(self, run_id: str) -> RunHindrance:
-        """What keeps workers from a queued run. Where the engine cannot be asked who lives, what
-        workers stored of themselves counts, and none is said to be missing.
+        """What keeps workers from a queued run, and who may take it. A worker lacks what it found
+        with the run, or with others of the same needs, or has not among what it says that it has.
+        Where the engine cannot be asked who lives, what workers stored of themselves counts, and
+        none is said to be missing.
 
         Raises:
             JournalError: The database cannot be used.
@@ -250,14 +273,19 @@ class WorkLists:
         except EnvironmentRefusedError:
             living, is_known = await living_records(self._state, self._is_gone, None), False
         serving = [each for each in living if run.queue in each.queues]
-        lacks = lacks_of(run, serving)
+        found = {each.name: each.lacking(run) or each.lacking_of(run.wants) for each in serving}
+        run = evolve(run, lacks={name: parts for name, parts in found.items() if parts})
         pause = pause_among(await queue_pauses(self._state), run.queue)
         words = None if pause is None else pause.words
         if words is None and is_known and not serving:
             words = f"the queue '{run.queue}' has no living worker"
-        is_left = len(lacks) == len(serving)
+        able = tuple(name for name, parts in found.items() if not parts)
         return RunHindrance(
-            lacks=evolve(run, lacks=lacks).parts if is_left else (), not_taken=words
+            lacks=() if able else run.parts,
+            not_taken=words,
+            is_paused=pause is not None,
+            takers=able if is_known and pause is None else (),
+            run=run,
         )
 
     async def _waiting(self, limit: int, offset: int, total: int) -> Sequence[WaitingRun]:
@@ -276,10 +304,6 @@ class WorkLists:
 
 
 _QUEUED: Final = RunFilter(statuses={RunState.QUEUED})
-
-
-def _parts(record: WorkerRecord) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part for each in record.lacks.values() for part in each))
 
 
 @frozen(kw_only=True)

@@ -35,6 +35,7 @@ async def list_runs(
     wanted: RunFilter | None = None,
     limit: int | None = None,
     offset: int = 0,
+    after: RunRow | None = None,
     is_worker_gone: IsWorkerGone = is_worker_gone,
 ) -> tuple[RunSummary, ...]:
     """All runs, the newest first; a damaged one has the state `unreadable` and hides no other.
@@ -46,6 +47,7 @@ async def list_runs(
         wanted: Only runs that match; its `running` is filled in here.
         limit: At most so many, the newest.
         offset: Skip so many of the newest.
+        after: Only runs behind this one in the list, whether or not it still exists.
         is_worker_gone: Whether the holder of a lease is known to be dead.
     """
     fit = wanted or RunFilter()
@@ -59,7 +61,9 @@ async def _list(
     journal: Journal, fit: RunFilter, limit: int | None, offset: int, is_worker_gone: IsWorkerGone
 ) -> Sequence[RunSummary]:
     async def read(running: frozenset[str]) -> Sequence[RunSummary]:
-        rows = await journal.runs(evolve(fit, running=running), limit=limit, offset=offset)
+        rows = await journal.runs(
+            evolve(fit, running=running), limit=limit, offset=offset, after=after
+        )
         return [_summary(row) for row in rows]
 
     return await with_states(journal, is_worker_gone, read, lambda run: run.run_id)

@@ -176,6 +176,8 @@ class RunDetail:
     """What a queued run needs and no worker of its queue has, in words; empty: nothing is known."""
     paused: str | None = None
     """Why no worker takes a queued run now, in words: its queue is paused, or has no worker."""
+    takers: tuple[str, ...] = ()
+    """The living workers that may take a queued run; empty: there is none, or it is not known."""
 
 
 async def show_run(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from attrs import evolve, frozen
 
-from minions.app.wiring.databases import shared_dispatch
+from minions.adapters.stores.postgres_url import is_postgres_url
+from minions.app.wiring.databases import place_of_journal, shared_dispatch
 from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import LABEL_NAME
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
@@ -24,10 +26,15 @@ from minions.interfaces.cli.options import CommandContext, option
 
 if TYPE_CHECKING:
     from minions.app.runs.run_queue import QueuedRun, RunQueue
+    from minions.app.runs.work_lists import RunHindrance
+    from minions.contracts.journal.journal import Journal
+    from minions.contracts.journal.start_note import StartNote
     from minions.engine.compile.extensions import Extensions
 
 _LABEL_NAME: Final = re.compile(LABEL_NAME)
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
+_MOST_NAMED: Final = 3
+"""Workers that a line names."""
 _LONGEST_LABEL: Final = 200
 """Characters of a label's value."""
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
@@ -133,9 +140,15 @@ async def open_queue(
         await queue.aclose()
 
 
-def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> int:
-    """Print the id of a run that was queued, and the next command; the exit code."""
-    database, code = context.flags_again
+def report_queued(
+    queued: QueuedRun, context: CommandContext, out: TextIO, noted: StartNote | None = None
+) -> int:
+    """Print the id of a run that was queued, and the next command; the exit code.
+
+    Args:
+        noted: Where and with what the run began; None: here, with this command.
+    """
+    database, _ = context.flags_again
     if queued.problem is not None:
         tell(f"warning: {queued.problem} The run is recorded; a worker finds it there.")
     if context.settings.json:
@@ -150,10 +163,83 @@ def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> in
     else:
         say(queued.run_id, out)
     tell(f"queued in '{queued.place.name}' · session {queued.session_id}")
-    queues = shell_word(queued.place.name)
-    tell(f"a worker executes it: minions worker --queues {queues}{database}{code}")
+    home, extensions = (None, ()) if noted is None else (noted.cwd, noted.extensions)
+    command = worker_command(context, queued.place.name, home, extensions)
+    tell(f"a worker executes it: {command}")
     tell(f"see it: minions sessions show {shell_word(queued.run_id)}{database}")
     return 0
+
+
+def worker_command(
+    context: CommandContext, queue: str, home: str | None, extensions: Sequence[str]
+) -> str:
+    """The command that starts a worker for a run of that queue.
+
+    Args:
+        home: The folder where the run began; None: this one.
+        extensions: What it began with: paths are absolute.
+    """
+    database, code = context.flags_again
+    if home is not None and home != str(Path.cwd()):
+        if not is_postgres_url(context.settings.db or ""):  # a path here is no path there
+            place = place_of_journal(context.settings, context.folder_of("db"))
+            database = f" --db {shell_word(place)}"
+        code = "".join(f" --extensions {shell_word(each)}" for each in extensions)
+        return f"cd {shell_word(home)} && {_worker_of(queue)}{database}{code}"
+    folder = context.folder_of("extensions")
+    here = {
+        each if not each.endswith(".py") else str(folder / each)
+        for each in context.settings.extensions
+    }
+    missing = [each for each in extensions if each not in here]
+    code += "".join(f" --extensions {shell_word(each)}" for each in missing)
+    return f"{_worker_of(queue)}{database}{code}"
+
+
+def _worker_of(queue: str) -> str:
+    return f"minions worker --queues {shell_word(queue)}"
+
+
+async def run_hindrance(context: CommandContext, journal: Journal, run_id: str) -> RunHindrance:
+    """What keeps workers from a queued run of the command's database, and who may take it.
+
+    Raises:
+        JournalError: The database cannot be used.
+    """
+    from minions.app.runs.work_lists import WorkLists
+    from minions.app.wiring.databases import state_beside
+    from minions.engine.services.services import is_worker_gone
+
+    state = state_beside(journal)
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+    try:
+        return await WorkLists(journal, state, engine, is_worker_gone).hindrance(run_id)
+    finally:
+        if engine is not None:
+            await engine.aclose()
+        await state.aclose()
+
+
+def hindrance_lines(hindrance: RunHindrance) -> Iterator[str]:
+    """Who executes a queued run, or why nobody does."""
+    if hindrance.not_taken is not None:
+        yield f"no worker takes it: {hindrance.not_taken}"
+    if hindrance.lacks:
+        yield f"no worker can execute it: none has {'; '.join(hindrance.lacks)}"
+    if hindrance.takers and hindrance.run is not None:
+        more = len(hindrance.takers) - _MOST_NAMED
+        some = ", ".join(hindrance.takers[:_MOST_NAMED])
+        named = f"{some} and {more} more" if more > 0 else some
+        yield f"will be executed by a worker of the queue '{hindrance.run.queue}': {named}"
+
+
+def tell_worker(context: CommandContext, hindrance: RunHindrance) -> None:
+    """Print the command that starts a worker for a queued run, where no worker can take it."""
+    run = hindrance.run
+    is_unserved = hindrance.not_taken is not None and not hindrance.is_paused
+    if run is not None and (hindrance.lacks or is_unserved):
+        command = worker_command(context, run.queue, run.home, run.extensions)
+        tell(f"start one that can: {command}")
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -323,7 +323,8 @@ class RecordedRunOpener:
         services = self.runtime.services
         entry = await record_decisions(services, self.recorded, decisions, note, decided_by)
         async with open_queue(self.context, None) as queue:
-            return report_queued(await queue.submit(entry, place), self.context, out)
+            queued = await queue.submit(entry, place)
+            return report_queued(queued, self.context, out, StartNote.of(note))
 
     async def follow(self, run: AgentRun, out: TextIO, *, edited: str | None = None) -> int:
         """Print what is replayed, resume the run, and return the exit code.
@@ -335,7 +336,8 @@ class RecordedRunOpener:
             tell(line)
         if self._place is not None:
             async with open_queue(self.context, self.runtime.extensions) as queue:
-                return report_queued(await queue.put(run, self._place), self.context, out)
+                queued = await queue.put(run, self._place)
+                return report_queued(queued, self.context, out, StartNote.of(run.note))
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it was started")
         return await follow(

@@ -7,23 +7,26 @@ no other. Only what is said of all of them is here: which there are, and their r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from attrs import evolve, field, fields, frozen
 
-from minions.adapters.stores.postgres_url import without_password
+from minions.adapters.stores.postgres_url import is_postgres_url, without_password
 from minions.app.settings.settings import Settings
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import Log
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, UsageError
+from minions.engine.calls.inbox import ItemKind
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import (
@@ -39,7 +42,11 @@ from minions.interfaces.http.http_answers import (
 from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT, AccessMiddleware
 from minions.interfaces.server.app import App
+from minions.interfaces.server.decision_views import all_waiting
 from minions.interfaces.server.documents.project_documents import (
+    ProjectApproval,
+    ProjectApprovals,
+    ProjectApprovalsQuery,
     ProjectRow,
     ProjectRunRow,
     ProjectRuns,
@@ -47,6 +54,7 @@ from minions.interfaces.server.documents.project_documents import (
     Projects,
     UnreachableProject,
 )
+from minions.interfaces.server.documents.run_documents import ApprovalView
 from minions.interfaces.server.server_options import ServerOptions
 from minions.recipe.recipe_files import toml_values
 
@@ -56,6 +64,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFIX: Final = re.compile(r"/projects/([^/]+)(?=/|$)")
 _ALL: Final = "/api/v1/projects"
 _RUNS_OF_ALL: Final = f"{_ALL}/runs"
+_APPROVALS_OF_ALL: Final = f"{_ALL}/approvals"
+_PATHS: Final = (_ALL, _RUNS_OF_ALL, _APPROVALS_OF_ALL)
 _MOST: Final = 1_000
 """Runs of each project that are read for one page of the list of all."""
 _ANSWER_S: Final = 5.0
@@ -103,24 +113,40 @@ def read_project_table(path: Path) -> ProjectTable:
         raise _bad_table(path, f"it cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise _bad_table(path, str(error)) from error
-    faults, places = list[str](), dict[str, str]()
+    faults, places, dbs = list[str](), dict[str, str](), dict[str, str]()
     for name, project in table.projects.items():
         if not _NAME.fullmatch(name):
             faults.append(f"{name!r} is no name: letters, digits, `.`, `_`, `-`, 64 at most")
         db = project.db if "://" in project.db else str((path.parent / project.db).resolve())
-        if (other := places.setdefault(db, name)) != name:
+        dbs[name] = db
+        if (other := places.setdefault(_key_of(db), name)) != name:
+            spelled = "" if dbs[other] == db else ", which is written in two ways"
             faults.append(
-                f"{other!r} and {name!r} have the same database: give each its own; a PostgreSQL "
-                "server has as many as you like"
+                f"{other!r} and {name!r} have the same database{spelled}: give each its own; a "
+                "PostgreSQL server has as many as you like"
             )
     if table.default not in table.projects:
         known = ", ".join(table.projects) or "none"
         faults.append(f"default = {table.default!r} is none of the projects: {known}")
     if faults:
         raise _bad_table(path, "; ".join(faults))
-    dbs = {name: db for db, name in places.items()}
     projects = {name: evolve(own, db=dbs[name]) for name, own in table.projects.items()}
     return evolve(table, projects=projects)
+
+
+def _key_of(db: str) -> str:
+    """Equal for the same database, also where it is spelled in two ways."""
+    if is_postgres_url(db):
+        from minions.adapters.stores.postgres_database import database_key
+
+        try:
+            return database_key(db)
+        except ImportError:  # whoever opens it says what is to be installed
+            return db
+    with contextlib.suppress(OSError):  # one that is not there yet
+        found = Path(db).stat()
+        return f"{found.st_dev}:{found.st_ino}"
+    return db
 
 
 def _bad_table(path: Path, faults: str) -> UsageError:
@@ -174,7 +200,7 @@ class ProjectServer:
         app: AsgiApp = self._default
         if found is not None and found[1] in self._apps:
             app, scope = self._apps[found[1]], {**scope, "root_path": found[0]}
-        elif found is not None or path in (_ALL, _RUNS_OF_ALL):
+        elif found is not None or path in _PATHS:
             app = self._of_all
         await app(scope, receive, send)
 
@@ -199,7 +225,7 @@ class ProjectServer:
         await answer(scope, receive, send)
 
     async def _about_all(self, scope: Scope) -> Answer:
-        if scope["path"] not in (_ALL, _RUNS_OF_ALL):
+        if scope["path"] not in _PATHS:
             known = ", ".join(self._apps)
             raise RefusedError(
                 HTTPStatus.NOT_FOUND,
@@ -219,27 +245,61 @@ class ProjectServer:
                 headers={"allow": "GET, HEAD"},
             )
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        if scope["path"] == _ALL:
-            _Page.of((), query)
+        if scope["path"] == _RUNS_OF_ALL:
+            reply: object = await self._runs(_RunsPage.of(query), names, scope)
+        elif scope["path"] == _APPROVALS_OF_ALL:
+            reply = await self._approvals(_ApprovalsPage.of(query), names, scope)
+        else:
+            _refuse_others(query, ())
             _, missing = await self._ask(_check, names)
-            rows = [self._row(name, missing, scope) for name in names]
-            return Answer(HTTPStatus.OK, encode(Projects(projects=tuple(rows))))
-        asked = _Page.of(_Page.KEYS, query)
+            reply = Projects(projects=tuple(self._row(name, missing, scope) for name in names))
+        return Answer(HTTPStatus.OK, encode(reply))
+
+    async def _runs(self, asked: _RunsPage, names: Sequence[str], scope: Scope) -> ProjectRuns:
         found, missing = await self._ask(asked.read, names)
         runs = [(run, name) for name, rows in found.items() for run in rows]
         runs.sort(key=lambda each: each[0].run_id)
         runs.sort(key=lambda each: each[0].started_at, reverse=True)
-        page = runs[asked.offset : asked.offset + asked.limit]
-        reply = ProjectRuns(
-            runs=tuple(_run_row(run, name, scope) for run, name in page),
+        places = [_Place(at=run.started_at, id=run.run_id) for run, _ in runs]
+        end = asked.offset + asked.limit
+        while 0 < end < len(runs) and places[end] == places[end - 1]:
+            end += 1  # else the next page would begin behind what is not on this one
+        has_more = end < len(runs)
+        return ProjectRuns(
+            runs=tuple(_run_row(run, name, scope) for run, name in runs[asked.offset : end]),
             limit=asked.limit,
             offset=asked.offset,
-            has_more=len(runs) > asked.offset + asked.limit,
-            unreachable=tuple(
-                UnreachableProject(project=name, problem=why) for name, why in missing.items()
-            ),
+            has_more=has_more,
+            next=str(places[end - 1]) if has_more and end > asked.offset else None,
+            unreachable=_unreachable(missing),
         )
-        return Answer(HTTPStatus.OK, encode(reply))
+
+    async def _approvals(
+        self, asked: _ApprovalsPage, names: Sequence[str], scope: Scope
+    ) -> ProjectApprovals:
+        found, missing = await self._ask(asked.read, names)
+        waiting = [
+            (_Place(at=each.asked_at, id=f"{name}/{each.id}"), name, each)
+            for name, views in found.items()
+            for each in views
+        ]
+        waiting.sort(key=lambda each: each[0])
+        behind = [each for each in waiting if asked.after is None or each[0] > asked.after]
+        page = behind[: asked.limit]
+        return ProjectApprovals(
+            approvals=tuple(
+                ProjectApproval(
+                    project=name,
+                    approval=view,
+                    url=_url_in(name, scope, f"approvals/{quote(view.id, safe='')}"),
+                )
+                for _, name, view in page
+            ),
+            total=len(waiting),
+            limit=asked.limit,
+            next=str(page[-1][0]) if page and len(behind) > len(page) else None,
+            unreachable=_unreachable(missing),
+        )
 
     async def _ask(
         self, look: Callable[[App], Awaitable[T]], names: Sequence[str]
@@ -293,8 +353,16 @@ def _run_row(run: RunSummary, name: str, scope: Scope) -> ProjectRunRow:
         status=run.status,
         user=run.user,
         started_at=run.started_at,
-        url=f"{scope[ROOT]}/projects/{name}/api/v1/runs/{quote(run.run_id, safe='')}",
+        url=_url_in(name, scope, f"runs/{quote(run.run_id, safe='')}"),
     )
+
+
+def _url_in(project: str, scope: Scope, path: str) -> str:
+    return f"{scope[ROOT]}/projects/{project}/api/v1/{path}"
+
+
+def _unreachable(missing: Mapping[str, str]) -> tuple[UnreachableProject, ...]:
+    return tuple(UnreachableProject(project=name, problem=why) for name, why in missing.items())
 
 
 def _sees_all(caller: Caller, project: str) -> bool:
@@ -313,37 +381,65 @@ async def _check(app: App) -> None:
     await app.app_state.journal.held_leases()
 
 
-@frozen(kw_only=True)
-class _Page:
-    """Which part of the list of all projects is asked for."""
+# --- which part of a list of all projects is asked for -------------------------------------------
 
-    KEYS = tuple(each.name for each in fields(ProjectRunsQuery))
+
+@frozen(kw_only=True, order=True)
+class _Place:
+    """A place in a list, which does not move when others come before it."""
+
+    at: datetime
+    id: str
+
+    def __str__(self) -> str:
+        """Without a `+`, which is a space in a query."""
+        return f"{self.at.astimezone(UTC).isoformat().replace('+00:00', 'Z')}~{self.id}"
+
+    @classmethod
+    def of(cls, text: str | None) -> Self | None:
+        """The place that a page gave as `next`.
+
+        Raises:
+            RefusedError: `bad-query`; it is none.
+        """
+        if text is None:
+            return None
+        at, _, name = text.partition("~")
+        try:
+            place = cls(at=datetime.fromisoformat(at).astimezone(UTC), id=name)
+        except (ValueError, OverflowError) as error:
+            raise _bad_query(f"after={text!r:.80}: expected the `next` of a page.") from error
+        if not name or "\0" in name:
+            raise _bad_query(f"after={text!r:.80}: expected the `next` of a page.")
+        return place
+
+
+@frozen(kw_only=True)
+class _RunsPage:
+    """A part of the runs of all projects."""
 
     wanted: RunFilter
     limit: int
     offset: int
+    after: _Place | None
 
     @classmethod
-    def of(cls, keys: Sequence[str], query: Mapping[str, str]) -> _Page:
+    def of(cls, query: Mapping[str, str]) -> Self:
         """The part that a query names.
 
         Raises:
             RefusedError: `bad-query`; it has another key, or a value that does not fit.
         """
-        for key in query:
-            if key not in keys:
-                listed = ", ".join(keys) or "none"
-                raise _bad_query(f"The query has the unknown key {key!r}. Keys are: {listed}.")
-        numbers = {"limit": query.get("limit", "50"), "offset": query.get("offset", "0")}
-        for key, text in numbers.items():
-            if not re.fullmatch(r"[0-9]{1,4}", text):
-                raise _bad_query(f"{key}={text!r:.40}: expected a number up to {_MOST:,}.")
-        limit, offset = int(numbers["limit"]), int(numbers["offset"])
+        _refuse_others(query, tuple(each.name for each in fields(ProjectRunsQuery)))
+        limit, offset = _number(query, "limit", 50), _number(query, "offset", 0)
         if limit + offset > _MOST:
             raise _bad_query(
                 f"limit and offset together are {limit + offset:,}; the list of all projects is "
-                f"read up to {_MOST:,} runs. Look at one project: /projects/NAME/api/v1/runs."
+                f"read up to {_MOST:,} runs so. Send the `next` of a page as `after` instead."
             )
+        after = _Place.of(query.get("after"))
+        if after is not None and offset:
+            raise _bad_query("Either `after` or `offset`: both say where the page begins.")
         status = query.get("status")
         if status is not None and status not in set(RunState):
             raise _bad_query(f"status={status!r:.40}: expected one of {', '.join(RunState)}.")
@@ -355,17 +451,79 @@ class _Page:
             user=query.get("user"),
             text=query.get("text"),
         )
-        return cls(wanted=wanted, limit=limit, offset=offset)
+        return cls(wanted=wanted, limit=limit, offset=offset, after=after)
 
     async def read(self, app: App) -> Sequence[RunSummary]:
         """What of one project may stand on the page, and one run more where there are more."""
         gone = app.app_state.runtime.services.is_worker_gone
+        after = None
+        if self.after is not None:  # only its place counts
+            at, run_id = self.after.at, self.after.id
+            after = RunRow(run_id=run_id, session_id="", position=0, recipe="", started_at=at)
 
         async def read(journal: Journal) -> Sequence[RunSummary]:
             most = self.limit + self.offset + 1
-            return await list_runs(journal, wanted=self.wanted, limit=most, is_worker_gone=gone)
+            return await list_runs(
+                journal, wanted=self.wanted, limit=most, after=after, is_worker_gone=gone
+            )
 
         return await app.app_state.journal.read_lists(read)
+
+
+@frozen(kw_only=True)
+class _ApprovalsPage:
+    """A part of the pending decisions of all projects."""
+
+    recipe: str | None
+    kind: str | None
+    limit: int
+    after: _Place | None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """The part that a query names.
+
+        Raises:
+            RefusedError: `bad-query`; it has another key, or a value that does not fit.
+        """
+        _refuse_others(query, tuple(each.name for each in fields(ProjectApprovalsQuery)))
+        kind = query.get("kind")
+        if kind is not None and kind not in set(ItemKind):
+            raise _bad_query(f"kind={kind!r:.40}: expected one of {', '.join(ItemKind)}.")
+        limit = _number(query, "limit", 50)
+        if limit > _MOST:
+            raise _bad_query(f"limit={limit}: expected a number up to {_MOST:,}.")
+        after = _Place.of(query.get("after"))
+        return cls(recipe=query.get("recipe"), kind=kind, limit=limit, after=after)
+
+    async def read(self, app: App) -> Sequence[ApprovalView]:
+        """What runs of one project wait for."""
+        state = app.app_state
+        found = await all_waiting(state.journal, state.runtime.calls_in_doubt)
+        return [
+            each
+            for each in found
+            if self.recipe in (None, each.recipe) and self.kind in (None, each.kind)
+        ]
+
+
+def _refuse_others(query: Mapping[str, str], keys: Sequence[str]) -> None:
+    """Refuse a query with other keys.
+
+    Raises:
+        RefusedError: `bad-query`.
+    """
+    for key in query:
+        if key not in keys:
+            listed = ", ".join(keys) or "none"
+            raise _bad_query(f"The query has the unknown key {key!r}. Keys are: {listed}.")
+
+
+def _number(query: Mapping[str, str], key: str, usual: int) -> int:
+    text = query.get(key, str(usual))
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise _bad_query(f"{key}={text!r:.40}: expected a number up to {_MOST:,}.")
+    return int(text)
 
 
 def _bad_query(message: str) -> RefusedError:

@@ -144,7 +144,7 @@ class RunExecution:
         if (end := await self._end_at_once(job, recorded)) is not None:
             return end
         if lacking := await self._lacking(recorded):
-            return await self._leave(job, Lack(parts=lacking))
+            return await self._leave(job, Lack(parts=lacking), recorded.noted.extensions)
         runtime.check_folder(recorded)
         recipe = runtime.own_recipe(recorded)
         executor = runtime.executor_of(
@@ -304,17 +304,17 @@ class RunExecution:
         needs = () if place is None else place.needs
         parts = self._runtime.parts
         if any(each.startswith("sandbox:") for each in needs):  # it is tried, which takes a moment
-            lacking = await asyncio.to_thread(parts.lacking, needs)
-        else:
-            lacking = parts.lacking(needs)
-        named = recorded.noted.extensions
-        if lacking and named:
-            return (*lacking, f"the run was queued with --extensions {', '.join(named)}")
-        return lacking
+            return await asyncio.to_thread(parts.lacking, needs)
+        return parts.lacking(needs)
 
-    async def _leave(self, job: Job, lack: Lack) -> JobEnd:
-        """Leave the run to a worker that can execute it; it waits until there is one."""
-        self._log.warning("run_left", run_id=job.run_id, lacks="; ".join(lack.parts))
+    async def _leave(self, job: Job, lack: Lack, extensions: Sequence[str] = ()) -> JobEnd:
+        """Leave the run to a worker that can execute it; it waits until there is one.
+
+        Args:
+            extensions: Those that it was queued with; they may have what is lacking.
+        """
+        facts = {"queued_with_extensions": ", ".join(extensions)} if extensions else {}
+        self._log.warning("run_left", run_id=job.run_id, lacks="; ".join(lack.parts), **facts)
         await self._left.leave(job, lack)
         return JobEnd(again=job.put_back(is_failed_try=False), lack=lack)
 

@@ -72,8 +72,8 @@ _LOOK_PAUSED_S: Final = 5.0
 _LOOK_OLD_S: Final = 10.0
 """Seconds between two looks for old sessions; each removes some of them."""
 _LOOK_LEFT_S: Final = 5.0
-"""Seconds between two looks for runs that no worker can execute; only a worker that left some
-looks."""
+"""Seconds between two looks whether the worker's folder is there, and for runs that no worker can
+execute; only a worker that left some reads anything for those."""
 _CROWD: Final = 8
 """Living workers that look at full pace for what any of them may do; more look less often each, so
 that all together look as often."""
@@ -334,9 +334,11 @@ class Worker:
 
     async def _look(self, look: Callable[[], Awaitable[int]], pause_s: Callable[[], float]) -> None:
         problem: str | None = None
+        share = 1.0 - self._runtime.services.random()  # workers started together get out of step
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause_s())
+                await asyncio.wait_for(self._stop.wait(), share * pause_s())
+            share = 1.0
             if self.is_stopping:
                 return
             problem = await self._try_once(look, problem)
@@ -416,11 +418,13 @@ class UnableWorkers:
                 await self._left.remove(record.name)
 
     async def look(self) -> int:
-        """Tell of what no worker can execute; returns how many runs wait for that.
+        """Tell of what no worker can execute, and what this one lacks before a run meets it;
+        returns how many runs wait for that.
 
         Raises:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
+        self._left.note_problem(self._runtime.parts.problem)
         await self._left.store()
         if not self._left.has_any:
             return 0

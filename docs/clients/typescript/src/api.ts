@@ -626,6 +626,22 @@ export type Problem = {
   readonly faults?: readonly FaultView[];
 };
 
+/** A pending decision of a run of one of the projects. */
+export type ProjectApproval = {
+  readonly project: string;
+  readonly approval: ApprovalView;
+  readonly url: string;
+};
+
+/** A part of the pending decisions of all projects, those that were asked first before. */
+export type ProjectApprovals = {
+  readonly approvals: readonly ProjectApproval[];
+  readonly total: number;
+  readonly limit: number;
+  readonly next: string | null;
+  readonly unreachable: readonly UnreachableProject[];
+};
+
 /** A project of the server. */
 export type ProjectRow = {
   readonly name: string;
@@ -648,12 +664,13 @@ export type ProjectRunRow = {
   readonly url: string;
 };
 
-/** A part of the runs of all projects, the newest first. */
+/** A part of the runs of all projects, the newest first. A run that is in several projects, as one of a session that was imported, is on one page in all of them. */
 export type ProjectRuns = {
   readonly runs: readonly ProjectRunRow[];
   readonly limit: number;
   readonly offset: number;
   readonly has_more: boolean;
+  readonly next: string | null;
   readonly unreachable: readonly UnreachableProject[];
 };
 
@@ -1272,7 +1289,7 @@ export type ToolStarted = {
   readonly arguments: JsonValue;
 };
 
-/** A project whose runs are not in the list. */
+/** A project of which nothing is in the list. */
 export type UnreachableProject = {
   readonly project: string;
   readonly problem: string;
@@ -1352,6 +1369,7 @@ export type WorkerRow = {
   readonly started_at: string | null;
   readonly seen_at: string | null;
   readonly lacks: readonly string[];
+  readonly problem: string | null;
 };
 
 /** A part of the list of workers that are or were alive lately, by name. */
@@ -2020,12 +2038,24 @@ export abstract class Operations {
 
   /** List the runs of all projects of a server that has several, the newest first. */
   listProjectRuns(
-    options: { readonly id?: string; readonly session?: string; readonly recipe?: string; readonly status?: RunState; readonly user?: string; readonly text?: string; readonly limit?: number; readonly offset?: number } & CallOptions = {},
+    options: { readonly id?: string; readonly session?: string; readonly recipe?: string; readonly status?: RunState; readonly user?: string; readonly text?: string; readonly limit?: number; readonly offset?: number; readonly after?: string } & CallOptions = {},
   ): Promise<ProjectRuns> {
     return this.send({
       method: "GET",
       path: "/api/v1/projects/runs",
-      query: { id: options.id, session: options.session, recipe: options.recipe, status: options.status, user: options.user, text: options.text, limit: options.limit, offset: options.offset },
+      query: { id: options.id, session: options.session, recipe: options.recipe, status: options.status, user: options.user, text: options.text, limit: options.limit, offset: options.offset, after: options.after },
+      signal: options.signal,
+    });
+  }
+
+  /** List the pending decisions of all projects of a server that has several. */
+  listProjectApprovals(
+    options: { readonly recipe?: string; readonly kind?: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable"; readonly limit?: number; readonly after?: string } & CallOptions = {},
+  ): Promise<ProjectApprovals> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects/approvals",
+      query: { recipe: options.recipe, kind: options.kind, limit: options.limit, after: options.after },
       signal: options.signal,
     });
   }

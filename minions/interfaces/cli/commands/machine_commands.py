@@ -301,7 +301,10 @@ def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
             parts += [f"{worker.load} runs", f"seen {worker.silent_s:.0f} s ago"]
         if worker.clock_ahead_s is not None:
             parts.append(f"clock {worker.clock_ahead_s:+.1f} s")
-        yield Finding(name=f"worker {worker.name}", ok=True, detail=" · ".join(parts))
+        if worker.problem is not None:
+            parts.insert(0, f"it lacks {worker.problem}, and executes nothing")
+        is_able = worker.problem is None
+        yield Finding(name=f"worker {worker.name}", ok=is_able, detail=" · ".join(parts))
     if not health.workers:
         words = "none is alive: minions worker"
         yield Finding(name="workers", ok=not health.waiting, detail=words)
@@ -311,9 +314,10 @@ def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
         waited = f"{health.now - group.oldest_since}".partition(".")[0]
         words = f"{group.count} wait, the oldest for {waited} ({group.oldest_run}): {group.reason}"
         yield Finding(name=f"queue {group.queue}", ok=not group.is_stuck, detail=words)
-    queues = {f"queue {group.queue}" for group in health.waiting}
+    told = {f"queue {group.queue}" for group in health.waiting}
+    told |= {f"worker {worker.name}" for worker in health.workers}
     for name, why in health.problems():
-        if name not in queues:
+        if name not in told:
             yield Finding(name=name, ok=False, detail=why)
     if health.has_more:
         words = "more runs are queued than were looked at; these are the newest"
@@ -332,6 +336,10 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     yield _try_once("extensions", lambda: _extensions(context))
     yield from _policies(context)
     yield _try_once("database", lambda: _database(context))
+    with contextlib.suppress(MinionsError):  # reported with the database already
+        is_shared = not context.settings.no_store and postgres_of(context.settings) is not None
+        if is_shared and context.settings.journal.replica is not None:
+            yield _replica(context)
     yield from _sandboxes()
     yield from _mcp_servers(context)
     yield from _lessons(context)
@@ -459,6 +467,37 @@ def _database(context: CommandContext) -> str:
             await journal.aclose()
 
     return f"{place}, {asyncio.run(count())} runs"
+
+
+def _replica(context: CommandContext) -> Finding:
+    """Whether the standby for lists is reached, and how far it is behind. Without it lists are read
+    from the database, so that it is not needed.
+    """
+    from minions.adapters.stores.postgres_replica import ReplicaLag, ReplicatedJournal
+    from minions.adapters.stores.postgres_url import without_password
+
+    async def look() -> ReplicaLag:
+        journal = context.journal()
+        assert isinstance(journal, ReplicatedJournal)  # noqa: S101  # one is configured
+        try:
+            return await journal.lag()
+        finally:
+            await journal.aclose()
+
+    place = without_password(context.settings.journal.replica or "")
+    try:
+        lag = asyncio.run(look())
+    except MinionsError as error:
+        return Finding(name="replica", ok=False, detail=error.message, is_needed=False)
+    words = f"{place}, reached"
+    if lag.log_bytes is None:
+        words += "; how far it is behind is not known while the database does not answer"
+    elif lag.log_bytes:
+        since = "" if lag.newest_s is None else f", its newest change is {lag.newest_s:.0f} s old"
+        words += f", but {lag.log_bytes:,} bytes of log behind{since}: lists come from the database"
+    else:
+        words += ", has everything"
+    return Finding(name="replica", ok=not lag.log_bytes, detail=words, is_needed=False)
 
 
 def _refuse_unwritable(path: Path) -> None:

@@ -15,6 +15,8 @@ from attrs import evolve, field, frozen
 
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.logs import make_log
+from minions.contracts.executions import RunState
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import EnvironmentRefusedError, UsageError
@@ -39,7 +41,10 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.queue_options import (
     PRIORITY,
+    hindrance_lines,
     queue_place,
+    run_hindrance,
+    tell_worker,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe, stored_inputs
 from minions.interfaces.cli.run_follower import note_of
@@ -47,12 +52,15 @@ from minions.recipe.recipe_files import is_file
 
 if TYPE_CHECKING:
     from minions.app.runs.schedule_store import ListedSchedule, Schedule, ScheduleStore
+    from minions.app.runs.work_lists import RunHindrance
     from minions.app.wiring.configured_runtime import Runtime
     from minions.recipe.model import AgentRecipe
 
 
 T = TypeVar("T")
 
+_MOST_LOOKED: Final = 10
+"""Runs of a schedule that one command looks at, those that were started first."""
 _NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
 
 
@@ -146,27 +154,41 @@ def list_(options: _DatabaseOption) -> int:
 @click.argument("name")
 @takes_options(_DatabaseOption)
 def show(options: _DatabaseOption, name: str) -> int:
-    """Show the schedule NAME, with the newest 100 times that were left out and why."""
+    """Show the schedule NAME: the newest 100 times that were left out and why, and of its runs that
+    are queued who executes them, or what no worker has.
+    """
     context = command_context(options)
 
-    async def look(store: ScheduleStore) -> ListedSchedule:
+    async def look(store: ScheduleStore) -> tuple[ListedSchedule, list[RunHindrance]]:
         journal = context.known_journal()
         try:
             if name not in await store.names():
                 await store.get(name)  # which says that there is none
-            return await store.listed(journal, name)
+            listed = await store.listed(journal, name)
+            open_runs = listed.progress.open_runs[:_MOST_LOOKED]
+            if listed.last_run is not None:
+                open_runs = tuple(dict.fromkeys((*open_runs, listed.last_run.run_id)))
+            rows = await journal.runs(RunFilter(run_ids=set(open_runs), statuses={RunState.QUEUED}))
+            queued = [await run_hindrance(context, journal, row.run_id) for row in reversed(rows)]
+            return listed, queued
         finally:
             await journal.aclose()
 
-    found, now = asyncio.run(_with_store(context, look)), SystemClock().now()
+    (found, queued), now = asyncio.run(_with_store(context, look)), SystemClock().now()
     if context.settings.json:
-        say(json_text(_listed_document(found, now)))
+        document = _listed_document(found, now)
+        say(json_text({**document, "queued": [each.to_json() for each in queued]}))
         return 0
     lines = list[str]()
     for each in found.progress.skipped:
         span = "" if each.after is None else f", and all after {each.after:%Y-%m-%d %H:%M}Z"
         lines.append(f"  left out {each.due:%Y-%m-%d %H:%M}Z{span}  {each.cause}: {each.reason}")
+    for waiting in queued:
+        run_id = "" if waiting.run is None else waiting.run.run_id
+        lines += (f"  {run_id}: {line}" for line in hindrance_lines(waiting))
     say_table(_HEADS, [_row(found, now)], details=[lines])
+    for waiting in queued[:1]:  # all began in one place, with the same extensions
+        tell_worker(context, waiting)
     return 0
 
 
@@ -357,7 +379,7 @@ def _row(each: ListedSchedule, now: datetime) -> tuple[str, ...]:
     return (each.name, each.schedule.recipe_id, *times, last, "; ".join(notes))
 
 
-def _listed_document(each: ListedSchedule, now: datetime) -> JsonValue:
+def _listed_document(each: ListedSchedule, now: datetime) -> dict[str, JsonValue]:
     """What `--json` prints of one."""
     if each.schedule is None:
         return {"name": each.name, "problem": each.problem}

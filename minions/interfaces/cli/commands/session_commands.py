@@ -15,8 +15,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
-from minions.app.runs.work_lists import WorkLists
-from minions.app.wiring.databases import shared_dispatch, state_beside
+from minions.app.runs.work_lists import RunHindrance
 from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.executions import RunState
@@ -28,7 +27,7 @@ from minions.data.json_values import JsonValue, as_array, as_count, as_object, a
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.secret_sources import environment_and_files
-from minions.engine.services.services import Services, is_worker_gone
+from minions.engine.services.services import Services
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.child_run_states import ChildRun, ChildRunStates
@@ -69,6 +68,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
+from minions.interfaces.cli.queue_options import hindrance_lines, run_hindrance, tell_worker
 from minions.interfaces.cli.run_follower import EventPrinter, progress_of, refuse_two_outputs
 from minions.interfaces.cli.session_choice import (
     find_session,
@@ -228,39 +228,37 @@ def show(
         for line in () if context.settings.json else _detail_lines(step, shows_cache=cache):
             say(line)
         return 0
-    found = asyncio.run(_show(context, name))
+    found, hindrance = asyncio.run(_show(context, name))
     if context.settings.json:
         say(json_text(found.to_json() if isinstance(found, SessionDetail) else encode(found)))
         return 0
     if isinstance(found, SessionDetail):
         lines = found.lines()
     else:
-        lines = _lines(found, messages=messages, shows_all=items, shows_cache=cache)
+        lines = _lines(found, hindrance, messages=messages, shows_all=items, shows_cache=cache)
     for line in lines:
         say(line)
+    if hindrance is not None:
+        tell_worker(context, hindrance)
     return 0
 
 
-async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail:
+async def _show(
+    context: CommandContext, name: str
+) -> tuple[RunDetail | SessionDetail, RunHindrance | None]:
+    """The run or session, and of a queued run what keeps workers from it."""
     journal = context.known_journal()
     try:
         with naming_the_journal(context):
             if (session := await find_session_detail(journal, name)) is not None:
-                return session
+                return session, None
             run = await find_run(journal, name)
         detail = await show_run(journal, run)
         if run.status != RunState.QUEUED:
-            return detail
-        state = state_beside(journal)
-        engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
-        try:
-            work = WorkLists(journal, state, engine, is_worker_gone)
-            hindrance = await work.hindrance(run.run_id)
-        finally:
-            if engine is not None:
-                await engine.aclose()
-            await state.aclose()
-        return evolve(detail, lacks=hindrance.lacks, paused=hindrance.not_taken)
+            return detail, None
+        found = await run_hindrance(context, journal, run.run_id)
+        detail = evolve(detail, lacks=found.lacks, paused=found.not_taken, takers=found.takers)
+        return detail, found
     finally:
         await journal.aclose()
 
@@ -303,7 +301,12 @@ def _use(detail: RunDetail) -> Iterator[str]:
 
 
 def _lines(
-    detail: RunDetail, *, messages: bool, shows_all: bool, shows_cache: bool
+    detail: RunDetail,
+    hindrance: RunHindrance | None,
+    *,
+    messages: bool,
+    shows_all: bool,
+    shows_cache: bool,
 ) -> Iterator[str]:
     run = detail.summary
     yield f"{run.run_id} · session {run.session_id}"
@@ -312,10 +315,8 @@ def _lines(
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.worker is not None:
         yield f"executed by {detail.worker}"
-    if detail.paused is not None:
-        yield f"no worker takes it: {detail.paused}"
-    if detail.lacks:
-        yield f"no worker can execute it: none has {'; '.join(detail.lacks)}"
+    if hindrance is not None:
+        yield from hindrance_lines(hindrance)
     if detail.resumes_at is not None:
         yield f"resumes at {detail.resumes_at:%Y-%m-%d %H:%M:%S}Z"
     yield from _use(detail)

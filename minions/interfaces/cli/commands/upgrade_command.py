@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.data.errors import UsageError
 from minions.data.texts import shell_word
@@ -109,6 +109,11 @@ async def _upgrade(
         finally:
             await state.aclose()
     _refuse_unknown(wish, found, recipe.id)
+    # Nothing to undo is no success: whoever asks for it means a move that happened.
+    undid_nothing = wish.undoes and not any(each.done or each.problem for each in found)
+    if undid_nothing:
+        why = "it was not moved"
+        found = [evolve(each, problem=why) if each.run_id else each for each in found]
     if context.settings.json:
         say(json_text([each.to_json() for each in found]), out)
     else:
@@ -116,6 +121,9 @@ async def _upgrade(
         say(f"{recipe.id} version {recipe.version} ({digest})", out)
         _show(found, out)
         _tell_next(found, wish, name, context)
+    if undid_nothing:
+        tell(f"nothing to undo: no run of '{recipe.id}' that is not over was moved")
+        return 1
     has_break = any(each.fate.fate == "breaks" and each.done is None for each in found)
     return int((not wish.undoes and has_break) or any(each.problem for each in found))
 

@@ -889,6 +889,9 @@ def list_workers(options: _SharedDatabaseOption) -> int:
         for each in found.workers
     ]
     say_table(("WORKER", "STATE", "RUNS", "QUEUES", "SEEN"), rows)
+    for each in found.workers:
+        if each.is_alive and each.problem is not None:
+            say(f"{each.name} executes nothing: it lacks {each.problem}")
     for pause in found.pauses:
         say(pause.words)
     groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}
@@ -925,6 +928,8 @@ def _worker_document(worker: ListedWorker) -> JsonValue:
         "seen_at": None if seen is None else seen.isoformat(),
         "stream_url": worker.stream_url,
         "version": worker.version or None,
+        "lacks": list(worker.lacks),
+        "problem": worker.problem,
     }
 
 

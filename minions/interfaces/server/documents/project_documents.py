@@ -7,6 +7,8 @@ from datetime import datetime
 from attrs import field, frozen
 
 from minions.contracts.executions import RunState
+from minions.engine.calls.inbox import ItemKind
+from minions.interfaces.server.documents.run_documents import ApprovalView
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
     STATE,
@@ -49,6 +51,8 @@ class ProjectRunsQuery:
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
     limit: int = field(default=50, metadata=number_schema(0, 1_000))
     offset: int = field(default=0, metadata=number_schema(0, 1_000))
+    after: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The `next` of the page before: what comes behind it, however many runs began meanwhile."""
 
 
 @frozen(kw_only=True)
@@ -68,7 +72,7 @@ class ProjectRunRow:
 
 @frozen(kw_only=True)
 class UnreachableProject:
-    """A project whose runs are not in the list."""
+    """A project of which nothing is in the list."""
 
     project: str
     problem: str
@@ -76,10 +80,52 @@ class UnreachableProject:
 
 @frozen(kw_only=True)
 class ProjectRuns:
-    """A part of the runs of all projects, the newest first."""
+    """A part of the runs of all projects, the newest first. A run that is in several projects, as
+    one of a session that was imported, is on one page in all of them.
+    """
 
     runs: tuple[ProjectRunRow, ...]
     limit: int
     offset: int
     has_more: bool
+    next: str | None
+    """What to send as `after` for the next page; null: there is none."""
+    unreachable: tuple[UnreachableProject, ...]
+
+
+@frozen(kw_only=True)
+class ProjectApprovalsQuery:
+    """Which part of the pending decisions of all projects to return."""
+
+    recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
+    kind: str | None = field(
+        default=None,
+        metadata={"schema": {"type": "string", "enum": [each.value for each in ItemKind]}},
+    )
+    """One of the kinds of `ApprovalView`."""
+    limit: int = field(default=50, metadata=number_schema(0, 1_000))
+    after: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The `next` of the page before."""
+
+
+@frozen(kw_only=True)
+class ProjectApproval:
+    """A pending decision of a run of one of the projects."""
+
+    project: str
+    approval: ApprovalView
+    url: str
+    """Where it is decided, in the project."""
+
+
+@frozen(kw_only=True)
+class ProjectApprovals:
+    """A part of the pending decisions of all projects, those that were asked first before."""
+
+    approvals: tuple[ProjectApproval, ...]
+    total: int
+    """How many there are in the projects that are reached."""
+    limit: int
+    next: str | None
+    """What to send as `after` for the next page; null: there is none."""
     unreachable: tuple[UnreachableProject, ...]

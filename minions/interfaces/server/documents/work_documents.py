@@ -44,7 +44,9 @@ class WorkerRow:
     """When it last gave a sign of life; null: its process is on the server's machine, which is
     looked at, or it gives none."""
     lacks: tuple[str, ...]
-    """What it lacks for queued runs that it met."""
+    """What it lacks, for any run or for queued runs that it met."""
+    problem: str | None
+    """What it lacks for any run at all, such as its folder; null: nothing that is known."""
 
     @classmethod
     def of(cls, worker: ListedWorker) -> WorkerRow:
@@ -59,6 +61,7 @@ class WorkerRow:
             started_at=worker.started_at,
             seen_at=worker.seen_at,
             lacks=worker.lacks,
+            problem=worker.problem,
         )
 
 

@@ -12,6 +12,8 @@ from litestar import Router, get
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.project_documents import (
+    ProjectApprovals,
+    ProjectApprovalsQuery,
     ProjectRuns,
     ProjectRunsQuery,
     Projects,
@@ -32,6 +34,15 @@ async def list_project_runs(request: ApiRequest, asked: Asked[ProjectRunsQuery])
     _refuse(request)
 
 
+@get("/projects/approvals", responses=refuses(404), needs=TokenScope.READ)
+async def list_project_approvals(
+    request: ApiRequest, asked: Asked[ProjectApprovalsQuery]
+) -> ProjectApprovals:
+    """List the pending decisions of all projects of a server that has several."""
+    del asked  # it was checked
+    _refuse(request)
+
+
 def _refuse(request: ApiRequest) -> NoReturn:
     if request.owner is not None:  # as a server with projects does
         request.caller.require(TokenScope.ALL, "projects")
@@ -42,4 +53,6 @@ def _refuse(request: ApiRequest) -> NoReturn:
     )
 
 
-PROJECTS: Final = Router("/", route_handlers=[list_projects, list_project_runs])
+PROJECTS: Final = Router(
+    "/", route_handlers=[list_projects, list_project_runs, list_project_approvals]
+)

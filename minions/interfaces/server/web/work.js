@@ -79,7 +79,7 @@ function queueRow(each) {
 
 function workerRow(each) {
 	const load = each.taken === null ? "–" : each.slots === null ? count(each.taken) : `${count(each.taken)} of ${count(each.slots)}`;
-	return h("tr", main("Worker", h("code", each.name)), state("State", each.is_alive ? tag("good", "alive") : tag("gone", "gone")),
+	return h("tr", main("Worker", h("code", each.name)), state("State", !each.is_alive ? tag("gone", "gone") : each.problem ? tag("bad", "executes nothing") : tag("good", "alive")),
 		num("Runs", load), cell("Queues", each.queues.join(", ")), cell("Version", or(each.version, "not known")),
 		cell("Started", each.started_at ? [time(each.started_at), h("div.hint", duration(between(each.started_at)))] : "–"), cell("Last seen", each.seen_at ? time(each.seen_at) : "–"),
 		cell("Lacks", each.lacks.length ? h("ul.plain", each.lacks.map((part) => h("li", part))) : "–"));
