@@ -2,7 +2,8 @@
 
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
-QUALITY_ONLY=a,b     only these parts: fields, calls, schemas, problems, loops, confidence
+QUALITY_ONLY=a,b     only these parts: fields, examples, calls, schemas, problems, loops,
+                     confidence
 QUALITY_PART=development   texts and calls that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
@@ -13,6 +14,7 @@ QUALITY_PAGE=FILE    where the page is written, in which other parts stay as the
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import subprocess
@@ -52,7 +54,7 @@ from benchmarks.quality.tasks import (
 from minions.data.json_values import JsonValue
 
 ROOT: Final = Path(__file__).parents[2]
-PARTS: Final = ("fields", "calls", "schemas", "problems", "loops", "confidence")
+PARTS: Final = ("fields", "examples", "calls", "schemas", "problems", "loops", "confidence")
 PEERS: Final = ROOT / ".venv-quality"
 T = TypeVar("T")
 
@@ -145,6 +147,8 @@ class Tasks:
     """By part: `fields`, `schemas`, `problems`."""
     calls: Sequence[CallQuestion]
     loops: Sequence[Loop]
+    alike: Sequence[tuple[Question, Sequence[Question]]] = ()
+    """Texts, each with answered ones of its kind from the other half."""
     judged: Sequence[Question] = ()
     """Texts whose fields are asked for with how sure the model is."""
 
@@ -156,6 +160,8 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
         data: The folder of BFCL's data; None: there are no calls.
     """
     texts = [each.question for each in field_tasks() if each.part == options.texts]
+    others = [each.question for each in field_tasks() if each.part != options.texts]
+    sample = _sample(texts, lambda each: each.group, options.tasks)
     asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems()}
     calls = call_questions(data) if data is not None and "calls" in options.parts else []
     calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
@@ -167,9 +173,10 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
         },
         calls=_sample(calls, lambda each: each.group, options.tasks),
         loops=loops() if "loops" in options.parts else [],
-        judged=_sample(texts, lambda each: each.group, options.tasks)
-        if "confidence" in options.parts
+        alike=[(each, [one for one in others if one.group == each.group]) for each in sample]
+        if "examples" in options.parts
         else [],
+        judged=sample if "confidence" in options.parts else [],
     )
 
 
@@ -186,6 +193,19 @@ def _sample(found: Sequence[T], group_of: Callable[[T], str], count: int | None)
     return sampled
 
 
+@frozen(kw_only=True)
+class _Asking:
+    """One question by one arm."""
+
+    part: str
+    group: str
+    question: str
+    arm: str
+    answer: Callable[[], Awaitable[Score]]
+    of: int = 1
+    """What can be right."""
+
+
 async def measure(
     tasks: Tasks, arms: Arms, counted: Counted, say: Callable[[str], None]
 ) -> Measured:
@@ -195,78 +215,104 @@ async def measure(
         say: Takes a line about each part and arm that is done.
     """
     measured = Measured()
+    for (part, arm), askings in itertools.groupby(
+        _askings(tasks, arms, measured.calls), lambda each: (each.part, each.arm)
+    ):
+        for each in askings:
+            measured.rows.append(await _asked(each, counted))
+        say(_line(measured.rows, part, arm))
+    return measured
 
-    async def ask(
-        part: str, group: str, name: str, arm: str, answer: Callable[[], Awaitable[Score]], of: int
-    ) -> None:
-        counted.reset()
-        began = time.monotonic()
-        failure = None
-        try:
-            score = await answer()
-        except Exception as error:  # noqa: BLE001  # each library has failures of its own
-            failure = f"{type(error).__name__}: {error!s:.300}"
-            score = Score(right=0, of=of)
-        measured.rows.append(
-            Row(
-                part=part,
-                group=group,
-                question=name,
-                arm=arm,
-                right=score.right,
-                of=score.of,
-                failure=failure,
-                requests=counted.requests,
-                input_tokens=counted.input_tokens,
-                output_tokens=counted.output_tokens,
-                seconds=round(time.monotonic() - began, 3),
-            )
-        )
 
+def _askings(
+    tasks: Tasks, arms: Arms, calls: list[tuple[str, Sequence[Call]]]
+) -> Iterator[_Asking]:
+    """All of them, part by part and in it arm by arm.
+
+    Args:
+        calls: Takes what models call.
+    """
     for part, questions in tasks.questions.items():
         ways = {**arms.questions, **(arms.problems if part == "problems" else {})}
         for arm, way in ways.items():
             for each in questions:
-
-                async def answer(each: Question = each, way: _Asks = way) -> Score:
-                    return each.score(await way(each))
-
-                of = len(each.right or "1")
-                await ask(part, each.group, each.id, arm, answer, of)
-            say(_line(measured.rows, part, arm))
-    for arm, calling in arms.calls.items() if tasks.calls else ():
+                yield _of_question(part, arm, each, partial(_score, each, partial(way, each)))
+    for arm, alike in arms.examples.items():
+        for each, known in tasks.alike:
+            answer = partial(_score, each, partial(alike, each, known))
+            yield _of_question("examples", arm, each, answer)
+    for arm, calling in arms.calls.items():
         for question in tasks.calls:
-
-            async def call(question: CallQuestion = question, calling: _Calls = calling) -> Score:
-                calls = await calling(question)
-                measured.calls.append((question.id, calls))
-                return Score(right=int(question.is_right(calls)), of=1)
-
-            await ask("calls", question.group, question.id, arm, call, 1)
-        say(_line(measured.rows, "calls", arm))
-    for arm, walking in arms.loops.items() if tasks.loops else ():
+            answer = partial(_score_calls, question, calling, calls)
+            yield _Asking(
+                part="calls", group=question.group, question=question.id, arm=arm, answer=answer
+            )
+    for arm, walking in arms.loops.items():
         for loop in tasks.loops:
-
-            async def walk(loop: Loop = loop, walking: _Walks = walking) -> Score:
-                return Score(right=int(loop.is_right(await walking(loop))), of=1)
-
-            await ask("loops", f"{loop.hops} calls", loop.id, arm, walk, 1)
-        say(_line(measured.rows, "loops", arm))
+            answer = partial(_score_loop, loop, walking)
+            hops = f"{loop.hops} calls"
+            yield _Asking(part="loops", group=hops, question=loop.id, arm=arm, answer=answer)
     for each in tasks.judged:
-        sure: list[float] = []
-        judge = partial(_judge, arms, each, sure)
-        await ask("confidence", each.group, each.id, OURS, judge, len(each.right or "1"))
-        measured.rows[-1] = evolve(measured.rows[-1], confidence=next(iter(sure), None))
-    if tasks.judged:
-        say(_line(measured.rows, "confidence", OURS))
-    return measured
+        yield _of_question("confidence", OURS, each, partial(_score_judged, each, arms))
 
 
-async def _judge(arms: Arms, question: Question, sure: list[float]) -> Score:
-    """Ask it, and append how sure the model was."""
+def _of_question(
+    part: str, arm: str, question: Question, answer: Callable[[], Awaitable[Score]]
+) -> _Asking:
+    return _Asking(
+        part=part,
+        group=question.group,
+        question=question.id,
+        arm=arm,
+        answer=answer,
+        of=len(question.right or "1"),
+    )
+
+
+async def _score(question: Question, answer: Callable[[], Awaitable[JsonValue]]) -> Score:
+    return question.score(await answer())
+
+
+async def _score_judged(question: Question, arms: Arms) -> Score:
     answer, confidence = await arms.judged(question)
-    sure.append(confidence.probability)
-    return question.score(answer)
+    return evolve(question.score(answer), confidence=confidence.probability)
+
+
+async def _score_calls(
+    question: CallQuestion, calling: _Calls, calls: list[tuple[str, Sequence[Call]]]
+) -> Score:
+    made = await calling(question)
+    calls.append((question.id, made))
+    return Score(right=int(question.is_right(made)), of=1)
+
+
+async def _score_loop(loop: Loop, walking: _Walks) -> Score:
+    return Score(right=int(loop.is_right(await walking(loop))), of=1)
+
+
+async def _asked(asking: _Asking, counted: Counted) -> Row:
+    counted.reset()
+    began = time.monotonic()
+    failure = None
+    try:
+        score = await asking.answer()
+    except Exception as error:  # noqa: BLE001  # each library has failures of its own
+        failure = f"{type(error).__name__}: {error!s:.300}"
+        score = Score(right=0, of=asking.of)
+    return Row(
+        part=asking.part,
+        group=asking.group,
+        question=asking.question,
+        arm=asking.arm,
+        right=score.right,
+        of=score.of,
+        failure=failure,
+        requests=counted.requests,
+        input_tokens=counted.input_tokens,
+        output_tokens=counted.output_tokens,
+        seconds=round(time.monotonic() - began, 3),
+        confidence=score.confidence,
+    )
 
 
 async def measure_levers(
@@ -298,7 +344,6 @@ async def measure_levers(
     return measured
 
 
-_Asks = Callable[[Question], Awaitable[JsonValue]]
 _Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
 _Walks = Callable[[Loop], Awaitable[str]]
 

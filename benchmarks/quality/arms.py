@@ -37,6 +37,8 @@ MOST_TOKENS: Final = 200
 """Of each answer, for all who ask."""
 MOST_TURNS: Final = 24
 """Requests in one tool loop."""
+MOST_EXAMPLES: Final = 4
+"""Answered questions that a prompt shows."""
 
 
 class UnansweredError(Exception):
@@ -44,6 +46,8 @@ class UnansweredError(Exception):
 
 
 _Asks = Callable[[Question], Awaitable[JsonValue]]
+_AsksLike = Callable[[Question, Sequence[Question]], Awaitable[JsonValue]]
+"""With answered questions of the same kind."""
 _Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
 
 
@@ -57,6 +61,8 @@ class Arms:
     """Further ways for word problems."""
     calls: Mapping[str, _Calls]
     loops: Mapping[str, Callable[[Loop], Awaitable[str]]]
+    examples: Mapping[str, _AsksLike]
+    """Fields of texts, with answered questions of the same kind to show."""
     judged: Callable[[Question], Awaitable[tuple[JsonValue, Confidence]]]
     """Fields of texts, with how sure the model was; `UnansweredError` where either is missing."""
 
@@ -124,6 +130,11 @@ async def arms_at(
             problems={"Minions, in steps": by_us.answer_in_steps},
             calls=calls,
             loops={"Minions": by_us.walk, "SDK, tools=": by_sdk.walk},
+            examples={
+                "Minions, the first four": by_us.answer_like,
+                "Minions, the nearest four of ten": by_us.answer_like_nearest,
+                "SDK, schema, the first four": by_sdk.by_schema_like,
+            },
             judged=by_us.judged_answer,
         )
 
@@ -156,6 +167,17 @@ class _Minions:
     async def answer(self, question: Question) -> JsonValue:
         """The output of one step."""
         return await self._output([_reading(question)], question.text)
+
+    async def answer_like(self, question: Question, known: Sequence[Question]) -> JsonValue:
+        """The output of the same step that shows the first of these as examples."""
+        shown = [_example(each) for each in known[:MOST_EXAMPLES]]
+        return await self._output([{**_reading(question), "examples": shown}], question.text)
+
+    async def answer_like_nearest(self, question: Question, known: Sequence[Question]) -> JsonValue:
+        """The output of the same step that shows those of these that are like the question."""
+        items = [_example(each) for each in known]
+        choice: JsonValue = {"items": items, "choose": "nearest", "max": MOST_EXAMPLES}
+        return await self._output([{**_reading(question), "examples": choice}], question.text)
 
     async def judged_answer(self, question: Question) -> tuple[JsonValue, Confidence]:
         """The output of the same step, and how sure the model was of it."""
@@ -246,6 +268,10 @@ class _Minions:
         return await executor.execute(recipe, {"text": text})
 
 
+def _example(question: Question) -> JsonValue:
+    return {"input": {"text": question.text}, "output": dict(question.right or {})}
+
+
 def _reading(question: Question) -> dict[str, JsonValue]:
     """The one step that answers it."""
     return {
@@ -298,6 +324,18 @@ class _Sdk:
     async def by_schema(self, question: Question) -> JsonValue:
         """An answer with `response_format`."""
         message = await self._ask(question.ask, question.text, _response_format(question.schema))
+        return cast("JsonValue", json.loads(message.content))
+
+    async def by_schema_like(self, question: Question, known: Sequence[Question]) -> JsonValue:
+        """The same with the first of these as turns before the question."""
+        turns = [
+            {"role": role, "content": text}
+            for each in known[:MOST_EXAMPLES]
+            for role, text in (("user", each.text), ("assistant", json.dumps(each.right)))
+        ]
+        said = [{"role": "system", "content": question.ask}, *turns]
+        asked = {"role": "user", "content": question.text}
+        message = await self._create([*said, asked], _response_format(question.schema))
         return cast("JsonValue", json.loads(message.content))
 
     async def by_tool(self, question: Question) -> JsonValue:

@@ -188,6 +188,7 @@ What becomes of injections is counted [on a page of its own](../benchmarks/agent
 `make agent-dojo`."""
 _TITLES: Final = {
     "fields": "Fields of varied texts",
+    "examples": "Fields with examples",
     "calls": "Function calls",
     "schemas": "Schemas",
     "problems": "Word problems",
@@ -199,6 +200,12 @@ _WORDS: Final = {
         "Texts of ten kinds, each written by itself ([all of them]"
         "(../benchmarks/quality/field_tasks.txt)), without examples. The held-out half; the other "
         "one is for development. Case, marks around a text and the order of a list do not count."
+    ),
+    "examples": (
+        "The same texts with four examples of the same kind, which are of the other half: the "
+        "first four of its ten, or of all ten one for each value that the output lists and those "
+        "that share most words with the question (`choose: nearest`). Whoever sends turns before "
+        "the question sends what the SDK does here."
     ),
     "calls": (
         "Questions of the Berkeley Function Calling Leaderboard, version 4: one function, several, "
@@ -233,7 +240,7 @@ def _tables(part: str, rows: Sequence[Row]) -> str:
     if part == "confidence":
         return _confidence_table(rows)
     if part != "calls":
-        return _table(rows, by_group=part == "fields")
+        return _table(rows, by_group=part in ("fields", "examples"))
     right = [each for each in rows if each.group != "irrelevance"]
     nothing = [each for each in rows if each.group == "irrelevance"]
     tables = [_table(right, by_group=True)] if right else []

@@ -33,6 +33,8 @@ class Score:
 
     right: int
     of: int
+    confidence: float | None = None
+    """How sure the model was; None: that was not asked."""
 
 
 @frozen(kw_only=True)

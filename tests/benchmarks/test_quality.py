@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -332,6 +333,25 @@ async def test_an_arm_without_an_answer_says_so_and_has_nothing_right() -> None:
     assert {each.of for each in found.rows} == {3}
 
 
+async def test_examples_are_of_the_other_half_and_the_same_by_hand() -> None:
+    """A-180: four of them, as turns before the question."""
+    (asked,) = [each.question for each in TEXTS if each.question.id == "mail-11"]
+    known = [each.question for each in TEXTS if each.question.group == "mail"][:10]
+    seen: list[list[str]] = []
+
+    def reply(request: Mapping[str, Any]) -> dict[str, object]:
+        seen.append([each["content"] for each in request["messages"] if each["role"] == "user"])
+        return {"content": json.dumps(asked.right)}
+
+    tasks = Tasks(questions={}, calls=[], loops=[], alike=[(asked, known)])
+    found = await measured(reply, tasks)
+    assert [each.right for each in found.rows] == [3, 3, 3]
+    first = [each.text for each in known[:4]]
+    assert [[*texts] for texts in seen] == [[*first, asked.text], seen[1], [*first, asked.text]]
+    assert len(seen[1]) == 5
+    assert set(seen[1][:-1]) <= {each.text for each in known}
+
+
 async def test_answers_are_counted_by_how_sure_the_model_was_of_them() -> None:
     """A-180: the page has them in fifths, and what is right of the surer ones."""
     asked = [each.question for each in TEXTS if each.question.group == "mail"][:10]
@@ -459,7 +479,7 @@ def test_a_sample_is_the_same_each_time_and_takes_as_many_of_each_group() -> Non
     [
         ({"QUALITY_TASK": "3"}, "QUALITY_TASK is no setting"),
         ({"QUALITY_TASKS": "0"}, "not a whole number from 1"),
-        ({"QUALITY_ONLY": "fields,x"}, "parts are fields, calls"),
+        ({"QUALITY_ONLY": "fields,x"}, "parts are fields, examples"),
         ({"QUALITY_PART": "all"}, "neither 'held-out' nor"),
         ({"QUALITY_MODEL": "m"}, "go together"),
         ({"QUALITY_ABLATION": "yes"}, "not '1'"),
