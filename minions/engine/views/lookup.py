@@ -53,12 +53,18 @@ async def list_runs(
     fit = wanted or RunFilter()
     if run_id is not None:
         fit = evolve(fit, run_ids=[run_id])
-    found = await _list(journal, fit, limit, offset, is_worker_gone)
+    found = await _list(journal, fit, is_worker_gone, limit=limit, offset=offset, after=after)
     return _in_state(found, fit)
 
 
 async def _list(
-    journal: Journal, fit: RunFilter, limit: int | None, offset: int, is_worker_gone: IsWorkerGone
+    journal: Journal,
+    fit: RunFilter,
+    is_worker_gone: IsWorkerGone,
+    *,
+    limit: int | None,
+    offset: int,
+    after: RunRow | None = None,
 ) -> Sequence[RunSummary]:
     async def read(running: frozenset[str]) -> Sequence[RunSummary]:
         rows = await journal.runs(
@@ -89,7 +95,7 @@ async def page_of_runs(
     Args:
         at_most: Counting ends with this number.
     """
-    found = await _list(journal, wanted, limit, offset, is_worker_gone)
+    found = await _list(journal, wanted, is_worker_gone, limit=limit, offset=offset)
     if (total := total_at_end(len(found), limit, offset)) is None:
         total = await count_runs(journal, wanted, at_most=at_most, is_worker_gone=is_worker_gone)
     return _in_state(found, wanted), total
