@@ -590,3 +590,27 @@ def _get(port: int, path: str) -> tuple[int, dict[str, str]]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
+
+
+# --- one command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [(("workers", "list"), ("worker", "list")), (("queues", "list"), ("worker", "queues", "list"))],
+)
+def test_the_older_names_of_commands_work_and_name_the_newer_ones(
+    cli: Cli, older: tuple[str, ...], newer: tuple[str, ...], tmp_path: Path
+) -> None:
+    at = ("--db", str(tmp_path / "runs.sqlite"), "--json")
+    told, told_now = cli(*older, *at), cli(*newer, *at)
+    assert (told.code, told.out) == (told_now.code, told_now.out)
+    assert f"is `minions {' '.join(newer[:-1])} …`" in told.err
+    assert "deprecated" not in told_now.err
+
+
+def test_options_of_a_worker_stand_before_no_other_command(cli: Cli) -> None:
+    """They would be read by nobody."""
+    done = cli("worker", "--slots", "2", "list")
+    assert done.code == 2
+    assert "--slots before 'list' is an option of the worker" in done.err

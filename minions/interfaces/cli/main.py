@@ -55,9 +55,9 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Serve": {
         "serve": "Serve recipes and sessions over HTTP, with a page.",
-        "worker": "Execute the runs of queues, on any number of machines.",
-        "workers": "List the workers of a database.",
-        "queues": "List queues, and limit them.",
+        "worker": "Execute the runs of queues, on any number of machines; list both.",
+        "workers": "The older name of `worker list`.",
+        "queues": "The older name of `worker queues`.",
         "schedules": "Let workers run recipes at the times of their schedule.",
         "deploy": "Give a version of a recipe to new runs, or to a share of them.",
         "deployments": "List deployments; promote and withdraw versions.",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
 from attrs import evolve, frozen
+from click.core import ParameterSource
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
@@ -90,7 +91,7 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     )
 
 
-@click.command("worker")
+@click.group("worker", invoke_without_command=True, subcommand_metavar="[COMMAND]…")
 @click.option(
     "--queues",
     default=DEFAULT_QUEUE,
@@ -169,6 +170,9 @@ def worker_command(
     What a run may do is decided here, not where it was queued: tools, approvals, keys and limits
     are this worker's. Any number of workers may use one PostgreSQL database.
     """
+    if (inner := click.get_current_context().invoked_subcommand) is not None:
+        _refuse_own_options(inner)
+        return 0
     context = command_context(execution)
     if context.settings.no_store:
         raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
@@ -185,6 +189,21 @@ def worker_command(
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(_work(context, options, out))
+
+
+def _refuse_own_options(inner: str) -> None:
+    """Refuse options of a worker before a command that starts none.
+
+    Raises:
+        UsageError: There are some.
+    """
+    context = click.get_current_context()
+    for each in context.command.params:
+        if context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{each.opts[0]} before '{inner}' is an option of the worker, and '{inner}' starts "
+                "none. Write options of a command behind it."
+            )
 
 
 @frozen(kw_only=True)
@@ -400,7 +419,7 @@ def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-# --- `minions queues` and `workers` --------------------------------------------------------------
+# --- `minions worker list` and `worker queues` ---------------------------------------------------
 
 
 T = TypeVar("T")
@@ -433,6 +452,13 @@ class _DatabaseOption(OutputOptions):
 @click.group("queues")
 def queues_command() -> None:
     """List queues with their limits, and limit them."""
+    _tell_newer_name("queues", "worker queues")
+
+
+def _tell_newer_name(older: str, newer: str) -> None:
+    context = click.get_current_context()
+    if context.parent is not None and context.parent.parent is None:
+        tell(f"deprecated: `minions {older} …` is `minions {newer} …`, and stays until 0.5.")
 
 
 @queues_command.command("list")
@@ -658,8 +684,8 @@ async def _dead(
     }
     if unknown := [each for each in runs if each not in found]:
         raise NotFoundError(
-            f"No run that was given up is '{unknown[0]:.100}'. `minions queues dead` lists them, "
-            f"the newest {_MOST_DEAD}.",
+            f"No run that was given up is '{unknown[0]:.100}'. `minions worker queues dead` lists "
+            f"them, the newest {_MOST_DEAD}.",
             code="not-given-up",
         )
     fates = {each: await _queue_again(context, each) for each in found} if again else {}
@@ -678,7 +704,10 @@ async def _dead(
         if not found:
             tell("No run was given up." if not reason else "No run was given up for that reason.")
         elif not again:
-            tell("Mend the reason, then queue them: minions queues dead --again [RUN] [--reason …]")
+            tell(
+                "Mend the reason, then queue them: minions worker queues dead --again [RUN] "
+                "[--reason …]"
+            )
     return 1 if any(fate != _QUEUED for fate in fates.values()) else 0
 
 
@@ -746,8 +775,8 @@ def remove(options: _SharedDatabaseOption, name: str) -> int:
             suggestions=near,
         )
     raise UsageError(
-        f"The queue '{name}' has runs that have not ended: `minions queues list` shows how many. "
-        "Let a worker execute them, or cancel them.",
+        f"The queue '{name}' has runs that have not ended: `minions worker queues list` shows how "
+        "many. Let a worker execute them, or cancel them.",
         code="queue-in-use",
     )
 
@@ -861,6 +890,7 @@ async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], 
 @click.group("workers")
 def workers_command() -> None:
     """List the workers of a database."""
+    _tell_newer_name("workers", "worker")
 
 
 @workers_command.command("list")
@@ -950,3 +980,7 @@ async def _workers(context: CommandContext) -> _WorkerList:
             await engine.aclose()
         await state.aclose()
         await journal.aclose()
+
+
+worker_command.add_command(list_workers)
+worker_command.add_command(queues_command)
