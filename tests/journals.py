@@ -15,6 +15,7 @@ from minions.contracts.journal.journal import (
     Journal,
     JournalEntry,
     Lease,
+    OpenedRun,
 )
 from minions.contracts.journal.run_rows import (
     RunFilter,
@@ -39,6 +40,7 @@ class JournalInFront(Journal):
     def __init__(self, real: Journal) -> None:
         self._real = real
         self.groups_appends = real.groups_appends
+        self.stores_together = real.stores_together
 
     async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
         """Carry it out; `operation` is the method's name."""
@@ -77,6 +79,41 @@ class JournalInFront(Journal):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         return await self.through("append", lambda: self._real.append(lease, draft))
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        return await self.through("append_all", lambda: self._real.append_all(lease, drafts))
+
+    async def open_run(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        drafts: Sequence[EntryDraft],
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> OpenedRun:
+        return await self.through(
+            "open_run",
+            lambda: self._real.open_run(
+                session_id,
+                run_id,
+                worker_id,
+                ttl_s,
+                drafts,
+                next_generation=next_generation,
+                takes_over=takes_over,
+            ),
+        )
+
+    async def close_run(self, lease: Lease, drafts: Sequence[EntryDraft]) -> Sequence[JournalEntry]:
+        return await self.through("close_run", lambda: self._real.close_run(lease, drafts))
+
+    def prepared(self, draft: EntryDraft) -> EntryDraft:
+        return self._real.prepared(draft)
 
     async def entries(
         self,

@@ -39,6 +39,8 @@ def is_large(value: object, most: int = 2_000) -> bool:
     rest, left = [value], most
     # Most values are small and plain JSON: their kinds are told by type, without a call each.
     for each in rest:  # which grows
+        if each is None:
+            continue
         if type(each) is str or type(each) is bytes:
             left -= len(each) // _CHARACTERS
         elif type(each) is dict:
@@ -55,7 +57,7 @@ def is_large(value: object, most: int = 2_000) -> bool:
             if parts is None:
                 continue
             items = parts(each)
-            left -= len(items) if not isinstance(each, str | bytes) else len(each) // _CHARACTERS
+            left -= len(items)
             if left >= 0:
                 rest += items
         if left < 0:
@@ -76,7 +78,9 @@ def _parts_of(kind: type) -> _Parts | None:
     parts: _Parts | None
     if issubclass(kind, Mapping):
         parts = kind.values
-    elif issubclass(kind, list | tuple) or issubclass(kind, str | bytes):
+    elif issubclass(kind, str | bytes):
+        parts = _runs_of_characters
+    elif issubclass(kind, list | tuple):
         parts = _itself
     else:
         fields: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
@@ -94,6 +98,10 @@ def _parts_of(kind: type) -> _Parts | None:
 
 def _itself(value: Collection[object]) -> Collection[object]:
     return value
+
+
+def _runs_of_characters(value: str | bytes) -> Collection[object]:
+    return range(len(value) // _CHARACTERS)
 
 
 def encoded_parts(value: object, encode: _Encode) -> Iterator[str]:

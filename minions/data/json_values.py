@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json.encoder import (  # type: ignore[attr-defined]  # typeshed leaves these out
+    c_make_encoder,
+    encode_basestring,
+    encode_basestring_ascii,
+)
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from minions.data.json_parts import (
@@ -59,6 +64,26 @@ _TYPES: Final[Sequence[tuple[str, type | tuple[type, ...]]]] = (
     ("array", (list, tuple)),
     ("object", Mapping),
 )
+
+
+def encoder_of(form: json.JSONEncoder) -> Callable[[object], str]:
+    """`form.encode` for texts without line breaks of lists and objects, which makes what encodes
+    them in C once and not for each of them. A value that holds itself is a `RecursionError`.
+    """
+    if c_make_encoder is None:
+        return form.encode
+    encode = c_make_encoder(
+        None,
+        form.default,
+        encode_basestring_ascii if form.ensure_ascii else encode_basestring,
+        None,
+        form.key_separator,
+        form.item_separator,
+        form.sort_keys,
+        form.skipkeys,
+        form.allow_nan,
+    )
+    return lambda value: "".join(encode(value, 0))
 
 
 def dumps(value: JsonValue) -> str:

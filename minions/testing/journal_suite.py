@@ -365,6 +365,106 @@ async def test_a_released_session_is_free_and_its_holder_fenced(journal: Journal
     assert new.epoch == old.epoch + 1
 
 
+async def test_a_run_is_opened_with_its_first_facts(journal: Journal) -> None:
+    opened = await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a"), draft("b")])
+    assert opened.lease == Lease(session_id="ses_1", run_id="run_1", worker_id="w1", epoch=1)
+    assert [(each.key, each.position) for each in opened.entries] == [("a", 1), ("b", 2)]
+    assert await journal.entries() == opened.entries
+    assert await held(journal) == [(opened.lease, False)]
+    assert (await journal.append(opened.lease, draft("c"))).position == 3
+    assert (await journal.verify("ses_1")).fault is None
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 40_000], ids=["short", "large"])
+async def test_a_run_is_opened_in_a_session_that_has_runs(journal: Journal, text: str) -> None:
+    earlier = await lease_of(journal, run="run_0")
+    await journal.append(earlier, draft("a"))
+    await journal.release(earlier)
+    opened = await journal.open_run("ses_1", "run_1", "w1", 60, [holding(text, key="a")])
+    assert (opened.lease.epoch, opened.entries[0].position) == (2, 2)
+    assert await journal.entries(run_id="run_1") == opened.entries
+
+
+async def test_a_run_is_opened_in_its_next_generation(journal: Journal) -> None:
+    await journal.release((await journal.open_run("s", "r", "w1", 60, [draft("a")])).lease)
+    opened = await journal.open_run("s", "r", "w1", 60, [draft("a")], next_generation=True)
+    assert (opened.lease.generation, opened.entries[0].generation) == (2, 2)
+
+
+async def test_a_run_of_a_dead_worker_is_opened_by_another_one(journal: Journal) -> None:
+    await lease_of(journal, run="run_0", worker="w1")
+    with pytest.raises(LeaseHeldError, match="run_0"):
+        await journal.open_run("ses_1", "run_1", "w2", 60, [draft("a")])
+    assert await journal.entries() == []
+    opened = await journal.open_run("ses_1", "run_1", "w2", 60, [draft("a")], takes_over="w1")
+    assert opened.lease.epoch == 2
+
+
+async def test_a_run_whose_first_facts_are_refused_is_not_open(journal: Journal) -> None:
+    with pytest.raises(JournalError) as caught:
+        await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a"), draft("a")])
+    assert caught.value.error_code == "duplicate-entry"
+    assert await held(journal) == []
+    assert (await lease_of(journal, run="run_2", worker="w2")).run_id == "run_2"
+
+
+async def test_the_last_facts_release_the_lease(journal: Journal) -> None:
+    opened = await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a")])
+    await journal.append(opened.lease, draft("b"))
+    entries = await journal.close_run(opened.lease, [draft("c"), holding("x" * 40_000, key="d")])
+    assert [(each.key, each.position) for each in entries] == [("c", 3), ("d", 4)]
+    assert (await journal.entries())[2:] == entries
+    assert await held(journal) == []
+    with pytest.raises(FencedError, match="its last lease was given back"):
+        await journal.append(opened.lease, draft("e"))
+    again = await lease_of(journal, run="run_2", worker="w2")
+    assert (again.epoch, (await journal.append(again, draft("a"))).position) == (2, 5)
+    assert (await journal.verify("ses_1")).fault is None
+
+
+async def test_last_facts_that_are_refused_leave_the_lease(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    await journal.append(lease, draft("a"))
+    with pytest.raises(JournalError) as caught:
+        await journal.close_run(lease, [draft("a")])
+    assert caught.value.error_code == "duplicate-entry"
+    assert await held(journal) == [(lease, False)]
+    assert (await journal.close_run(lease, [draft("b")]))[0].position == 2
+    assert await held(journal) == []
+
+
+async def test_last_facts_under_a_lease_that_was_taken_are_refused(
+    journal: Journal, clock: FakeClock
+) -> None:
+    old = await lease_of(journal, worker="w1")
+    await journal.append(old, draft("a"))
+    clock.advance(61)
+    new = await lease_of(journal, worker="w2")
+    with pytest.raises(FencedError, match="w2"):
+        await journal.close_run(old, [draft("b")])
+    assert await held(journal) == [(new, False)]
+    assert [each.key for each in await journal.entries()] == ["a"]
+
+
+async def test_last_facts_under_the_lease_of_another_run_are_refused(journal: Journal) -> None:
+    lease = await lease_of(journal)
+    with pytest.raises(FencedError, match="worker 'w1' has it for run 'run_1'"):
+        await journal.close_run(evolve(lease, run_id="run_2"), [draft("a")])
+    assert (await held(journal), await journal.entries()) == ([(lease, False)], [])
+
+
+async def test_the_last_facts_of_a_resumed_run_release_its_lease(journal: Journal) -> None:
+    start = draft("run", kind="run", state="started")
+    first = await journal.open_run("ses_1", "run_1", "w1", 60, [start])
+    await journal.close_run(first.lease, [draft("run", kind="run", state="finished")])
+    lease = await journal.acquire("ses_1", "run_1", "w1", 60, next_generation=True)
+    (entry,) = await journal.close_run(lease, [draft("run", kind="run", state="finished")])
+    assert (entry.position, entry.epoch, entry.generation) == (3, 2, 2)
+    assert await held(journal) == []
+    (row,) = await journal.runs()
+    assert row.status == "completed"
+
+
 async def test_a_stale_release_changes_nothing(journal: Journal, clock: FakeClock) -> None:
     old = await lease_of(journal, worker="w1")
     clock.advance(61)

@@ -140,6 +140,15 @@ async def test_no_word_of_a_run_stands_in_an_encrypted_database(opening: Open, s
     assert await opening(body_cipher()).get_blob(digest) == f"blob {CANARY}".encode()
 
 
+async def test_the_first_and_the_last_facts_of_a_run_are_encrypted(opening: Open, sql: Sql) -> None:
+    journal = opening(body_cipher())
+    opened = await journal.open_run("ses_1", "run_1", "w", 60, [started()])
+    (last,) = await journal.close_run(opened.lease, [ended("0" * 64)])
+    await journal.aclose()
+    assert CANARY.encode() not in all_bytes(sql)
+    assert await opening(body_cipher()).entries() == [*opened.entries, last]
+
+
 async def test_lists_and_budgets_need_no_key(opening: Open) -> None:
     """A-172: they show that there are words, not which."""
     digest = await filled(opening(body_cipher()))

@@ -19,7 +19,7 @@ from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_entries import EntriesQuery, entries_query
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import EntryDraft, Lease, body_text
-from minions.data.errors import JournalError
+from minions.data.errors import FencedError, JournalError
 from minions.data.json_values import JsonValue
 from minions.testing.journal_suite import holding
 from minions.testing.virtual_time import FakeClock
@@ -119,6 +119,64 @@ async def test_two_journals_on_one_file_see_each_others_entries(journal: SqliteJ
     stored = await other.append(lease, draft("a"))
     assert await journal.entries("ses_1") == [stored]
     await other.aclose()
+
+
+async def test_last_facts_are_refused_where_another_process_took_the_lease(
+    journal: SqliteJournal,
+) -> None:
+    other = SqliteJournal(journal.path, FakeClock())
+    old = (await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a")])).lease
+    new = await other.acquire("ses_1", "run_1", "w2", 60, takes_over="w1")
+    with pytest.raises(FencedError, match="w2"):
+        await journal.close_run(old, [draft("b")])
+    assert [(each.lease, each.has_expired) for each in await other.held_leases()] == [(new, False)]
+    assert [each.key for each in await other.entries()] == ["a"]
+    await other.aclose()
+
+
+async def test_last_facts_are_refused_where_another_process_released_the_lease(
+    journal: SqliteJournal,
+) -> None:
+    other = SqliteJournal(journal.path, FakeClock())
+    lease = (await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a")])).lease
+    await other.release(lease)
+    with pytest.raises(FencedError, match="its last lease was given back"):
+        await journal.close_run(lease, [draft("b")])
+    assert [each.key for each in await other.entries()] == ["a"]
+    await other.aclose()
+
+
+async def test_last_facts_stand_behind_those_of_another_process(journal: SqliteJournal) -> None:
+    other = SqliteJournal(journal.path, FakeClock())
+    lease = (await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a")])).lease
+    await other.append(lease, draft("b"))
+    (entry,) = await journal.close_run(lease, [draft("c")])
+    assert entry.position == 3
+    assert (await journal.held_leases(), (await journal.verify("ses_1")).fault) == ([], None)
+    await other.aclose()
+
+
+async def test_last_facts_leave_no_gap_where_somebody_removed_the_ones_before(
+    journal: SqliteJournal,
+) -> None:
+    opened = await journal.open_run("ses_1", "run_1", "w1", 60, [draft("a"), draft("b")])
+    with closing(sqlite3.connect(journal.path)) as db, db:
+        db.execute("DELETE FROM entries WHERE position = 2")
+    (entry,) = await journal.close_run(opened.lease, [draft("c")])
+    assert entry.position == 2
+    fault = (await journal.verify("ses_1")).fault
+    assert fault is not None  # the new one says that another one was there
+
+
+async def test_a_session_that_was_filled_by_another_process_is_not_opened_anew(
+    journal: SqliteJournal,
+) -> None:
+    with closing(sqlite3.connect(journal.path)) as db, db:
+        await journal.release((await journal.open_run("s", "r", "w1", 60, [draft("a")])).lease)
+        db.execute("DELETE FROM leases")  # by a tool; the facts are still there
+    opened = await journal.open_run("s", "r2", "w1", 60, [draft("a")])
+    assert [each.position for each in opened.entries] == [2]
+    assert (await journal.verify("s")).fault is None
 
 
 async def test_a_busy_database_is_waited_for(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_a_row_says_what_lists_show(journal: Journal, clock: FakeClock) ->
     error: Body = {"code": "tool_failed", "message": "m" * 1000}
     await store(journal, "s", "r", ended("failed", error=error))
     (over,) = await journal.runs()
-    assert over == evolve(
+    assert over == replace(
         open_run,
         status="failed",
         ended_at=start + timedelta(seconds=5),
@@ -169,7 +169,7 @@ async def test_a_resumed_run_is_open_again_and_keeps_when_it_began(
     )
     await journal.append(lease, resumed)
     (after,) = await journal.runs()
-    assert after == evolve(before, status="interrupted", model="other", ended_at=None)
+    assert after == replace(before, status="interrupted", model="other", ended_at=None)
 
 
 async def test_other_entries_change_no_row(journal: Journal) -> None:

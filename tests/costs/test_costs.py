@@ -36,7 +36,8 @@ WIDER: Final = 0.25
 HEAD: Final = """# Costs
 
 What one unit of work costs, counted and not timed: calls of Python and C functions
-(`sys.setprofile`), SQL statements (SQLite's trace, those of triggers included), rows and bytes. No
+(`sys.setprofile`), SQL statements (SQLite's trace, those of triggers included, without `BEGIN` and
+`COMMIT`), transactions, rows and bytes. No
 machine and no load changes the counts, so `tests/costs` compares them with the stored ones like any
 expected output, within 3 %; `make update-expected` writes them and this page. A change that raises
 one shows here, and its commit says why.

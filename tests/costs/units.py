@@ -67,6 +67,7 @@ UNITS: Final[Mapping[str, Unit]] = {
     ),
     "model-call-sqlite": Unit(words="the same, journal on SQLite", goal=1_100),
     "model-call-statements": Unit(words="SQL statements of it", goal=4),
+    "model-call-transactions": Unit(words="transactions of it", goal=2),
     "model-call-rows": Unit(words="rows that it stores", goal=5),
     "model-call-bytes": Unit(words="bytes of their bodies", goal=2_000),
     "structured-call": Unit(words="structured call (attrs class)", goal=1_100),
@@ -121,6 +122,21 @@ def seen_statements() -> Iterator[list[str]]:
         sqlite3.connect = connect
 
 
+def _does(statement: str) -> bool:
+    """Whether it reads or writes; what begins and ends a transaction does neither."""
+    return statement not in ("BEGIN IMMEDIATE", "COMMIT")
+
+
+def _transactions(statements: list[str]) -> int:
+    """How many they are; a statement that stands between no others is one of its own."""
+    count, is_within = 0, False
+    for each in statements:
+        count += _does(each) and not is_within
+        count += each == "COMMIT"
+        is_within = each != "COMMIT" and (is_within or not _does(each))
+    return count
+
+
 @asynccontextmanager
 async def _on_sqlite() -> AsyncIterator[Services]:
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +164,8 @@ async def _model_calls(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
                 await ask(3, services)
                 seen.clear()
                 await ask(1, services)
-                yield "model-call-statements", float(len(seen))
+                yield "model-call-statements", float(len([each for each in seen if _does(each)]))
+                yield "model-call-transactions", float(_transactions(seen))
                 rows = await services.journal.entries()
                 last = [row for row in rows if row.run_id == rows[-1].run_id]
                 yield "model-call-rows", float(len(last))

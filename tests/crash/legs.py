@@ -11,7 +11,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,13 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal.journal import (
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+    OpenedRun,
+)
 from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.tools import Toolbox
 from minions.data.codec import encode
@@ -174,8 +180,44 @@ class WatchedJournal(JournalInFront):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         entry = await super().append(lease, draft)
-        _write(self._acknowledged, acknowledgement(entry))
+        self._note([entry])
         return entry
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        return self._note(await super().append_all(lease, drafts))
+
+    async def open_run(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        drafts: Sequence[EntryDraft],
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> OpenedRun:
+        opened = await super().open_run(
+            session_id,
+            run_id,
+            worker_id,
+            ttl_s,
+            drafts,
+            next_generation=next_generation,
+            takes_over=takes_over,
+        )
+        self._note(opened.entries)
+        return opened
+
+    async def close_run(self, lease: Lease, drafts: Sequence[EntryDraft]) -> Sequence[JournalEntry]:
+        return self._note(await super().close_run(lease, drafts))
+
+    def _note(self, entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
+        for entry in entries:
+            _write(self._acknowledged, acknowledgement(entry))
+        return entries
 
     async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
         place = _PLACES.get(operation)
@@ -195,7 +237,10 @@ _PLACES: Final = {
     "acquire": "acquire",
     "renew": "renew",
     "release": "release",
+    "open_run": "acquire",
+    "close_run": "release",
     "append": "append",
+    "append_all": "append",
     "adopt": "append",
     "remove_session": "append",
     "put_blob": "put_blob",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from attrs import evolve, frozen
 
 from builders import deterministic_services, executor_of, fake_tool, recipe_of, text_step
@@ -11,13 +12,16 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.contracts.completion import CompletionLink
+from minions.contracts.events import RunCompleted
 from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, OpenedRun
 from minions.contracts.steps import CachedStep, Step
 from minions.contracts.tools import Tool
+from minions.data.errors import JournalError, LeaseHeldError
 from minions.engine.compile.completion_links import DefaultStepCompletionChain
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model_config import ModelConfig
 from minions.testing.virtual_time import FakeClock
 
@@ -31,6 +35,36 @@ class Statements(MemoryJournal):
         super().__init__(FakeClock())
         self.stored: list[str] = []
         """Kind and state of each fact, those of one statement joined."""
+        self.calls: list[str] = []
+        """What a lease was acquired by, and with which facts."""
+
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        self.calls.append("acquire")
+        return await super().acquire(session_id, run_id, worker_id, ttl_s)
+
+    async def open_run(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        drafts: Sequence[EntryDraft],
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> OpenedRun:
+        kinds = " + ".join(f"{each.kind} {each.fact.state}" for each in drafts)
+        self.calls.append(f"open_run {kinds}")
+        return await super().open_run(session_id, run_id, worker_id, ttl_s, drafts)
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         (entry,) = await self.append_all(lease, [draft])
@@ -59,6 +93,73 @@ async def test_an_answer_of_text_is_stored_with_the_ends_of_its_step_and_run() -
         "run started + step started",
         "model_call finished + step finished + run finished",
     ]
+
+
+class Refusing(Statements):
+    """Gives no lease."""
+
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        raise JournalError("the disk is full")
+
+
+@pytest.mark.parametrize("step", [text_step("ask"), SetSpec(id="bind", set={"n": 1})])
+async def test_a_run_that_cannot_be_opened_raises_and_asks_no_model(
+    step: Step[object] | SetSpec,
+) -> None:
+    journal, model = Refusing(), ScriptedModel(["All is well."])
+    executor = executor_of(model, services=deterministic_services(journal=journal))
+    with pytest.raises(JournalError, match="disk is full"):
+        await executor.execute(recipe_of([step]))
+    assert (len(model.prompts), journal.stored, executor.services.executing) == (0, [], set())
+
+
+async def test_a_run_in_a_session_with_a_name_is_refused_before_anything_is_done() -> None:
+    journal, model = Statements(), ScriptedModel(["All is well."])
+    await journal.acquire("ses_1", "run_0", "other", 60)
+    executor = executor_of(model, services=deterministic_services(journal=journal))
+    with pytest.raises(LeaseHeldError, match="run_0"):
+        await executor.prepare(recipe_of([text_step("ask")]), session_id="ses_1").execute()
+    assert (len(model.prompts), journal.stored) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("session_id", "first"), [(None, "open_run run started + step started"), ("ses_1", "acquire")]
+)
+async def test_a_session_that_was_there_is_held_before_anything_of_it_is_read(
+    session_id: str | None, first: str
+) -> None:
+    journal = Statements()
+    executor = executor_of(
+        ScriptedModel(["All is well."]), services=deterministic_services(journal=journal)
+    )
+    await executor.prepare(recipe_of([text_step("ask")]), session_id=session_id).execute()
+    assert journal.calls[0] == first
+
+
+async def test_a_run_that_is_heard_to_be_over_has_released_its_session() -> None:
+    """Whoever hears it may begin the next run at once."""
+    journal, held = Statements(), list[object]()
+    executor = executor_of(
+        ScriptedModel(["All is well."]), services=deterministic_services(journal=journal)
+    )
+    run = executor.prepare(recipe_of([text_step("ask")]))
+    sessions = journal._sessions
+    run.listen(
+        lambda event: held.append(
+            isinstance(event, RunCompleted) and sessions[run.session_id].holding.deadline  # type: ignore[union-attr]  # it has one
+        )
+    )
+    await run.execute()
+    assert held[-1] is None
 
 
 @frozen

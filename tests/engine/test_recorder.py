@@ -354,6 +354,87 @@ class TogetherJournal(WatchedJournal):
 ENDED = StepFinished(step_id="a", status="completed")
 
 
+async def test_a_run_that_nobody_opened_is_opened_with_its_first_facts() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.record_later("a/1/0", ENDED)
+    assert await journal.held_leases() == []
+    await recorder.record("b/1/0", StepStarted(step_id="b"))
+    assert journal.together == [["a/1/0", "b/1/0"]]
+    leap(TTL_S / 3)
+    await settle()
+    assert journal.renewed == [TTL_S]
+    await recorder.close()
+    assert len(journal.released) == 1
+
+
+async def test_a_run_that_waits_after_its_first_fact_is_opened_meanwhile() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.record_later("a/1/0", ENDED)
+    await settle()
+    assert journal.together == [["a/1/0"]]
+    assert len(await journal.held_leases()) == 1
+    await recorder.close()
+
+
+async def test_a_run_that_cannot_be_opened_stores_nothing_ever() -> None:
+    journal = TogetherJournal()
+    other = await journal.acquire("ses_1", "run_0", "other", 60)
+    recorder = recorder_for(journal)
+    await recorder.record_later("a/1/0", ENDED)
+    with pytest.raises(LeaseHeldError) as caught:
+        await recorder.record("b/1/0", StepStarted(step_id="b"))
+    assert recorder.refusal is caught.value
+    await journal.release(other)
+    with pytest.raises(LeaseHeldError):
+        await recorder.record("c/1/0", StepStarted(step_id="c"))
+    await recorder.close()
+    assert (await journal.entries(), await journal.held_leases()) == ([], [])
+
+
+async def test_of_first_facts_one_of_which_is_refused_the_others_open_the_run() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    journal.refused, journal.code = "b/1/0", "body-not-json"
+    await recorder.record_later("a/1/0", ENDED)
+    with pytest.raises(JournalError, match="disk is full"):
+        await recorder.record("b/1/0", StepStarted(step_id="b"))
+    assert recorder.refusal is None
+    assert [row.key for row in await journal.entries()] == ["a/1/0"]
+    await recorder.close()
+
+
+async def test_the_last_fact_releases_the_lease_and_ends_the_writing() -> None:
+    journal, events, released = TogetherJournal(), EventStream(), list[int]()
+    events.listen(lambda event: released.append(len(journal.released)))
+    recorder = recorder_for(journal, events=events)
+    await recorder.open()
+    await recorder.record_later("a/1/0", ENDED)
+    await recorder.record("b/1/0", StepStarted(step_id="b"), is_last=True)
+    assert journal.together == [["a/1/0", "b/1/0"]]
+    assert released == [1, 1]
+    for store in (recorder.record, recorder.record_later):
+        with pytest.raises(JournalError, match="Run 'run_1' has ended"):
+            await store("c/1/0", ENDED)
+    leap(TTL_S)
+    await settle()
+    await recorder.close()
+    assert (journal.renewed, len(journal.released)) == ([], 1)
+
+
+async def test_a_last_fact_that_is_refused_leaves_the_lease_to_the_close() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    journal.refused = "b/1/0"
+    with pytest.raises(JournalError, match="disk is full"):
+        await recorder.record("b/1/0", StepStarted(step_id="b"), is_last=True)
+    assert journal.released == []
+    await recorder.close()
+    assert len(journal.released) == 1
+
+
 async def test_a_fact_that_may_wait_is_stored_with_the_next_one_and_told_in_order() -> None:
     journal, events, told = TogetherJournal(), EventStream(), list[str]()
     events.listen(lambda event: told.append(type(event).__name__))

@@ -461,6 +461,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 "SqliteJournal.acquire",
+                "SqliteJournal.open_run",
                 "SqliteJournal.renew",
                 "SqliteJournal.release",
                 "adopt_entries",
@@ -474,7 +475,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
             {
                 "acquire_lease",
                 "_acquire_after_others",
-                "_acquire_first",
+                "insert_first_lease",
+                "release_if_owned",
                 "check_owner",
                 "list_held_leases",
                 "find_lease",
@@ -487,7 +489,17 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "adapters/stores/sqlite_entries.py": Guard(
         tests=_SQLITE,
-        places=frozenset({"_insert_if_owned", "append_entries", "_append_at_once", "insert_entry"}),
+        places=frozenset(
+            {
+                "_insert_if_owned",
+                "_insert_after",
+                "_entries_of",
+                "append_entries",
+                "_append_at_once",
+                "insert_entry",
+                "open_session",
+            }
+        ),
     ),
     "contracts/journal/chain.py": Guard(tests=("conformance/test_journal_chains.py",)),
     "app/wiring/signed_heads.py": Guard(tests=("interfaces/test_cli_signed_heads.py",)),
@@ -1205,8 +1217,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "engine/history/recorder.py",
         "Recorder.record",
-        "lease = self._lease or await self.open()",
-        "lease = (await self.open())",
+        "return await self._append_beside_others(self._lease or await self.open(), draft)",
+        "return await self._append_beside_others((await self.open()), draft)",
         "A short cut: opened again it gives the same lease.",
     ),
     Equivalent(

@@ -169,17 +169,25 @@ def _statements(script: str) -> Iterator[str]:
         yield statement
 
 
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+class transaction:  # noqa: N801  # it is used as the function that it would be with a generator
     """All or nothing; takes the right to write at once, so it cannot fail half-way for it."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        connection = self._connection
+        try:
+            if kind is None:
+                connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

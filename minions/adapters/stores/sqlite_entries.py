@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -29,11 +29,15 @@ from minions.adapters.stores.sqlite_leases import (
     Heads,
     check_owner,
     find_lease,
+    insert_first_lease,
     read_head,
+    release_if_owned,
+    release_lease,
 )
 from minions.adapters.stores.sqlite_rows import EPOCH, MICROSECOND, as_micros, as_time
 from minions.adapters.stores.stored_rows import folds_later, read_fact
 from minions.contracts.journal.chain import (
+    GENESIS,
     LARGEST_INLINE_BODY,
     ChainedRow,
     ChainHead,
@@ -104,18 +108,20 @@ def append_entries(
     now: datetime,
     heads: Heads,
     cipher: BodyCipher | None,
+    is_last: bool,
 ) -> Sequence[JournalEntry]:
     """Store entries under a lease, all of them or none, as `Journal.append_all` says.
 
     Args:
         cipher: Encrypts the words of rows; these are not left to a later fold, for which somebody
             who only lists would need the key.
+        is_last: The lease is released with them.
     """
     session_id = lease.session_id
     if (cipher is None and folds_later(lease)) or not any(draft.kind in LISTED for draft in drafts):
         head = heads[session_id] if session_id in heads else None  # noqa: SIM401  # a call less
         if head is not None and head.epoch == lease.epoch:
-            stored = _append_at_once(db, lease, drafts, bodies, now, head, heads)
+            stored = _append_at_once(db, lease, drafts, bodies, now, head, heads, is_last=is_last)
             if stored is not None:
                 return stored
     entries = list[JournalEntry]()
@@ -144,23 +150,58 @@ def append_entries(
             value = insert_entry(db, entry, body, now, head.value)
             head = ChainHead(lease.epoch, entry.position, value)
             entries.append(entry)
+        if is_last:
+            release_lease(db, lease, head)
     heads[session_id] = head
+    if is_last:
+        del heads[session_id]
     return entries
 
 
-def _append_at_once(
+def open_session(
     db: sqlite3.Connection,
     lease: Lease,
     drafts: Sequence[EntryDraft],
     bodies: Sequence[StoredBody],
     now: datetime,
-    head: ChainHead,
+    ttl_s: float,
     heads: Heads,
-) -> list[JournalEntry] | None:
-    """The entries, by one statement that is its own transaction: a third of the time.
+) -> Sequence[JournalEntry] | None:
+    """Take the first lease of a session and store its first entries, in one transaction.
 
-    None where something is in the way; what it is, the statements one by one will tell.
+    None where something is in the way, and nothing was done; what it is, another way will tell.
     """
+    made = _entries_of(lease, drafts, bodies, now, ChainHead(1, 0, GENESIS))
+    if made is None:
+        return None
+    try:
+        with transaction(db):
+            if not insert_first_lease(db, lease, now, ttl_s):
+                return None
+            db.execute(_insert_after(len(drafts)), made.values)
+    except sqlite3.IntegrityError:
+        return None
+    heads[lease.session_id] = made.head
+    return made.entries
+
+
+class _NewRows(NamedTuple):
+    """Entries with what their statement is given."""
+
+    entries: list[JournalEntry]
+    values: list[str | bytes | int | None]
+    head: ChainHead
+    """The end of the chain behind them."""
+
+
+def _entries_of(
+    lease: Lease,
+    drafts: Sequence[EntryDraft],
+    bodies: Sequence[StoredBody],
+    now: datetime,
+    head: ChainHead,
+) -> _NewRows | None:
+    """None: one is large, or no Unicode."""
     session_id, run_id, generation, epoch = (
         lease.session_id, lease.run_id, lease.generation, lease.epoch
     )  # fmt: skip
@@ -183,14 +224,53 @@ def _append_at_once(
                 key=key, fact=fact, epoch=epoch, at=at,
             ),
         )  # fmt: skip
+    return _NewRows(entries, values, ChainHead(epoch, position, value))
+
+
+def _append_at_once(
+    db: sqlite3.Connection,
+    lease: Lease,
+    drafts: Sequence[EntryDraft],
+    bodies: Sequence[StoredBody],
+    now: datetime,
+    head: ChainHead,
+    heads: Heads,
+    *,
+    is_last: bool,
+) -> list[JournalEntry] | None:
+    """The entries, by one statement that is its own transaction: a third of the time. The last ones
+    by two: that which releases the lease looks at it as well.
+
+    None where something is in the way; what it is, the statements one by one will tell.
+    """
+    made = _entries_of(lease, drafts, bodies, now, head)
+    if made is None:
+        return None
     try:
-        done = db.execute(_insert_if_owned(len(drafts)), values)
+        if not is_last:
+            if db.execute(_insert_if_owned(len(drafts)), made.values).rowcount < 1:
+                return None
+            heads[lease.session_id] = made.head
+            return made.entries
+        with transaction(db):
+            if not release_if_owned(db, lease, head, made.head):
+                return None
+            db.execute(_insert_after(len(drafts)), made.values)
     except sqlite3.IntegrityError:
         return None
-    if done.rowcount < 1:
-        return None
-    heads[session_id] = ChainHead(epoch, position, value)
-    return entries
+    heads.pop(lease.session_id, None)
+    return made.entries
+
+
+@functools.cache
+def _insert_after(count: int) -> str:
+    """With the values of `_insert_if_owned`, where the transaction has looked at the lease."""
+    rows = ", ".join(
+        f"(?1, ?5 + {number}, ?2, ?3, ?{at}, ?{at + 1}, ?{at + 2}, ?{at + 3}, NULL, ?4, "
+        f"?{at + 4}, ?{at + 5})"
+        for number, at in enumerate(range(6, 6 * count + 6, 6), 1)
+    )
+    return f"{_INSERT_INTO} VALUES {rows}"
 
 
 @functools.cache
@@ -201,8 +281,7 @@ def _insert_if_owned(count: int) -> str:
     ]
     rows = ", ".join(f"({number}, {each})" for number, each in enumerate(places, 1))
     return (
-        "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "  # noqa: S608  # numbers
-        "body_digest, epoch, at, chain) WITH added (number, key, kind, state, body, at, chain) AS "
+        f"{_INSERT_INTO} WITH added (number, key, kind, state, body, at, chain) AS "  # noqa: S608  # numbers
         f"(VALUES {rows}) SELECT ?1, added.number + ?5, ?2, ?3, added.key, added.kind, "
         "added.state, added.body, NULL, ?4, added.at, added.chain FROM added WHERE EXISTS (SELECT "
         "1 FROM leases WHERE session_id = ?1 AND epoch = ?4 AND run_id = ?2 AND deadline IS NOT "
@@ -237,10 +316,11 @@ def insert_entry(
     return value
 
 
-_INSERT: Final = (
+_INSERT_INTO: Final = (
     "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
-    "body_digest, epoch, at, chain) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+    "body_digest, epoch, at, chain)"
 )
+_INSERT: Final = f"{_INSERT_INTO} VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 
 
 def duplicate_error(db: sqlite3.Connection, entry: JournalEntry) -> JournalError:

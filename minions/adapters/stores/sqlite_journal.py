@@ -37,6 +37,7 @@ from minions.adapters.stores.sqlite_entries import (
     find_blob,
     insert_entry,
     old_blobs,
+    open_session,
     packed,
     put_blob,
     read_chain,
@@ -77,6 +78,7 @@ from minions.contracts.journal.journal import (
     HeldLease,
     JournalEntry,
     Lease,
+    OpenedRun,
     bad_entries,
     changed_entries,
     refuse_damaged,
@@ -189,7 +191,9 @@ class SqliteJournal(RowLookups):
 
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
-        await self._file.run(lambda db: release_lease(db, lease, self._heads), is_landmark=True)
+        head = self._heads.get(lease.session_id)
+        await self._file.run(lambda db: release_lease(db, lease, head), is_landmark=True)
+        self._heads.pop(lease.session_id, None)
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """Found by an index of the leases that were not given back."""
@@ -205,6 +209,54 @@ class SqliteJournal(RowLookups):
         self, lease: Lease, drafts: Sequence[EntryDraft]
     ) -> Sequence[JournalEntry]:
         """All of them or none, in one transaction."""
+        return await self._append_all(lease, drafts)
+
+    async def close_run(self, lease: Lease, drafts: Sequence[EntryDraft]) -> Sequence[JournalEntry]:
+        """In one transaction."""
+        return await self._append_all(lease, drafts, is_last=True)
+
+    async def open_run(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        drafts: Sequence[EntryDraft],
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> OpenedRun:
+        """In one transaction where the session is new and its facts are neither large nor
+        encrypted.
+        """
+        lease = Lease(session_id=session_id, run_id=run_id, worker_id=worker_id, epoch=1)
+        bodies, now = list[StoredBody](), self._clock.now()
+        for draft in drafts if self.cipher is None else ():
+            if isinstance(draft.stored, StoredBody):
+                bodies.append(draft.stored)
+            elif not is_large(draft.fact):
+                bodies.append(stored_body(draft))
+        if len(bodies) == len(drafts):
+            entries = await self._file.run(
+                lambda db: open_session(db, lease, drafts, bodies, now, ttl_s, self._heads),
+                is_landmark=True,
+            )
+            if entries is not None:
+                self._waiting.tell(session_id, entries[-1].position)
+                return OpenedRun(lease=lease, entries=entries)
+        return await super().open_run(
+            session_id,
+            run_id,
+            worker_id,
+            ttl_s,
+            drafts,
+            next_generation=next_generation,
+            takes_over=takes_over,
+        )
+
+    async def _append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft], *, is_last: bool = False
+    ) -> Sequence[JournalEntry]:
         bodies, is_landmark = list[StoredBody](), False
         for draft in drafts:
             body = draft.stored
@@ -214,7 +266,7 @@ class SqliteJournal(RowLookups):
             is_landmark = is_landmark or draft.fact.kind in _LANDMARKS
         entries = await self._file.run(
             lambda db: append_entries(
-                db, lease, drafts, bodies, self._clock.now(), self._heads, self.cipher
+                db, lease, drafts, bodies, self._clock.now(), self._heads, self.cipher, is_last
             ),
             is_landmark=is_landmark,
             is_at_once=True,

@@ -93,24 +93,23 @@ def acquire_lease(
 ) -> Lease:
     """Take the lease of a session, as `Journal.acquire` says."""
     deadline = as_micros(now + timedelta(seconds=ttl_s))
-    first = None if wanted.next_generation else _acquire_first(db, wanted, deadline)
-    if first is not None:
+    lease = Lease(
+        session_id=wanted.session_id, run_id=wanted.run_id, worker_id=wanted.worker_id, epoch=1
+    )
+    if not wanted.next_generation and insert_first_lease(db, lease, now, ttl_s):
         heads[wanted.session_id] = ChainHead(1, 0, GENESIS)
-        return first
+        return lease
     return _acquire_after_others(db, wanted, now, deadline, heads)
 
 
-def _acquire_first(db: sqlite3.Connection, wanted: LeaseRequest, deadline: int) -> Lease | None:
-    """The first lease of a session, by one statement that is its own transaction.
+def insert_first_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: float) -> bool:
+    """Take the first lease of a session, by one statement that may be its own transaction.
 
-    None where the session has, or had, one, or the run has entries.
+    False where the session has, or had, one, or the run has entries.
     """
-    row = (wanted.session_id, wanted.run_id, wanted.worker_id, deadline)
-    if db.execute(_INSERT_FIRST_LEASE, row).rowcount != 1:
-        return None
-    return Lease(
-        session_id=wanted.session_id, run_id=wanted.run_id, worker_id=wanted.worker_id, epoch=1
-    )
+    deadline = as_micros(now + timedelta(seconds=ttl_s))
+    row = (lease.session_id, lease.run_id, lease.worker_id, deadline)
+    return db.execute(_INSERT_FIRST_LEASE, row).rowcount == 1
 
 
 _INSERT_FIRST_LEASE: Final = (
@@ -233,20 +232,46 @@ def renew_lease(db: sqlite3.Connection, lease: Lease, now: datetime, ttl_s: floa
         )
 
 
-def release_lease(db: sqlite3.Connection, lease: Lease, heads: Heads) -> None:
-    """Give a lease back; one that another worker has taken since is left alone."""
+def release_lease(db: sqlite3.Connection, lease: Lease, head: ChainHead | None) -> None:
+    """Give a lease back; one that another worker has taken since is left alone.
+
+    Args:
+        head: The end of the session's chain; None: it is not known.
+    """
     session_id = lease.session_id
-    head = heads.pop(session_id, None)
     if head is None:
         db.execute(
             "UPDATE leases SET deadline = NULL WHERE session_id = ? AND epoch = ?",
             (session_id, lease.epoch),
         )
-        return
-    # An end that is further than this one stays: what was there is gone.
-    db.execute(
-        "UPDATE leases SET deadline = NULL, last_position = max(ifnull(last_position, 0), ?1), "
-        "chain = CASE WHEN ifnull(last_position, 0) > ?1 THEN chain ELSE ?2 END "
-        "WHERE session_id = ?3 AND epoch = ?4",
-        (head.position, head.value, session_id, lease.epoch),
-    )
+    else:
+        db.execute(_RELEASE, (head.position, head.value, session_id, lease.epoch))
+
+
+def release_if_owned(
+    db: sqlite3.Connection, lease: Lease, before: ChainHead, after: ChainHead
+) -> bool:
+    """Give a lease back, before the last entries are stored in the same transaction.
+
+    Args:
+        before: The end of the session's chain, as it is known.
+        after: Its end behind those entries.
+    Returns:
+        False: another worker has taken it, or the chain ends elsewhere; nothing was changed.
+    """
+    values = (
+        after.position, after.value, lease.session_id, lease.epoch, lease.run_id, before.position,
+    )  # fmt: skip
+    return db.execute(_RELEASE_IF_OWNED, values).rowcount == 1
+
+
+# An end that is further than this one stays: what was there is gone.
+_RELEASE: Final = (
+    "UPDATE leases SET deadline = NULL, last_position = max(ifnull(last_position, 0), ?1), "
+    "chain = CASE WHEN ifnull(last_position, 0) > ?1 THEN chain ELSE ?2 END "
+    "WHERE session_id = ?3 AND epoch = ?4"
+)
+_RELEASE_IF_OWNED: Final = (
+    f"{_RELEASE} AND run_id = ?5 AND deadline IS NOT NULL AND "  # noqa: S608  # a constant
+    "ifnull((SELECT max(position) FROM entries WHERE session_id = ?3), 0) = ?6"
+)

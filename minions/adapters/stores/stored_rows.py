@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
-from attrs import evolve
 from msgspec import MsgspecError
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from minions.adapters.stores.body_cipher import (
     BodyCipher,
@@ -45,7 +45,7 @@ from minions.contracts.journal.run_rows import (
 )
 from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
-from minions.data.json_values import parse_json
+from minions.data.json_values import encoder_of, parse_json
 
 _LONGEST_KEY: Final = 200
 """Characters; an index has no room for more in every database."""
@@ -102,14 +102,14 @@ def opened_run(row: RunRow, cipher: BodyCipher | None) -> RunRow:
         _opened(cipher, text, row.run_id, name)
         for text, name in zip(words, _RUN_WORDS, strict=True)
     )
-    return evolve(row, error_message=message, problem=problem, input_words=inputs)
+    return replace(row, error_message=message, problem=problem, input_words=inputs)
 
 
 def opened_session(row: SessionRow, cipher: BodyCipher | None) -> SessionRow:
     """The row with its name, as far as the key is there."""
     if cipher is None or type(row.name) is not SealedText:
         return row
-    return evolve(row, name=_opened(cipher, row.name, row.session_id, "name"))
+    return replace(row, name=_opened(cipher, row.name, row.session_id, "name"))
 
 
 def _opened(cipher: BodyCipher, text: str | None, *names: str) -> str | None:
@@ -402,10 +402,10 @@ def _shorten(*values: object) -> str:
     last = len(values)
     while last and (values[last - 1] is None or values[last - 1] is False):
         last -= 1
-    return _ENCODER.encode(values[:last])
+    return _encode(values[:last])
 
 
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+_encode: Final = encoder_of(json.JSONEncoder(separators=(",", ":")))
 
 
 def _lengthened(rest: str, count: int) -> list[object]:

@@ -5,6 +5,7 @@ Here are its contract, leases, and how damage is refused; facts are in `facts`, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -27,7 +28,7 @@ from minions.contracts.journal.chain import (
 )
 from minions.contracts.journal.facts import Fact, UnreadableFact, body_of
 from minions.data.errors import JournalError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, encoder_of
 from minions.data.texts import shell_word
 
 if TYPE_CHECKING:
@@ -118,6 +119,14 @@ class Lease:
     """The generation of all entries that are appended under this lease."""
 
 
+class OpenedRun(Struct, frozen=True, kw_only=True):
+    """A run that was opened with its first facts."""
+
+    lease: Lease
+    entries: Sequence[JournalEntry]
+    """The facts as they are stored, in their order."""
+
+
 class HeldLease(Struct, frozen=True, kw_only=True):
     """A lease that was not released."""
 
@@ -146,7 +155,8 @@ class Journal(ABC):
     """Whether other processes may append to it meanwhile."""
     stores_together: bool = False
     """Whether `append_all` stores several facts in the time of one, all of them or none. A run then
-    hands in facts upon which nothing acts yet, such as the end of a step, with the next one."""
+    hands in facts upon which nothing acts yet, such as the end of a step, with the next one; and
+    one that makes its session asks for its lease with its first facts."""
     groups_appends: bool = False
     """Whether facts that are handed in together are stored together, those of one lease in the
     order in which they came. A run then hands in facts of parallel steps at once; False: one at a
@@ -219,6 +229,61 @@ class Journal(ABC):
             FencedError, JournalError: As of `append`.
         """
         return [await self.append(lease, draft) for draft in drafts]
+
+    async def open_run(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        drafts: Sequence[EntryDraft],
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> OpenedRun:
+        """Acquire the lease of a run and store its first facts. Where one of these is refused, the
+        lease is not held either.
+
+        This one does so one after the other; a journal that `stores_together` overrides it where
+        one transaction can do both.
+
+        Args:
+            drafts: At least one; in the order in which they are stored.
+            next_generation, takes_over: As of `acquire`.
+        Raises:
+            LeaseHeldError, JournalError: As of `acquire` and `append_all`.
+        """
+        lease = await self.acquire(
+            session_id,
+            run_id,
+            worker_id,
+            ttl_s,
+            next_generation=next_generation,
+            takes_over=takes_over,
+        )
+        try:
+            return OpenedRun(lease=lease, entries=await self.append_all(lease, drafts))
+        except BaseException:
+            with contextlib.suppress(JournalError):
+                await self.release(lease)
+            raise
+
+    async def close_run(self, lease: Lease, drafts: Sequence[EntryDraft]) -> Sequence[JournalEntry]:
+        """Store the last facts of an execution and release its lease. Where one of these is
+        refused, the lease is held as before.
+
+        This one does so one after the other, and a lease that cannot be released expires; a journal
+        that `stores_together` overrides it where one transaction can do both.
+
+        Args:
+            drafts: At least one; in the order in which they are stored.
+        Raises:
+            FencedError, JournalError: As of `append_all`.
+        """
+        entries = await self.append_all(lease, drafts)
+        with contextlib.suppress(JournalError):
+            await self.release(lease)
+        return entries
 
     def prepared(self, draft: EntryDraft) -> EntryDraft:
         """The fact as it will be handed to `append_all` later: what cannot be stored is refused
@@ -712,8 +777,8 @@ def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> st
         if in_parts:
             from minions.data.json_parts import encoded_parts
 
-            return "".join(encoded_parts(body, _BODY_ENCODER.encode))
-        return _BODY_ENCODER.encode(body)
+            return "".join(encoded_parts(body, _encode_body))
+        return _encode_body(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise JournalError(
             f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
@@ -734,6 +799,6 @@ def _plain(value: object) -> object:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-_BODY_ENCODER: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+_encode_body: Final = encoder_of(
+    json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
 )

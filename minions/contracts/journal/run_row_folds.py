@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import (
@@ -158,12 +158,12 @@ def _unreadable_beginning(entry: JournalEntry) -> RunRow:
 def _with_problem(row: RunRow, entry: JournalEntry) -> RunRow:
     if row.problem is not None:
         return row
-    return evolve(row, status=RunState.UNREADABLE.value, problem=list_problem(entry))
+    return replace(row, status=RunState.UNREADABLE.value, problem=list_problem(entry))
 
 
 def _resume_row(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
     day = day_of(entry.at)
-    return evolve(
+    return replace(
         row if day == row.day else _on_another_day(row, day),
         status=_keep_status(row, _open_state(fact).value),
         model=given(fact.model),
@@ -180,12 +180,12 @@ def _resume_row(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
 def _on_another_day(row: RunRow, day: int) -> RunRow:
     known = (*row.earlier, (row.day, row.day_spent))
     earlier = tuple(each for each in known if any(each[1]) and each[0] > day - MOST_DAYS)
-    return evolve(row, day=day, day_spent=Spent(), earlier=earlier)
+    return replace(row, day=day, day_spent=Spent(), earlier=earlier)
 
 
 def _end_row(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
     code, message = _error(given(fact.error))
-    return evolve(
+    return replace(
         _with_spent(row, _sum_spent(fact)),
         status=_keep_status(row, fact.status),
         ended_at=entry.at,
@@ -197,10 +197,10 @@ def _end_row(row: RunRow, entry: JournalEntry, fact: RunFinished) -> RunRow:
 
 def _with_spent(row: RunRow, total: Spent) -> RunRow:
     if row.mark == _IMPORTED:  # another journal counts it
-        return evolve(row, foreign=total, spent=Spent(), day_spent=Spent())
+        return replace(row, foreign=total, spent=Spent(), day_spent=Spent())
     spent = _more(total, row.foreign)
     before = row.spent.plus(row.day_spent, -1)
-    return evolve(row, spent=spent, day_spent=_more(spent, before))
+    return replace(row, spent=spent, day_spent=_more(spent, before))
 
 
 def _more(whole: Spent, part: Spent) -> Spent:
@@ -248,7 +248,7 @@ def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow
         changes |= _of_its_run(row, entry)
     if row.status == RunState.UNREADABLE or isinstance(entry.fact, UnreadableFact):
         changes["status"] = RunState.UNREADABLE.value  # whatever entries follow
-    return evolve(row, **changes) if changes else row  # type: ignore[arg-type]  # its own fields
+    return replace(row, **changes) if changes else row
 
 
 def _open_session(entry: JournalEntry) -> SessionRow:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from attrs import field, frozen
-from msgspec import Struct
+from attrs import frozen
+from msgspec import Struct, field
 
 from minions.contracts.executions import RunState
 from minions.data.texts import has_words
@@ -111,8 +111,7 @@ class Spender:
 # --- rows ------------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """One run, as lists show it."""
 
     run_id: str
@@ -129,7 +128,7 @@ class RunRow:
     started_at: datetime
     ended_at: datetime | None = None
     """When the run last ended; None: no end is recorded, or the run was resumed since."""
-    usage: Mapping[str, Number] = field(factory=dict)
+    usage: Mapping[str, Number] = field(default_factory=dict)
     """Tokens and cost at its last end."""
     error_code: str | None = None
     error_message: str | None = None
@@ -150,12 +149,12 @@ class RunRow:
     """The folder of the project in which it was started; None: not known."""
     day: int = 0
     """The UTC day on which its last execution began, as `day_of` numbers it; 0: not known."""
-    spent: Spent = field(factory=Spent)
+    spent: Spent = Spent()  # a tuple
     """What all its executions spent here, by its last end; what an imported run had used before
     does not count."""
-    day_spent: Spent = field(factory=Spent)
+    day_spent: Spent = Spent()  # a tuple
     """The part of `spent` that was not recorded before that day."""
-    foreign: Spent = field(factory=Spent)
+    foreign: Spent = Spent()  # a tuple
     """What it had used when it came from a file."""
     earlier: tuple[tuple[int, Spent], ...] = ()
     """What it spent on days before the last one, as far as they may be of the same month."""
@@ -174,8 +173,7 @@ class RunRow:
         return self.spent.plus(self.foreign)
 
 
-@frozen(kw_only=True)
-class SessionRow:
+class SessionRow(Struct, frozen=True, kw_only=True):
     """One session in which a run started, or that was opened or forked."""
 
     session_id: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import count
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from minions.contracts.journal.facts import Fact
-from minions.contracts.journal.journal import EntryDraft, HeldLease, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, HeldLease, JournalEntry, Lease, OpenedRun
 from minions.contracts.runtime import WorkSlices
 from minions.data.errors import JournalError, LeaseHeldError, UsageError
 from minions.data.json_parts import is_large
@@ -92,7 +92,7 @@ class Recorder:
         run_id: str,
         replay: Replay | None = None,
     ) -> None:
-        """The lease is acquired with the first fact, or by `open`.
+        """The lease is acquired with the first facts, or by `open`.
 
         Args:
             replay: The recorded work of the run; a fact that is in it is not stored again.
@@ -118,6 +118,8 @@ class Recorder:
         """Facts that are stored with the next one."""
         self._lost: JournalError | None = None
         """Why they could not be stored."""
+        self.refusal: JournalError | None = None
+        """Why the run could not be opened with its first facts: then nothing of it is stored."""
         self._flushing: asyncio.Task[None] | None = None
         self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
@@ -137,9 +139,12 @@ class Recorder:
             self._classes = ApprovalClasses(self.replay)
         return self._classes
 
-    async def record(self, key: str, fact: Fact) -> JournalEntry:
+    async def record(self, key: str, fact: Fact, *, is_last: bool = False) -> JournalEntry:
         """Store a fact, then publish its event; a replayed fact is neither stored nor published.
 
+        Args:
+            is_last: Nothing can be stored afterwards, as after `close`; where the journal can, it
+                releases the lease with the fact.
         Raises:
             FencedError, LeaseHeldError, JournalError: Nothing was stored.
         """
@@ -147,10 +152,9 @@ class Recorder:
         if replay is not None and (known := replay.same(key, fact)) is not None:
             self.note_replayed(known)
             return known
-        lease = self._lease or await self.open()
-        draft = EntryDraft(key=key, fact=fact)
-        if self._services.journal.groups_appends:
-            return await self._append_beside_others(lease, draft)
+        journal, draft = self._services.journal, EntryDraft(key=key, fact=fact)
+        if journal.groups_appends:
+            return await self._append_beside_others(self._lease or await self.open(), draft)
         if self._slices.is_over():
             await breathe()  # a journal in this process waits for nothing
         queue = self._queue
@@ -158,9 +162,10 @@ class Recorder:
             await queue.wait()
         queue.is_taken = True
         try:
-            if self._held or self._lost is not None:
-                return await self._stored_with_held(lease, draft)
-            entry = await self._services.journal.append(lease, draft)
+            lease, is_last = self._lease, is_last and journal.stores_together
+            if self._held or lease is None or is_last or self._lost is not None:
+                return await self._stored_with_held(draft, is_last=is_last)
+            entry = await journal.append(lease, draft)
             self._publish(entry)
         finally:
             if queue.waiting:
@@ -178,9 +183,9 @@ class Recorder:
         Raises:
             As `record`; of what is stored later, the next call raises it.
         """
-        journal, lease = self._services.journal, self._lease
+        journal = self._services.journal
         is_replayed = self.replay is not None and self.replay.same(key, fact) is not None
-        may_wait = journal.stores_together and lease is not None and not is_replayed
+        may_wait = journal.stores_together and not (is_replayed or self._is_closed)
         if not may_wait or is_large(fact) or len(self._held) >= _MOST_HELD:
             return (await self.record(key, fact)).at
         if self._slices.is_over():
@@ -199,15 +204,15 @@ class Recorder:
         """
         if self._lost is not None:
             raise self._lost
-        lease, queue = self._lease, self._queue
-        if not self._held or lease is None:
+        queue = self._queue
+        if not self._held:
             return
         if queue.is_taken:
             await queue.wait()
         queue.is_taken = True
         try:
             if self._held:
-                await self._stored_with_held(lease)
+                await self._stored_with_held()
         finally:
             queue.release()
 
@@ -219,19 +224,29 @@ class Recorder:
         with contextlib.suppress(JournalError):  # whoever records the next fact is told
             await self.flush()
 
-    async def _stored_with_held(self, lease: Lease, *drafts: EntryDraft) -> JournalEntry:
+    async def _stored_with_held(self, *drafts: EntryDraft, is_last: bool = False) -> JournalEntry:
         """The last of them."""
         if self._lost is not None:
             raise self._lost
         held, self._held = self._held, []
+        journal, lease, facts = self._services.journal, self._lease, (*held, *drafts)
         try:
-            entries = await self._services.journal.append_all(lease, (*held, *drafts))
+            if lease is None:
+                entries = await self._take(facts)
+            elif is_last:
+                entries = await journal.close_run(lease, facts)
+                self._leave()
+            else:
+                entries = await journal.append_all(lease, facts)
         except JournalError as error:
-            if held and drafts and error.is_about_one_fact:
+            if held and drafts and error.is_about_one_fact and not self._is_closed:
                 self._held = [*held, *self._held]
-                await self._stored_with_held(lease)  # what was not at fault
+                await self._stored_with_held()  # what was not at fault
                 raise
-            self._lost = error
+            if held:
+                self._lost = error
+            if lease is None and not self._is_closed:
+                self.refusal = error
             raise
         except BaseException:  # cancelled before anything was stored
             self._held = [*held, *self._held]
@@ -239,6 +254,51 @@ class Recorder:
         for entry in entries:
             self._publish(entry)
         return entries[-1]
+
+    async def _take(self, drafts: Sequence[EntryDraft]) -> Sequence[JournalEntry]:
+        """Acquire the lease, with the first facts where they are given; these, as they are stored.
+
+        Raises:
+            As `open`.
+        """
+        services = self._services
+        if self._is_closed:
+            raise JournalError(
+                f"Run '{self.run_id}' has ended; nothing more is stored. A Python step left "
+                "work behind: await every task before the step returns.",
+                code="run-ended",
+            )
+        if self.run_id in services.executing:
+            raise LeaseHeldError(
+                f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed "
+                "in this process. Wait for its end, or cancel it.",
+                worker_id=services.worker_id,
+                run_id=self.run_id,
+            )
+        services.executing.add(self.run_id)
+        try:
+            opened = await open_run(
+                services,
+                self.session_id,
+                self.run_id,
+                drafts,
+                next_generation=self.replay is not None,
+            )
+        except BaseException:
+            services.executing.discard(self.run_id)
+            raise
+        self._lease = opened.lease
+        self._confirmed_at = services.clock.monotonic()
+        self._renewals = services.renewals.of_running_loop(services.lease_ttl_s / 3)
+        self._renewals.add(self._renew)
+        return opened.entries
+
+    def _leave(self) -> None:
+        """Hold the lease no more: it was released, or is about to be."""
+        self._lease = None
+        self._is_closed = True
+        self._renewals.discard(self._renew)
+        self._services.executing.discard(self.run_id)
 
     async def _append_beside_others(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Store a fact without waiting for those before it, which the journal stores first.
@@ -274,41 +334,15 @@ class Recorder:
             LeaseHeldError: Another run of the session is active.
             JournalError: The run has ended.
         """
-        queue, services = self._queue, self._services
+        queue = self._queue
         if queue.is_taken:
             await queue.wait()
         queue.is_taken = True
         try:
-            if self._is_closed:
-                raise JournalError(
-                    f"Run '{self.run_id}' has ended; nothing more is stored. A Python step left "
-                    "work behind: await every task before the step returns.",
-                    code="run-ended",
-                )
-            if self._lease is not None:
-                return self._lease
-            if self.run_id in services.executing:
-                raise LeaseHeldError(
-                    f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed "
-                    "in this process. Wait for its end, or cancel it.",
-                    worker_id=services.worker_id,
-                    run_id=self.run_id,
-                )
-            services.executing.add(self.run_id)
-            try:
-                self._lease = lease = await acquire_lease(
-                    services,
-                    self.session_id,
-                    self.run_id,
-                    next_generation=self.replay is not None,
-                )
-            except BaseException:
-                services.executing.discard(self.run_id)
-                raise
-            self._confirmed_at = services.clock.monotonic()
-            self._renewals = services.renewals.of_running_loop(services.lease_ttl_s / 3)
-            self._renewals.add(self._renew)
-            return lease
+            if self._lease is None:
+                await self._take(())
+            assert self._lease is not None  # noqa: S101  # as was just made sure
+            return self._lease
         finally:
             if queue.waiting:
                 queue.release()
@@ -321,15 +355,15 @@ class Recorder:
             with contextlib.suppress(JournalError):
                 await self.flush()
         renewal, lease = self._renewal, self._lease
-        self._renewal = self._lease = None
+        self._renewal = None
+        if lease is not None:
+            self._leave()
         self._is_closed = True
-        self._renewals.discard(self._renew)
         if renewal is not None:
             renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await renewal
         if lease is not None:
-            self._services.executing.discard(self.run_id)
             try:  # noqa: SIM105  # two calls less in each run
                 await self._services.journal.release(lease)
             except JournalError:
@@ -387,6 +421,24 @@ async def acquire_lease(
         JournalError: The store refuses.
         UsageError: `bad-id`; an id is too long.
     """
+    opened = await open_run(services, session_id, run_id, (), next_generation=next_generation)
+    return opened.lease
+
+
+async def open_run(
+    services: Services,
+    session_id: str,
+    run_id: str,
+    drafts: Sequence[EntryDraft],
+    *,
+    next_generation: bool = False,
+) -> OpenedRun:
+    """As `acquire_lease`, with the first facts of the run; none: only its lease is acquired.
+
+    Raises:
+        LeaseHeldError, JournalError, UsageError: As of `acquire_lease`, or a fact is refused.
+    """
+    journal, names = services.journal, (session_id, run_id, services.worker_id)
     for each in (session_id, run_id):
         if len(each) > _LONGEST_ID:
             raise UsageError(
@@ -399,14 +451,21 @@ async def acquire_lease(
     takes_over = None
     while True:
         try:
-            return await services.journal.acquire(
-                session_id,
-                run_id,
-                services.worker_id,
+            if drafts:
+                return await journal.open_run(
+                    *names,
+                    services.lease_ttl_s,
+                    drafts,
+                    next_generation=next_generation,
+                    takes_over=takes_over,
+                )
+            lease = await journal.acquire(
+                *names,
                 services.lease_ttl_s,
                 next_generation=next_generation,
                 takes_over=takes_over,
             )
+            return OpenedRun(lease=lease, entries=())
         except LeaseHeldError as error:
             if takes_over is not None or not services.is_worker_gone(error.worker_id):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -254,7 +255,8 @@ class AgentRun(Generic[T_co]):
     async def _executed(self) -> AgentResult[T_co]:
         _refuse_other_loops()
         recorder, services = self.context.scope.recorder, self.context.scope.services
-        if not self._start.is_over:
+        opens_later = self._start.makes_session and services.journal.stores_together
+        if not (opens_later or self._start.is_over):  # else with its first facts
             await recorder.open()
         shares = None
         begin, status = services.clock.monotonic(), RunStatus.FAILED
@@ -282,7 +284,8 @@ class AgentRun(Generic[T_co]):
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
                 status = RunStatus.CANCELLED
-                await self._finish(_CANCELLED)
+                with contextlib.suppress(JournalError):
+                    await self._finish(_CANCELLED)
                 raise
             result = await self._finish(end)
             status = result.status
@@ -439,7 +442,11 @@ class AgentRun(Generic[T_co]):
     # --- the end ------------------------------------------------------------------------------
 
     async def _finish(self, end: WalkEnd) -> AgentResult[T_co]:
-        """Record the end and make the result, also when the journal fails now."""
+        """Record the end and make the result, also when the journal fails now.
+
+        Raises:
+            JournalError: The run was to be opened with this end, and the journal refused.
+        """
         context = self.context
         if context.progress.prefixes and not self._is_handed_over:
             await self._delete_prefixes()
@@ -455,6 +462,8 @@ class AgentRun(Generic[T_co]):
             else:
                 end = await self._recorded_end(end, output)
         except JournalError as error:
+            if context.scope.recorder.refusal is error:
+                raise
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
             if isinstance(error, FencedError) and await self._was_cancelled():
                 end = _CANCELLED_OUTSIDE

@@ -144,6 +144,7 @@ class RunFactory:
             project=project or self._services.project,
             starters=starters_of(user, note or {}),
             chosen=None if part is None else _chosen(found, part),
+            makes_session=run_id is None and session_id is None,
             live_conversation=live_conversation or _FROM_END,
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)

@@ -229,9 +229,10 @@ class RunRecord:
             resumes_at=self._resumes_at(pending) if is_waiting else None,
             remind_every_s=_remind_every_s(pending) if is_waiting else None,
         )
-        await self._recorder.record("run", finished)
-        if (heads := scope.services.heads) is not None:
-            await scope.recorder.flush()
+        heads = scope.services.heads
+        # The head of the chain is read while nobody else can write the session.
+        await self._recorder.record("run", finished, is_last=heads is None)
+        if heads is not None:
             await heads.run_ended(scope.session_id, scope.run_id)
         if scope.services.has_log:
             scope.log.info("run_finished", status=end.status.value)

@@ -87,6 +87,8 @@ class RunStart:
     """The steps that run; None: all."""
     earlier: EarlierUsage | None = None
     """What earlier executions used, which counts against the limits; None: the run is new."""
+    makes_session: bool = False
+    """Whether its own id and that of its session are new: nobody else can hold them."""
     live_conversation: ConversationStart | None = field(factory=ConversationStart)
     """Where it continues the conversation of its session; None: the recorded run had none."""
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_row_folds import folded
@@ -68,7 +68,7 @@ class MemoryRows:
         """Keep what the runs of a session spent, before it is removed."""
         kept = (self._runs.get(run_id) for run_id in self._runs_of.get(session_id, ()))
         self._removed = [
-            evolve(row, session_id="", error_message=None, input_words=None, problem=None)
+            replace(row, session_id="", error_message=None, input_words=None, problem=None)
             for row in (*self._removed, *kept)
             if row is not None and any(row.spent) and row.day > today - MOST_DAYS
         ]
@@ -76,7 +76,7 @@ class MemoryRows:
     def forget_spender(self, user: str) -> None:
         """See `Journal.forget_spender`."""
         self._removed = [
-            evolve(row, user=None) if row.user == user else row for row in self._removed
+            replace(row, user=None) if row.user == user else row for row in self._removed
         ]
 
     def spent(self, spender: Spender, without: Collection[str]) -> Spent:
