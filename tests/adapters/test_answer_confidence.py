@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
-from minions.adapters.models.answer_confidence import MOST_TOKENS, confidence_of
+from minions.adapters.models.answer_confidence import MOST_TOKENS, confidence_of, tokens_of
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import Confidence, ModelCallResponse, ModelOptions, Prompt
 from minions.contracts.instructions import OutputInstructions
@@ -124,7 +124,64 @@ async def test_a_probability_above_one_is_one() -> None:
         assert response.confidence == Confidence(1.0, "$.name")
 
 
-def test_a_long_text_is_not_judged() -> None:
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_long_text_is_not_judged_and_a_long_number_is(more: int) -> None:
+    digits = [(b"1", math.log(0.5)) for _ in range(MOST_TOKENS + more)]
+    text = "1" * len(digits)
+    number = confidence_of(f'{{"a": {text}}}', [(b'{"a": ', 0.0), *digits, (b"}", 0.0)])
+    assert number == Confidence(math.exp(sum(log for _, log in digits)), "$.a")
+    said = confidence_of(f'{{"a": "{text}"}}', [(b'{"a": "', 0.0), *digits, (b'"}', 0.0)])
+    assert (said is None) is bool(more)
+
+
+def test_what_is_nested_too_deep_is_not_judged() -> None:
+    for depth, is_judged in ((100, True), (101, False)):
+        text = "[" * depth + "1" + "]" * depth
+        assert (confidence_of(text, [(text.encode(), -1.0)]) is not None) is is_judged
+
+
+def test_a_path_is_cut_to_what_a_message_can_show() -> None:
+    text = json.dumps({"a" * 500: 1})
+    found = confidence_of(text, [(text.encode(), 0.0)])
+    assert found is not None
+    assert found.at == "$." + "a" * 198
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"no JSON",
+        b"[" * 100_000,
+        b"{}",
+        b"[]",
+        b'{"choices": {"0": 1}}',
+        b'{"choices": "no list"}',
+        b'{"choices": []}',
+        b'{"choices": [1]}',
+        b'{"choices": [{"logprobs": {"content": [{"logprob": -1, "bytes": ["a"]}]}}]}',
+        b'{"choices": [{"logprobs": {"content": [{"logprob": -1, "bytes": [1, "a"]}]}}]}',
+        b'{"choices": [{"logprobs": {"content": [{"logprob": -1, "bytes": [true]}]}}]}',
+        b'{"choices": [{"logprobs": {"content": [{"logprob": -1}]}}]}',
+    ],
+    ids=lambda each: each[:60].decode(),
+)
+def test_a_document_without_probabilities_has_no_tokens(document: bytes) -> None:
+    assert tokens_of(document) == []
+
+
+def test_a_token_has_its_bytes_or_else_its_text() -> None:
+    content = [
+        {"token": "\ufffd", "bytes": [195], "logprob": 2},
+        {"token": "\ufffd", "bytes": [164], "logprob": -3},
+        {"token": "b", "bytes": None, "logprob": 1},
+        {"token": "c", "logprob": -0.5},
+    ]
+    document = json.dumps({"choices": [{"logprobs": {"content": content}}]}).encode()
+    assert tokens_of(document) == [(b"\xc3", 0.0), (b"\xa4", -3.0), (b"b", 0.0), (b"c", -0.5)]
+
+
+def test_a_long_text_is_left_out_and_others_are_not() -> None:
     """It can be said in many ways, of which each is improbable."""
     words = [" word"] * (MOST_TOKENS + 1)
     tokens = [
@@ -153,37 +210,79 @@ VALUES = st.recursive(
     ),
     max_leaves=8,
 )
+BLANKS = st.sampled_from(["", " ", "\n  ", "\t"])
+Span = tuple[str, int, int]
 
 
-def leaves(value: Any, path: str = "$") -> list[tuple[str, Any]]:
+def spelled(value: Any, blank: Callable[[], str], spans: list[Span], path: str, at: int) -> str:
+    """The value as JSON with any blanks; where each value without values in it stands in bytes."""
+    text = blank()
+    begin = at + len(text)
     if isinstance(value, dict) and value:
-        named = ((f".{k}" if k.isidentifier() else f"[{k!r}]", v) for k, v in value.items())
-        return [each for name, one in named for each in leaves(one, path + name)]
-    if isinstance(value, list) and value:
-        return [each for at, one in enumerate(value) for each in leaves(one, f"{path}[{at}]")]
-    return [(path, value)]
+        text += "{"
+        for number, (name, one) in enumerate(value.items()):
+            step = f".{name}" if name.isidentifier() else f"[{name!r}]"
+            text += ("," if number else "") + blank() + json.dumps(name) + blank() + ":"
+            text += spelled(one, blank, spans, path + step, at + len(text))
+        text += "}"
+    elif isinstance(value, list) and value:
+        text += "["
+        for number, one in enumerate(value):
+            text += "," if number else ""
+            text += spelled(one, blank, spans, f"{path}[{number}]", at + len(text))
+        text += "]"
+    elif value in ([], {}) and not isinstance(value, bool | int):
+        text += "[" + blank() + "]" if value == [] else "{" + blank() + "}"
+        spans.append((path[:200], begin, at + len(text)))
+    else:
+        written = json.dumps(value)
+        marks = int(isinstance(value, str) and value != "")
+        spans.append((path[:200], begin + marks, begin + len(written) - marks))
+        text += written
+    return text + blank()
 
 
-@given(VALUES, st.booleans(), st.sampled_from([None, 2]), st.data())
-def test_any_value_is_found_in_any_answer(
-    value: Any, is_ascii: bool, indent: int | None, data: st.DataObject
+@given(VALUES, st.data())
+def test_an_improbable_byte_makes_the_value_improbable_in_which_it_stands_and_no_other(
+    value: Any, data: st.DataObject
 ) -> None:
-    """A-180: with one token for each byte, one improbable byte makes the value improbable in which
-    it stands, and no other."""
-    text = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
-    sent = text.encode("utf-8", "surrogatepass")
-    sure = [(sent[at : at + 1], 0.0) for at in range(len(sent))]
-    known = confidence_of(text, sure)
-    assert known is not None
-    assert known.probability == 1.0
-    places = {path[:200] for path, _ in leaves(value)}
-    assert known.at in places
+    """A-180: with one token for each byte, and however the answer is laid out."""
+    spans: list[Span] = []
+    text = spelled(value, lambda: data.draw(BLANKS), spans, "$", 0)
+    assert json.loads(text) == value
+    sent = text.encode()
     at = data.draw(st.integers(0, len(sent) - 1))
-    doubted = [*sure[:at], (sent[at : at + 1], math.log(0.25)), *sure[at + 1 :]]
-    found = confidence_of(text, doubted)
+    tokens = [(sent[n : n + 1], math.log(0.25) if n == at else 0.0) for n in range(len(sent))]
+    hit = [path for path, begin, end in spans if begin <= at < end]
+    expected = Confidence(0.25, hit[0]) if hit else Confidence(1.0, spans[0][0])
+    assert confidence_of(text, tokens) == expected
+
+
+@given(VALUES, st.lists(st.integers(1, 9), max_size=40), st.data())
+def test_a_token_counts_for_each_value_that_it_has_a_part_of(
+    value: Any, sizes: list[int], data: st.DataObject
+) -> None:
+    """A-180: however the tokens are cut."""
+    spans: list[Span] = []
+    text = spelled(value, lambda: "", spans, "$", 0)
+    sent, tokens, begins = text.encode(), list[tuple[bytes, float]](), list[int]()
+    while (at := sum(len(each) for each, _ in tokens)) < len(sent):
+        size = sizes[len(tokens)] if len(tokens) < len(sizes) else 3
+        begins.append(at)
+        log = math.log(data.draw(st.sampled_from([1.0, 0.5, 0.25])))
+        tokens.append((sent[at : at + size], log))
+    expected = []
+    for path, begin, end in spans:
+        logs = [
+            log
+            for (said, log), start in zip(tokens, begins, strict=True)
+            if start < end and start + len(said) > begin
+        ]
+        expected.append((math.exp(sum(logs)), path))
+    found = confidence_of(text, tokens)
     assert found is not None
-    assert found.at in places
-    assert found.probability in (1.0, 0.25)
+    assert found.probability == pytest.approx(min(expected)[0])
+    assert found.at in {path for each, path in expected if each == pytest.approx(min(expected)[0])}
 
 
 @given(st.text(max_size=40), st.lists(st.tuples(st.binary(max_size=3), st.floats(-99, 0))))

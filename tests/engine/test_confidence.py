@@ -116,6 +116,35 @@ async def test_an_output_of_parts_is_as_sure_as_the_least_sure_part() -> None:
         assert result.output == taken, first
 
 
+async def test_parts_of_which_one_is_unknown_are_not_sure() -> None:
+    form: JsonValue = {
+        "type": "object",
+        "required": ["n", "m"],
+        "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}},
+    }
+    steps: JsonValue = [{"id": "s0", "goal": "Count.", "output": form}]
+    small = FieldsModel([sure(None, '{"n": 1, "m": "x"}'), sure(0.9, '{"m": 2}')])
+    large = ScriptedModel(['{"n": 3, "m": 3}'])
+    result = await run(recipe(steps=steps), small=small, large=large)
+    assert result.output == {"n": 3, "m": 3}
+
+
+async def test_an_output_that_does_not_fit_is_told_as_that_and_not_as_doubtful() -> None:
+    small = ScriptedModel([sure(0.1, "no")] * 2)
+    result = await run(recipe({"name": "lab/small", "min_confidence": 0.5}), small=small)
+    assert result.error is not None
+    assert result.error.code == "invalid-output"
+
+
+async def test_an_output_that_may_be_any_text_is_not_judged() -> None:
+    steps: JsonValue = [
+        {"id": "s0", "goal": "Count.", "output": dict(OUTPUT), "unfit_output": "text"}
+    ]
+    small = ScriptedModel([ModelCallResponse(message=assistant("Well."))])
+    result = await run(recipe(steps=steps), small=small, large=ScriptedModel([]))
+    assert result.output == "Well."
+
+
 async def test_a_text_is_not_judged() -> None:
     text: JsonValue = [{"id": "s0", "goal": "Say it.", "completion": "text"}]
     result = await run(recipe(steps=text), small=ScriptedModel(["Well."]), large=ScriptedModel([]))

@@ -9,11 +9,11 @@ from builders import deterministic_services
 from lab_models import GOOD, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.bounds import AskingRecipe, KnownModel, StepCallBounds, spending
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelCallResponse
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ModelCallFact
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.runtime import PriceBook
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
@@ -100,6 +100,31 @@ async def test_the_budget_is_checked_before_the_larger_model_is_asked() -> None:
     result = await run(limited, services, small=small, large=large)
     assert result.error is not None
     assert (result.error.code, large.prompts) == ("invalid-output", [])
+
+
+@pytest.mark.parametrize(("most", "is_asked"), [(0.021, False), (0.025, True)])
+async def test_what_was_spent_before_counts_for_the_larger_model(
+    most: float, is_asked: bool
+) -> None:
+    """A-133: an answer as long as the last one has to fit what is left."""
+
+    class Prices(PriceBook):
+        def cost_usd(
+            self, model: str, usage: TokenUsage, *, at: object, base_url: str | None = None
+        ) -> float | None:
+            return usage.total_tokens * 0.001
+
+        def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
+            return None
+
+    services = evolve(deterministic_services(), prices=Prices())
+    usage = TokenUsage(input_tokens=7, output_tokens=1)
+    answers = [ModelCallResponse(message=assistant("no"), usage=usage) for _ in range(2)]
+    small = ScriptedModel(answers, name="lab/small")
+    good = ModelCallResponse(message=assistant(GOOD), usage=usage)
+    large = ScriptedModel([good], name="lab/large")
+    await run(recipe(limits={"max_cost_usd": most}), services, small=small, large=large)
+    assert bool(large.prompts) is is_asked
 
 
 async def test_rows_say_which_model_answered() -> None:

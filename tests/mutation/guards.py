@@ -133,6 +133,11 @@ _DEPLOYMENTS: Final = (
 )
 
 GUARDS: Final[Mapping[str, Guard]] = {
+    "adapters/models/answer_confidence.py": Guard(tests=("adapters/test_answer_confidence.py",)),
+    "engine/step/model_work.py": Guard(
+        tests=_engine("confidence", "answer_at_limit", "model_tiers"),
+        places=frozenset({"ModelLoop._doubt", "ModelLoop._confidence", "ModelLoop._can_pay_next"}),
+    ),
     "app/evaluating/canary_decisions.py": Guard(
         tests=_DEPLOYMENTS,
         places=frozenset(

@@ -72,7 +72,7 @@ def confidence_of(text: str | None, tokens: Sequence[Token]) -> Confidence | Non
         return None
     try:
         values = list(_values(sent.decode("utf-8", "surrogatepass")))
-    except (ValueError, IndexError):
+    except ValueError:
         return None
     return min(
         _confidences(values, tokens, begin), key=lambda found: found.probability, default=None
@@ -82,17 +82,19 @@ def confidence_of(text: str | None, tokens: Sequence[Token]) -> Confidence | Non
 def _confidences(
     values: Sequence[tuple[str, int, int, bool]], tokens: Sequence[Token], begin: int
 ) -> Iterator[Confidence]:
-    """What is known of each value: tokens and values are walked side by side, once."""
+    """What is known of each value: tokens, which hold all of them, and values are walked side by
+    side, once.
+    """
     ends, at = list[int](), 0
     for said, _ in tokens:
         at += len(said)
         ends.append(at)
     number = 0
     for path, start, end, is_text in values:
-        while number < len(ends) and ends[number] <= start + begin:
+        while ends[number] <= start + begin:
             number += 1
         last = number
-        while last < len(ends) and ends[last] < end + begin:
+        while ends[last] < end + begin:
             last += 1
         logs = [each for _, each in tokens[number : last + 1]]
         if not is_text or len(logs) <= MOST_TOKENS:
@@ -105,7 +107,6 @@ def _values(text: str) -> Iterator[tuple[str, int, int, bool]]:
 
     Raises:
         ValueError: It is no JSON, or is nested too deeply.
-        IndexError: It ends too early.
     """
     parse_json(text)
     reader, bytes_at, seen = json.JSONDecoder(), 0, 0

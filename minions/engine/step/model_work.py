@@ -206,7 +206,7 @@ class ModelLoop:
             read = await match_beside_loop(lambda: parser.parse(form, answer.raw, answer.mode))
             if not is_successful(read):
                 return self._given_up(ending, read.failure().message)
-            if (doubt := self._doubt(read)) is not None:
+            if (doubt := self._doubt(form, read)) is not None:
                 return self._given_up(ending, doubt.message)
             output = read.unwrap()
         self.trace.is_partial = True
@@ -310,7 +310,9 @@ class ModelLoop:
         if final is not None:
             answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         climbed = await self._ladder(self.output).climb(answer)
-        while self.trace.calls_left > 0 and (_is_of_output(climbed) or self._doubt(climbed)):
+        while self.trace.calls_left > 0 and (
+            _is_of_output(climbed) or self._doubt(self.output, climbed)
+        ):
             if not self._can_pay_next(answer) or not self.answers.tiers.advance():
                 break
             await self.conversation.take_back(answer.mark)
@@ -319,7 +321,7 @@ class ModelLoop:
                 climbed = Failure(asked.failure())
                 break
             climbed = await self._ladder(self.output).climb(asked.unwrap())
-        if (doubt := self._doubt(climbed)) is not None:
+        if (doubt := self._doubt(self.output, climbed)) is not None:
             climbed = Failure(doubt)
         if not is_successful(climbed):
             if (
@@ -329,12 +331,14 @@ class ModelLoop:
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)
 
-    def _doubt(self, read: Result[object, object]) -> FailureInfo | None:
+    def _doubt(
+        self, output: OutputInstructions[object], read: Result[object, object]
+    ) -> FailureInfo | None:
         """Why the output is not taken although it fits; None: the model is sure enough of it, or
         does not have to be.
         """
-        least, output = self.answers.tiers.current.options.min_confidence, self.output
-        if least is None or output is None or output.takes_text or not is_successful(read):
+        least = self.answers.tiers.current.options.min_confidence
+        if least is None or output.takes_text or not is_successful(read):
             return None
         confidence = self._confidence()
         if confidence is not None and confidence.probability >= least:
