@@ -173,7 +173,7 @@ _INTRODUCTION: Final = """# Quality
 
 What a model gets right by whoever asks it: the same questions to the same server, greedily, with
 200 tokens for each answer, one after another. Model: {model}. Others: {peers}.
-`{command}` asks again and writes this page; it needs no network once the environment is there.
+`make quality` asks again and writes this page; it needs no network once the environment is there.
 With `QUALITY_MODEL=NAME QUALITY_BASE_URL=http://…/v1` it asks another model, with `QUALITY_TASKS=5`
 at most five questions of each kind, chosen by a seed, with `QUALITY_ONLY=fields,calls` parts.
 

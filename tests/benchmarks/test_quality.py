@@ -594,6 +594,7 @@ def test_parts_that_are_asked_again_take_the_place_of_themselves_alone() -> None
     assert "1 of 1" not in whole
     assert "## Function calls" in whole
     assert "Checked." in whole
-    assert "`make quality X=2` asks again" in whole
+    assert "`make quality` asks again" in whole
+    assert "`make quality QUALITY_ONLY=fields X=2`" in whole
     assert "`make quality QUALITY_ONLY=calls`" in whole
     assert with_sections("", first) == first
