@@ -22,6 +22,7 @@ from minions import tool
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 
 append, append_all = SqliteJournal.append, SqliteJournal.append_all
+open_run, close_run = SqliteJournal.open_run, SqliteJournal.close_run
 
 
 def die_at(entry):
@@ -42,7 +43,22 @@ async def dying_append_all(self, lease, drafts):
     return entries
 
 
+async def dying_open_run(self, *place, **how):
+    opened = await open_run(self, *place, **how)
+    for entry in opened.entries:
+        die_at(entry)
+    return opened
+
+
+async def dying_close_run(self, lease, drafts):
+    entries = await close_run(self, lease, drafts)
+    for entry in entries:
+        die_at(entry)
+    return entries
+
+
 SqliteJournal.append, SqliteJournal.append_all = dying_append, dying_append_all
+SqliteJournal.open_run, SqliteJournal.close_run = dying_open_run, dying_close_run
 
 
 @tool(effect="once")

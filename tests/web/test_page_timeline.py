@@ -113,7 +113,8 @@ def test_keys_enlarge_around_the_picked_step_and_the_step_stays_picked(
     expect(last).to_be_focused()
     begin, end = part(page)
     page.keyboard.press("ArrowLeft")
-    assert part(page)[0] == pytest.approx(begin - (end - begin) / 2, abs=0.01)
+    earlier = max(0.0, begin - (end - begin) / 2)  # of a step that took long it is the beginning
+    assert part(page)[0] == pytest.approx(earlier, abs=0.01)
     page.keyboard.press("Escape")  # closes the step, and leaves the part as it is
     expect(page).to_have_url(re.compile(r"/runs/[^?]+\?time="))
     expect(state).to_have_text("8 ×")

@@ -40,6 +40,11 @@ def test_a_long_answer_is_cut_and_shown_whole_when_that_is_asked_for(
     answer.get_by_role("button", name="Show all").click()
     expect(answer).to_contain_text("The end.")
     assert len(answer.locator("pre").text_content() or "") > 200_000
+    page.goto(served.at("/runs"))
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    page.go_back()  # all is drawn again, and what was asked for is still shown in whole
+    expect(answer).to_contain_text("The end.")
+    expect(answer.get_by_role("button", name="Show all")).to_have_count(0)
     page.keyboard.press("Escape")
     output = page.get_by_role("region", name="Output")
     assert len(output.inner_text()) < 10_000

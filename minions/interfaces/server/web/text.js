@@ -40,6 +40,18 @@ export const prose = (text, label, cut = null) => shown(text, label, cut, (part)
 /** Text that looks like JSON as code, other text as it is. */
 export const said = (text, label, cut = null) => (/^\s*[[{]/.test(text) ? code : prose)(text, label, cut);
 
+/** Promises of texts that were asked for in whole, by what tells these and their places apart: a view that is drawn again shows them so. */
+const OPENED = new Map();
+const MOST_OPENED = 20;
+
+function opened(key, load) {
+	const text = load();
+	OPENED.set(key, text);
+	text.catch(() => OPENED.delete(key));
+	if (OPENED.size > MOST_OPENED) OPENED.delete(OPENED.keys().next().value);
+	return text;
+}
+
 function shown(value, label, cut, make, look, hasCopy) {
 	const whole = typeof value === "string" && value.length > MOST_LAID_OUT ? value : pretty(value);
 	const text = whole.length > CUT ? whole.slice(0, CUT) : whole;
@@ -49,14 +61,18 @@ function shown(value, label, cut, make, look, hasCopy) {
 	if (all) {
 		const size = cut ? cut.size : whole.length;
 		const what = label ? ` ${label.toLowerCase()}` : "";
-		const button = action(size === null ? `Show all of it` : `Show all ${count(size)} characters`, async () => {
-			const text = pretty(await all());
+		const key = `${label}:${cut ? cut.digest : whole}`;
+		const put = (text) => {
 			box.querySelector("pre").replaceWith(make(text));
 			more.remove();
+		};
+		const button = action(size === null ? `Show all of it` : `Show all ${count(size)} characters`, async () => {
+			put(await opened(key, async () => pretty(await all())));
 			box.querySelector("pre").focus();
 		}, { class: "quiet", "aria-label": `Show all of the${what || " text"}` });
 		const more = h("p.more", h("span.muted", "Only the beginning is shown. "), button);
 		box.append(more);
+		OPENED.get(key)?.then(put, () => {});
 	}
 	return box;
 }
