@@ -249,7 +249,8 @@ class Journal(ABC):
 
         Args:
             drafts: At least one; in the order in which they are stored.
-            next_generation, takes_over: As of `acquire`.
+            next_generation: As of `acquire`.
+            takes_over: As of `acquire`.
         Raises:
             LeaseHeldError, JournalError: As of `acquire` and `append_all`.
         """
