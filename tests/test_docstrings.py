@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import re
+import runpy
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Final
 
 from attrs import frozen
@@ -78,3 +83,40 @@ def test_every_public_method_is_documented_here_or_in_its_contract() -> None:
         if _needs_docstring(method) and not _is_inherited(name, each.bases, known)
     ]
     assert sorted(missing) == []
+
+
+_ARGUMENTS: Final = re.compile(r"^( *)Args:\n((?:\1 +.*\n|\n)+)", re.MULTILINE)
+
+
+def _described(function: FunctionType) -> list[str]:
+    """The names that the docstring describes, as they stand there."""
+    found = _ARGUMENTS.search(f"{inspect.getdoc(function) or ''}\n")
+    if found is None:
+        return []
+    return re.findall(rf"^{found[1]} {{4}}(\S[^:]*):", found[2], re.MULTILINE)
+
+
+def _public_functions() -> Iterator[tuple[str, FunctionType]]:
+    api = runpy.run_path(str(ROOT.parent / "docs" / "generate_api.py"))
+    for name in api["MODULES"]:
+        module = importlib.import_module(name)
+        for each in module.__all__:
+            value = getattr(module, each)
+            members = vars(value) if isinstance(value, type) else {"": value}
+            for member, function in members.items():
+                plain = getattr(function, "__func__", function)
+                if isinstance(plain, FunctionType):
+                    yield f"{name}.{each} {member}", plain
+
+
+def test_each_described_parameter_of_a_public_name_is_one_that_it_has() -> None:
+    """The reference is made of them: two names on one line are none, and end `make docs`."""
+    functions = list(_public_functions())
+    assert len(functions) > 200
+    unknown = [
+        f"{place}: {name}"
+        for place, function in functions
+        for name in _described(function)
+        if name.lstrip("*") not in inspect.signature(function).parameters
+    ]
+    assert unknown == []
