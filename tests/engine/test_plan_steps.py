@@ -753,7 +753,13 @@ PACKAGE: Final[dict[str, JsonValue]] = {
     "name": "Package",
     "steps": [
         {"id": "make", "type": "generate", "goal": "Write it", "artifacts": ["setup.py", "a.py"]},
-        {"id": "test", "type": "validate", "goal": "It is there", "command": "cat setup.py"},
+        {
+            "id": "test",
+            "type": "validate",
+            "goal": "It is there",
+            "command": "cat setup.py",
+            "dependencies": ["make"],
+        },
     ],
 }
 PACKAGE_FILES: Final = {"setup.py": "import setuptools\n", "a.py": "print(1)\n"}
