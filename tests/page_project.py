@@ -16,8 +16,10 @@ import asyncio
 import re
 from pathlib import Path
 
-from minions import Extensions, ScriptedModel, tool
+from minions import Extensions, ModelCallResponse, ScriptedModel, tool
+from minions.guide import Confidence
 from minions.testing import tool_request
+from minions.contracts.messages import assistant
 from minions.contracts.tools import Toolbox
 
 
@@ -65,7 +67,8 @@ def greet(prompt):
 
 def essay(prompt):
     letters = int(re.findall(r"\\d+", prompt.messages[-1].content or "")[-1])
-    return f"{'word ' * (letters // 5)}The end."
+    text = f"{'word ' * (letters // 5)}The end."
+    return ModelCallResponse(message=assistant(text), confidence=Confidence(0.125, "$.text"))
 
 
 FIRST = """PLAN: Notes

@@ -52,6 +52,17 @@ def test_a_long_answer_is_cut_and_shown_whole_when_that_is_asked_for(
     expect(output).to_contain_text("The end.")
 
 
+def test_how_sure_a_model_was_stands_beside_what_its_answer_took(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("essay", '{"letters": 10}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}?step=write&tab=cost"))
+    drawer = page.get_by_role("dialog", name="write")
+    expect(drawer.get_by_role("columnheader", name="Least sure")).to_be_visible()
+    expect(drawer.get_by_role("cell", name="0.13 of $.text")).to_be_visible()
+
+
 def test_values_that_differ_behind_their_beginning_are_told_apart(
     window: BrowserContext, served: Served
 ) -> None:

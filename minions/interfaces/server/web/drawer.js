@@ -181,13 +181,15 @@ export class Drawer {
 		if (!usage) return none("Usage is counted when the step ends.");
 		const line = (name, value) => h("tr", h("th", { scope: "row", text: name }), h("td.num", value));
 		const answers = messages.filter((each) => each.role === "assistant" && each.metrics);
+		const isJudged = answers.some(({ metrics }) => metrics.confidence !== undefined);
+		const sure = ({ confidence, least_sure_of: at }) => (confidence === undefined ? "–" : `${confidence.toFixed(2)} of ${at}`);
 		return [h("table.list.small", h("tbody",
 			line("Cost", cost(usage)), line("Tokens", count(usage.total_tokens)), line("in", count(usage.input_tokens)), line("of these from the cache", count(usage.cached_tokens)), line("out", count(usage.output_tokens)),
 			line("Model calls", count(step.modelCalls)), line("Tool calls", count(step.toolCalls)), line("Duration", duration(step.duration)))),
 			usage.cost_usd === null && usage.total_tokens > 0 ? h("p.muted", "No price is known for this model, so the cost is unknown.") : null,
 			answers.length ? [h("h3", plural(answers.length, "model call")), h("table.list.small",
-				h("thead", h("tr", ["Model", "In", "Out", "First token", "Time"].map((text, at) => h("th", { scope: "col", class: at ? "num" : null, text })))),
-				h("tbody", answers.map(({ metrics }) => h("tr", h("td.clip", { title: metrics.model_name, text: metrics.model_name ?? "–" }), [count(metrics.input_tokens), count(metrics.output_tokens), duration(metrics.first_token_latency_ms), duration(metrics.duration_ms)].map((text) => h("td.num", { text }))))))] : null];
+				h("thead", h("tr", ["Model", "In", "Out", "First token", "Time", ...(isJudged ? ["Least sure"] : [])].map((text, at) => h("th", { scope: "col", class: at ? "num" : null, text })))),
+				h("tbody", answers.map(({ metrics }) => h("tr", h("td.clip", { title: metrics.model_name, text: metrics.model_name ?? "–" }), [count(metrics.input_tokens), count(metrics.output_tokens), duration(metrics.first_token_latency_ms), duration(metrics.duration_ms), ...(isJudged ? [sure(metrics)] : [])].map((text) => h("td.num", { text }))))))] : null];
 	}
 }
 
