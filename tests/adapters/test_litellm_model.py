@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,13 +25,14 @@ from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
 from minions.app.settings.settings import ProviderSettings, Settings
 from minions.app.wiring.configured_models import Models, model_check
 from minions.contracts.calls import (
+    Confidence,
     ModelCapabilities,
     ModelDelta,
     ModelFailure,
     ModelOptions,
     Prompt,
 )
-from minions.contracts.instructions import OutputMode, OutputRequest
+from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.messages import image_of, system, user
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import EnvironmentRefusedError, UsageError
@@ -119,6 +121,18 @@ async def test_the_request_has_openais_form_and_no_retries() -> None:
     ]
     assert model.name == "litellm/groq/tiny"
     assert model.base_url == "litellm:groq"
+
+
+async def test_how_sure_the_model_was_is_asked_for_and_read_in_openais_form() -> None:
+    """A-180."""
+    document: dict[str, Any] = completion("7")  # Any: changed below
+    document["choices"][0]["logprobs"] = {"content": [{"token": "7", "logprob": -0.5}]}
+    form = OutputInstructions[object](schema={"type": "integer"})
+    prompt = Prompt(PROMPT.messages, ModelOptions(min_confidence=0.5), form)
+    model, ask = fake(document)
+    answer = (await model.complete(prompt)).unwrap()
+    assert answer.confidence == Confidence(math.exp(-0.5), "$")
+    assert ask.asked[0]["logprobs"] is True
 
 
 async def test_images_that_the_model_does_not_take_are_refused_before_anything_is_sent() -> None:

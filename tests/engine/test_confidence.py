@@ -8,6 +8,7 @@ from attrs import evolve
 from builders import deterministic_services
 from lab_models import GOOD, OUTPUT, UnavailableModel, executor_of, run
 from minions.adapters.models.endpoints import OperatorModels, resolve_endpoint
+from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Confidence, ModelCallResponse, ModelCapabilities
 from minions.contracts.instructions import OutputRung
@@ -16,12 +17,14 @@ from minions.contracts.messages import assistant
 from minions.contracts.runtime import PriceBook
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue, as_object
+from minions.engine.services.services import MemoryProfiles
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
+from minions.testing import endpoint as fake
 from minions.testing.virtual_time import FakeClock
 from mortal import KilledError, MortalJournal
 
@@ -235,3 +238,21 @@ async def test_a_fallback_stands_in_with_a_bound_of_its_own() -> None:
     result = await run(recipe(model), small=UnavailableModel("lab/small"), large=large)
     assert result.error is not None
     assert result.error.code == "low-confidence"
+
+
+async def test_a_server_that_refuses_probabilities_is_told_and_nothing_else_is_doubted() -> None:
+    """A-180: its words are the failure; it is not learned that it refuses schemas."""
+    refusal = fake.status(400, fake.error_body("Unsupported parameter: 'logprobs'"))
+    book = MemoryProfiles()
+    async with fake.ChatEndpoint(default=refusal) as server:
+        model = OpenAIModel("m", base_url=server.base_url, provider="lab")
+        services = evolve(deterministic_services(), profiles=book)
+        for _ in range(4):
+            one: JsonValue = {"name": "lab/small", "min_confidence": 0.5}
+            result = await run(recipe(one), services, small=model)
+        asked = len(server.requests)
+        await model.aclose()
+    assert result.error is not None
+    assert (result.error.code, asked) == ("bad-request", 4)
+    assert "logprobs" in result.error.message
+    assert [each.lessons for each in book.profiles()] == []

@@ -26,7 +26,7 @@ from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s, status_failure
 from minions.adapters.models.chat_request import request_body
 from minions.adapters.models.http_model import MAX_REQUESTS, utc_now
-from minions.adapters.models.openai import PlainAnswer, StreamedAnswer
+from minions.adapters.models.openai import plain_answer, streamed_answer
 from minions.adapters.models.peer_model import MaskedDeltas, PeerModel, refused_attachments
 from minions.contracts.calls import (
     DeltaSink,
@@ -175,7 +175,7 @@ class LiteLLMModel(PeerModel):
         try:
             async with asyncio.timeout(options.timeout_s) as limit:
                 answer = await self._ask(**request)
-                reader = await self._read(answer, options, on_delta)
+                reader = await self._read(answer, prompt, on_delta)
         except TimeoutError:
             if not limit.expired():
                 return Failure(self._idle(options))
@@ -212,21 +212,21 @@ class LiteLLMModel(PeerModel):
         }
 
     async def _read(
-        self, answer: object, options: ModelOptions, on_delta: DeltaSink | None
+        self, answer: object, prompt: Prompt, on_delta: DeltaSink | None
     ) -> AnswerReader:
         """The reader of the whole answer; its fragments are passed on."""
         if on_delta is None:
-            reader: AnswerReader = PlainAnswer(self._peer)
+            reader = plain_answer(self._peer, prompt)
             reader.feed(self._encode_document(answer))
             return reader
-        reader = StreamedAnswer(self._peer, self._clock, self._clock())
+        reader = streamed_answer(self._peer, prompt, self._clock, self._clock())
         sink = MaskedDeltas(self._sent, on_delta) if self._sent else None
         pieces = cast("AsyncIterator[object]", answer)
         size = 0
         async with contextlib.AsyncExitStack() as stack:
             if (close := getattr(pieces, "aclose", None)) is not None:
                 stack.push_async_callback(close)
-            while (piece := await _next(pieces, options.idle_timeout_s)) is not None:
+            while (piece := await _next(pieces, prompt.options.idle_timeout_s)) is not None:
                 data = self._encode_document(piece)
                 size += len(data)
                 if size > _MOST_BYTES:

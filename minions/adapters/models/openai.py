@@ -197,19 +197,28 @@ class ChatWire(WireForm):
         )
 
     def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
-        if prompt.is_judged:
-            return _JudgedPlain(peer)
-        return PlainAnswer(peer)
+        return plain_answer(peer, prompt)
 
     def stream_reader(
         self, peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
     ) -> AnswerReader:
-        if prompt.is_judged:
-            return _JudgedStream(peer, clock, started)
-        return StreamedAnswer(peer, clock, started)
+        return streamed_answer(peer, prompt, clock, started)
 
     def forget(self) -> None:
         self._requests.forget()
+
+
+def plain_answer(peer: ChatPeer, prompt: Prompt) -> AnswerReader:
+    """Reads the answer to the prompt that is one JSON document."""
+    return _JudgedPlain(peer) if prompt.is_judged else PlainAnswer(peer)
+
+
+def streamed_answer(
+    peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
+) -> EventAnswer:
+    """Reads the answer to the prompt that comes as events; the clock times its first fragment."""
+    kind = _JudgedStream if prompt.is_judged else StreamedAnswer
+    return kind(peer, clock, started)
 
 
 class PlainAnswer(AnswerReader):

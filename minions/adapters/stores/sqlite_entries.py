@@ -152,9 +152,10 @@ def append_entries(
             entries.append(entry)
         if is_last:
             release_lease(db, lease, head)
-    heads[session_id] = head
     if is_last:
-        del heads[session_id]
+        heads.pop(session_id, None)
+    else:
+        heads[session_id] = head
     return entries
 
 

@@ -41,6 +41,8 @@ _FORM_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of a refusal that is about the form of the answer."""
+_PROBABILITIES: Final = re.compile(r"log_?prob", re.IGNORECASE)
+"""Words of a refusal that is about `min_confidence`, which no other form of the answer mends."""
 _BOUNDS: Final = re.compile(r"max_?items|max_?length|repetition", re.IGNORECASE)
 _STRICT: Final = re.compile(r"\bstrict\b", re.IGNORECASE)
 
@@ -163,7 +165,9 @@ class OutputModes:
             return False
         if failure.code in _SPENT:
             return self._drop(asked.mode, Support.FAILS)
-        return failure.code == "bad-request" and self._refused(failure, asked)
+        if failure.code != "bad-request" or _PROBABILITIES.search(failure.message):
+            return False
+        return self._refused(failure, asked)
 
     def _refused(self, failure: FailureInfo, asked: OutputRequest) -> bool:
         if asked.unbounded is not None and _BOUNDS.search(failure.message):
