@@ -423,6 +423,25 @@ async def test_a_worker_tells_that_its_folder_is_gone_before_a_run_meets_it(
     await working
 
 
+async def test_a_worker_that_stood_still_tells_again_what_it_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others removed it when they took it for dead."""
+    monkeypatch.setattr("minions.interfaces.worker.worker._LOOK_LEFT_S", 0.02)
+    worker = world.worker()
+    working = asyncio.ensure_future(worker.run())
+    async with asyncio.timeout(HANG_S):
+        while not (told := await worker_records(worker._state)):  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+        await worker._left.remove()
+        assert await worker_records(worker._state) == []
+        worker._engine.silences += 1
+        while await worker_records(worker._state) != told:  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+    worker.stop()
+    await working
+
+
 async def test_a_run_that_waited_too_long_for_a_worker_that_can_execute_it_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -389,6 +389,7 @@ class UnableWorkers:
         self._state = state
         self._log = log
         self._told: set[str] = set()
+        self._silences = engine.silences
 
     async def begin(self) -> None:
         """Store what this worker is, where others know it by that alone.
@@ -425,7 +426,10 @@ class UnableWorkers:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
         self._left.note_problem(self._runtime.parts.problem)
-        await self._left.store()
+        silences = self._engine.silences
+        # Others may have removed what it stored, when they took it for dead.
+        await self._left.store(again=silences != self._silences)
+        self._silences = silences
         if not self._left.has_any:
             return 0
         services, living = self._runtime.services, await living_workers(self._engine)
