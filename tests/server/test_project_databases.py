@@ -330,6 +330,31 @@ def test_one_database_in_two_spellings_is_refused(
     assert "pw" not in refused.value.message
 
 
+async def test_one_database_behind_two_names_of_its_server_is_refused(
+    postgres: PostgresServer, recipes: Path, tmp_path: Path
+) -> None:
+    other_name = tmp_path / "other"
+    other_name.symlink_to(postgres.folder)
+    with databases(postgres) as urls:
+        same = urls["shop"].replace(str(postgres.folder), str(other_name))
+        down = urls["lab"].replace(str(postgres.folder), str(tmp_path))
+        for lab, words in ((same, "'shop' and 'lab' have the same database"), (down, None)):
+            file = tmp_path / "projects.toml"
+            rows = [
+                f'[projects.{name}]\ndb = "{url}"' for name, url in (urls | {"lab": lab}).items()
+            ]
+            file.write_text("\n".join(['default = "shop"', *rows]), "utf-8")
+            server = make_server(file, recipes)
+            if words is None:
+                await server.tell_apart()  # who cannot be reached is compared with nobody
+            else:
+                with pytest.raises(UsageError, match=words):
+                    await server.tell_apart()
+            left = [await server._apps[each].app_state.marks.keys() for each in ("shop", "news")]
+            assert left == [[], []]
+            await server.aclose()
+
+
 def test_a_table_that_cannot_be_read_is_named_with_what_it_should_hold(tmp_path: Path) -> None:
     words = r"none\.toml: it cannot be read: No such file or directory\. Expected: default = "
     with pytest.raises(UsageError, match=words):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, quote
 
 from attrs import evolve, field, fields, frozen
 
+from minions.adapters.stores.memory_stores import RESERVED
 from minions.adapters.stores.postgres_url import is_postgres_url, without_password
 from minions.app.settings.settings import Settings
 from minions.contracts.executions import RunState
@@ -25,7 +26,7 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import Log
 from minions.data.codec import decode, encode
-from minions.data.errors import MinionsError, UsageError
+from minions.data.errors import MinionsError, UsageError, words_of
 from minions.engine.calls.inbox import ItemKind
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
@@ -208,6 +209,53 @@ class ProjectServer:
         """Leave some of so many connections for other requests than streams, in all projects."""
         for app in self._apps.values():
             app.keep_room(max(1, most_open // len(self._apps)))
+
+    async def tell_apart(self) -> None:
+        """See that no two projects have one PostgreSQL database, whatever its server is called: a
+        text that one of them stores is looked for in the others.
+
+        Raises:
+            UsageError: `bad-projects`; two have. One that cannot be reached now is not compared.
+        """
+        stores = {
+            name: app.app_state.marks
+            for name, app in self._apps.items()
+            if is_postgres_url(app.app_state.place)
+        }
+        start = f"{RESERVED}project:{self._default.app_state.runtime.services.ids('srv')}:"
+        if len(stores) < 2:
+            return
+        stored = await self._each(stores, lambda name: stores[name].put(start + name, ""))
+        found = await self._each(stored, lambda name: stores[name].keys(start))
+        await self._each(stored, lambda name: stores[name].remove(start + name))
+        for name, keys in found.items():
+            others = [key.removeprefix(start) for key in keys if key != start + name]
+            if others:
+                raise UsageError(
+                    f"{name!r} and {others[0]!r} have the same database, behind two names of its "
+                    "server: give each its own; a PostgreSQL server has as many as you like.",
+                    code="bad-projects",
+                )
+
+    async def _each(
+        self, names: Collection[str], ask: Callable[[str], Awaitable[T]]
+    ) -> dict[str, T]:
+        """What each of these projects answers in time; others are left out."""
+
+        async def answer(name: str) -> T:
+            async with asyncio.timeout(_ANSWER_S):
+                return await ask(name)
+
+        answers = await asyncio.gather(*map(answer, names), return_exceptions=True)
+        found = dict[str, T]()
+        for name, answered in zip(names, answers, strict=True):
+            if isinstance(answered, BaseException):
+                if not isinstance(answered, MinionsError | TimeoutError):
+                    raise answered
+                self.log.warning("project_not_compared", project=name, reason=words_of(answered))
+                continue
+            found[name] = answered
+        return found
 
     async def stop(self) -> None:
         """Stop the runs of all projects, which can be resumed, and close streams."""
