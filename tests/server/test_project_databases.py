@@ -160,6 +160,32 @@ async def test_a_run_that_is_in_two_projects_is_on_one_page_in_both(served: Serv
     assert (page["has_more"], page["next"]) == (False, None)
 
 
+@pytest.mark.parametrize("projects", [3, 1])
+async def test_sessions_of_all_projects_are_one_list_by_what_happened_last(
+    served: Served, projects: int
+) -> None:
+    runs = [
+        (_NAMES[at % projects], await begin(served.of(_NAMES[at % projects]), at))
+        for at in range(5)
+    ]
+    for name, run in runs:
+        await until(served.of(name), run, "completed")
+    rows = [(name, row) for name in _NAMES for row in await served.journal(name).sessions()]
+    rows.sort(key=lambda each: each[1].updated_at, reverse=True)
+    paged, offset, has_more = list[tuple[str, str]](), 0, True
+    while has_more:
+        page = (await served.all(f"/sessions?limit=2&offset={offset}")).json
+        paged += [(row["project"], row["session_id"]) for row in page["sessions"]]
+        has_more, offset = page["has_more"], offset + 2
+        assert page["unreachable"] == []
+    assert paged == [(name, row.session_id) for name, row in rows]
+    project, session = paged[-1]
+    (found,) = (await served.all(f"/sessions?text={session}")).json["sessions"]
+    assert (found["recipe"], found["user"]) == ("adds", None)
+    assert found["url"] == f"/projects/{project}/api/v1/sessions/{session}"
+    assert (await served.all("/sessions?user=nobody")).json["sessions"] == []
+
+
 async def test_decisions_of_all_projects_are_one_list_with_places_that_stay(
     served: Served,
 ) -> None:
@@ -244,6 +270,8 @@ async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
         ("/runs?after=yesterday", 400, "bad-query"),
         ("/runs?after=2026-01-01T00:00:00Z", 400, "bad-query"),
         ("/runs?after=2026-01-01T00:00:00Z~run_1&offset=1", 400, "bad-query"),
+        ("/sessions?after=x", 400, "bad-query"),
+        ("/sessions?limit=600&offset=600", 400, "bad-query"),
         ("/approvals?offset=1", 400, "bad-query"),
         ("/approvals?kind=odd", 400, "bad-query"),
         ("/approvals?limit=1001", 400, "bad-query"),
