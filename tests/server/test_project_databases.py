@@ -209,6 +209,20 @@ async def test_decisions_of_all_projects_are_one_list_with_places_that_stay(
     assert (await served.all("/approvals?recipe=else")).json["total"] == 0
 
 
+async def test_the_lists_of_all_are_beneath_each_project_too(served: Served) -> None:
+    """For its page, which knows its own API alone."""
+    await begin(served.of("lab"), 1)
+    for path in ("", "/runs", "/sessions", "/approvals"):
+        of_all = await served.all(path)
+        assert (of_all.status, (await served.of("news").get(f"/projects{path}")).json) == (
+            200,
+            of_all.json,
+        )
+    assert (await served.of("none").get("/projects")).json["code"] == "unknown-project"
+    seen = {name: (await served.of(name).get("/system")).json["project_name"] for name in _NAMES}
+    assert seen == dict.fromkeys(_NAMES)  # its apps were made without the names
+
+
 async def test_an_id_is_looked_for_in_every_project(served: Served) -> None:
     await begin(served.of("shop"), 1)
     run = await begin(served.of("lab"), 1)

@@ -203,7 +203,10 @@ class ProjectServer:
         path = scope["path"]
         found = _PREFIX.match(path)
         app: AsgiApp = self._default
-        if found is not None and found[1] in self._apps:
+        below = path[found.end() :] if found is not None else path
+        if found is not None and found[1] in self._apps and below in _PATHS:
+            app, scope = self._of_all, {**scope, "path": below}  # of the page of a project
+        elif found is not None and found[1] in self._apps:
             app, scope = self._apps[found[1]], {**scope, "root_path": found[0]}
         elif found is not None or path in _PATHS:
             app = self._of_all

@@ -1248,6 +1248,7 @@ export type SystemView = {
   readonly version: string;
   readonly journal: string;
   readonly project?: string | null;
+  readonly project_name?: string | null;
   readonly started_at: string;
   readonly active_runs: number;
   readonly max_runs: number;
