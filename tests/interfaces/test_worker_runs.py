@@ -18,6 +18,7 @@ from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs import unexecuted_runs
 from minions.app.runs.left_runs import worker_records
+from minions.app.runs.run_needs import build_version
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -433,6 +434,7 @@ async def test_a_worker_that_stood_still_tells_again_what_it_has(
     async with asyncio.timeout(HANG_S):
         while not (told := await worker_records(worker._state)):  # noqa: ASYNC110  # of another task
             await asyncio.sleep(0.01)
+        assert [each.version for each in told] == [build_version()]
         await worker._left.remove()
         assert await worker_records(worker._state) == []
         worker._engine.silences += 1

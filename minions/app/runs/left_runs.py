@@ -42,7 +42,7 @@ class WorkerRecord:
     name: str
     queues: tuple[str, ...]
     version: str = ""
-    """That of the package."""
+    """That of the package, with the digits of its build."""
     slots: int | None = None
     """Runs at a time; None: it was written by a version that did not store them."""
     started_at: datetime | None = None
@@ -322,13 +322,18 @@ class LeftRuns:
         plan: WorkerPlan,
         parts: OfferedParts,
         started_at: datetime | None = None,
+        version: str | None = None,
     ) -> None:
-        """Nothing is stored yet."""
+        """Nothing is stored yet.
+
+        Args:
+            version: That of its build; None: that of the package.
+        """
         self._state = state
         self._record = WorkerRecord(
             name=plan.name,
             queues=plan.queues,
-            version=parts.package,
+            version=version or parts.package,
             parts=parts,
             slots=plan.slots,
             started_at=started_at,
