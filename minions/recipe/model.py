@@ -510,6 +510,11 @@ class StepSpec:
         return ()
 
     @property
+    def offers_caller_tools(self) -> bool:
+        """Whether it also offers the tools that the caller of the run brings."""
+        return False
+
+    @property
     def inner(self) -> AgentRecipe | None:
         """The nested recipe that the step runs; None: it is not a recipe step."""
         return None

@@ -418,7 +418,7 @@ class ApprovalView:
     what: Literal["approval", "answer", "doubt", "unreadable"]
     """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
     damaged, so that its pending decisions are not known; `words` says which."""
-    kind: Literal["approval", "question", "plan", "budget", "doubt", "unreadable"]
+    kind: Literal["approval", "question", "call", "plan", "budget", "doubt", "unreadable"]
     """As `what`, with the plans among the questions and the budgets among the approvals apart."""
     words: str
     """The decision in words for a person."""
