@@ -15,7 +15,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.start_note import CallerTool, StartNote
-from minions.contracts.messages import MessageRole
+from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -42,6 +42,8 @@ WEATHER = CallerTool(
 )
 STEP: Mapping[str, JsonValue] = {"id": "a", "goal": "Look.", "tools": {"caller": True}}
 
+BOTH: Mapping[str, JsonValue] = {**STEP, "tools": {"names": ["own"], "caller": True}}
+
 
 def recipe_with(step: Mapping[str, JsonValue] = STEP, **more: JsonValue) -> AgentRecipe:
     document: dict[str, JsonValue] = {"id": "recipe", "steps": [dict(step)], **more}
@@ -52,7 +54,9 @@ def recipe_with(step: Mapping[str, JsonValue] = STEP, **more: JsonValue) -> Agen
 class Own(Tool):
     """A tool of the recipe, which reads private data."""
 
-    spec: ToolSpec = ToolSpec(name="own", effect=Effect.PURE, reads=Reads.PRIVATE)
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(name="own", effect=Effect.PURE, reads=Reads.PRIVATE)
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         return "of the recipe"
@@ -69,10 +73,10 @@ class Later(Decider):
         return Verdict.LATER
 
 
-def asking(*calls: Answer) -> AnswerFunction:
+def asking(*calls: ToolCallRequest) -> AnswerFunction:
     """A model that makes these calls first, and then tells all results."""
 
-    def answer(prompt: Prompt) -> Answer | Sequence[Answer]:
+    def answer(prompt: Prompt) -> Answer:
         said = [each for each in prompt.messages if each.role is MessageRole.TOOL]
         if not said:
             return list(calls)
@@ -82,7 +86,7 @@ def asking(*calls: Answer) -> AnswerFunction:
 
 
 def executor_for(
-    journal: MemoryJournal, *calls: Answer, tools: Sequence[Tool] = (OWN,)
+    journal: MemoryJournal, *calls: ToolCallRequest, tools: Sequence[Tool] = (OWN,)
 ) -> AgentExecutor:
     services = deterministic_services(journal)
     return executor_of(ScriptedModel(asking(*calls)), tools=tools, services=services)
@@ -102,7 +106,7 @@ async def waiting(journal: MemoryJournal) -> dict[str, PendingDecision]:
     return {f"{each.fact.arguments}": each for each in pending_decisions(replay)}
 
 
-def look(town: str) -> Answer:
+def look(town: str) -> ToolCallRequest:
     return tool_request("weather", {"town": town})
 
 
@@ -120,10 +124,9 @@ async def test_a_call_waits_for_the_caller_and_continues_with_its_result() -> No
 
 async def test_several_calls_of_one_answer_wait_together_and_beside_tools_of_the_recipe() -> None:
     journal = MemoryJournal(FakeClock())
-    step = {**STEP, "tools": {"names": ["own"], "caller": True}}
     calls = (look("Bern"), tool_request("own", {}), look("Basel"))
     executor = executor_for(journal, *calls)
-    recipe = recipe_with(step, tools=["own"])
+    recipe = recipe_with(BOTH, tools=["own"])
     first = await begun(executor, recipe)
     found = await waiting(journal)
     assert list(found) == ['{"town":"Bern"}', '{"town":"Basel"}']
@@ -215,12 +218,11 @@ async def test_private_data_goes_to_the_caller_s_tool_after_approval_alone() -> 
 
     def answer(prompt: Prompt) -> Answer:
         said = sum(each.role is MessageRole.TOOL for each in prompt.messages)
-        return [tool_request("own", {}), tool_request("own__send", {}), "done"][said]
+        return "done" if said == 2 else tool_request(["own", "own__send"][said])
 
     services = evolve(deterministic_services(journal), decider=Later())
     executor = executor_of(ScriptedModel(answer), tools=[OWN], services=services)
-    step = {**STEP, "tools": {"names": ["own"], "caller": True}}
-    first = await begun(executor, recipe_with(step, tools=["own"]), CallerTool(name="own__send"))
+    first = await begun(executor, recipe_with(BOTH, tools=["own"]), CallerTool(name="own__send"))
     [pending] = (await waiting(journal)).values()
     assert (pending.what, pending.fact.words_of) == ("approval", ("own (step a)",))
     second = await executor.resume(first.run_id, decisions={pending.key: "approve"})

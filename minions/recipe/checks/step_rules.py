@@ -68,6 +68,8 @@ def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
             yield from _of_recipe(step.inner, catalog)
         if step.asks_person:
             yield f"step '{step.id}' of the recipe '{recipe.id}' asks a person"
+        if step.offers_caller_tools:
+            yield f"step '{step.id}' of the recipe '{recipe.id}' calls tools of whoever asks"
         for name in (*step.called_tools, *step.offered_tools):
             yield from _of_tool(_spec(name, recipe, catalog))
 

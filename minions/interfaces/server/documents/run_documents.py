@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
@@ -400,6 +401,16 @@ class VoteView:
     way: str
     """By which way: `cli`, `http`, `library` or `run`."""
     at: datetime
+
+
+def id_of(run_id: str, key: str) -> str:
+    """The id of the decision of a run with that key."""
+    return f"{run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def run_of(approval_id: str) -> str:
+    """The id of the run that the decision belongs to."""
+    return approval_id.rpartition(".")[0]
 
 
 @frozen(kw_only=True)
