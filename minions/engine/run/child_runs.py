@@ -21,7 +21,6 @@ from minions.contracts.journal.start_note import StartNote
 from minions.contracts.steps import Step
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.calls.questions_of_call import ToolOfCaller
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import ChildItem, ChosenSteps
@@ -155,10 +154,8 @@ class ChildRuns:
     def _note(self, link: ChildLink) -> Mapping[str, JsonValue]:
         opening = self._context.scope.opening
         offer = opening.offer.to_note() if opening is not None else {}
-        scope = self._context.scope
-        brought = (each for each in scope.caller_tools if isinstance(each, ToolOfCaller))
-        more = StartNote(starters=scope.starters, caller_tools=tuple(each.tool for each in brought))
-        return {**self._queue.note, **offer, **more.to_json(), **link.to_note()}
+        starters = StartNote(starters=self._context.scope.starters).to_json()
+        return {**self._queue.note, **offer, **starters, **link.to_note()}
 
     @property
     def _queue(self) -> ChildRunQueue:
