@@ -137,7 +137,7 @@ def _distribution_problems(draft: RecipeDraft, step: StepDraft) -> Iterator[_Pro
             "its items share one conversation (memory: conversation)",
             "leave out 'memory', so that each item has a conversation of its own",
         )
-    if step.tool_search.caller or (step.recipe is not None and _offers_caller_tools(step.recipe)):
+    if step.tool_search.caller or (step.recipe is not None and step.recipe.offers_caller_tools):
         yield _Problem(
             "whoever asks is told of one run, and each item would call its tools in another",
             "leave out 'caller' under 'tools', or 'distribute'",
@@ -145,12 +145,6 @@ def _distribution_problems(draft: RecipeDraft, step: StepDraft) -> Iterator[_Pro
     saved = {other.save_as for other in draft.steps} | {other.id for other in draft.steps}
     for use in step.templates:
         yield from _foreign_names(use, saved)
-
-
-def _offers_caller_tools(recipe: AgentRecipe) -> bool:
-    specs = [each for each in recipe.steps if isinstance(each, StepSpec)]
-    inner = (each.inner for each in specs if each.inner is not None)
-    return any(each.offers_caller_tools for each in specs) or any(map(_offers_caller_tools, inner))
 
 
 def _foreign_names(use: TemplateUse, saved: set[str | None]) -> Iterator[_Problem]:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from minions.contracts.approvals import ROLE, ApprovalRule, ApprovalStage
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.model import AgentRecipe, Reviewer, StepSpec
-from minions.recipe.nested_recipes import all_steps
 from minions.recipe.text.nodes import MappingNode, Place, ScalarNode
 from minions.recipe.text.sections import (
     Report,
@@ -79,7 +78,7 @@ def _reviewer_problem(recipe: AgentRecipe) -> str | None:
         return "it opens tools or asks for the right to write, and a reviewer does neither"
     if any(isinstance(step, StepSpec) and step.asks_person for step in recipe.steps):
         return "it asks a person"
-    if any(isinstance(step, StepSpec) and step.offers_caller_tools for step in all_steps(recipe)):
+    if recipe.offers_caller_tools:
         return "it calls tools of whoever asks"
     fields = recipe.known_output.get("properties")
     verdict = fields.get("verdict") if isinstance(fields, Mapping) else None

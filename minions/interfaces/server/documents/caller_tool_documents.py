@@ -22,8 +22,8 @@ from minions.engine.history.memory import READ_RESULT
 from minions.interfaces.server.documents.run_documents import id_of, run_of
 from minions.interfaces.server.documents.shared_documents import unsupported, wrong
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.nested_recipes import all_steps, recipes_within
+from minions.recipe.model import AgentRecipe
+from minions.recipe.nested_recipes import recipes_within
 from minions.recipe.permissions import tool_specs
 
 MOST_TOOLS: Final = 64
@@ -59,7 +59,7 @@ def read_tools(
         raise unsupported("tool_choice", "It is 'auto' or 'none': the model decides what it calls.")
     if given in (None, []):
         return ()
-    if not offers_caller_tools(recipe):
+    if not recipe.offers_caller_tools:
         raise unsupported("tools", REFUSED_TOOLS)
     if not isinstance(given, list | tuple):
         raise wrong("tools", "is to be a list.")
@@ -70,13 +70,6 @@ def read_tools(
     found = tuple(_read_tool(each, f"tools[{at}]") for at, each in enumerate(given))
     _check_names([each.name for each in found], recipe, catalog)
     return found if choice != "none" else ()
-
-
-def offers_caller_tools(recipe: AgentRecipe) -> bool:
-    """Whether a step of the recipe, or of one within it, offers the tools of callers."""
-    return any(
-        isinstance(each, StepSpec) and each.offers_caller_tools for each in all_steps(recipe)
-    )
 
 
 def _read_tool(given: JsonValue, where: str) -> CallerTool:

@@ -15,7 +15,6 @@ from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.decision_views import unknown_approval
 from minions.interfaces.server.documents.caller_tool_documents import (
     CallResult,
-    offers_caller_tools,
     read_tools,
 )
 from minions.interfaces.server.documents.openai_documents import ChatTurn, read_messages, text_input
@@ -84,7 +83,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
     recipe, noted = await app_state.starter.stored_recipe(name, session=session_id)
     given = [dict(each) for each in data.tools or ()]
     tools = read_tools(recipe, given, None, app_state.runtime.catalog)
-    results = _results(data.messages) if offers_caller_tools(recipe) else ()
+    results = _results(data.messages) if recipe.offers_caller_tools else ()
     passed_over = [each for each in ("state", "context") if getattr(data, each)]
     if data.resume:
         followed = await _resume(request, recipe, data)

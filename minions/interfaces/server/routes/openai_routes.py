@@ -20,7 +20,6 @@ from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.caller_tool_documents import (
     REFUSED_TOOLS,
-    offers_caller_tools,
     read_tools,
     run_of_call,
 )
@@ -274,7 +273,7 @@ def _check_tools(
     """
     given = None if data.tools is None else [dict(each) for each in data.tools]
     tools = read_tools(recipe, given, data.tool_choice, request.app_state.runtime.catalog)
-    if turn.of_tools is not None and not offers_caller_tools(recipe):
+    if turn.of_tools is not None and not recipe.offers_caller_tools:
         raise unsupported(turn.of_tools, REFUSED_TOOLS)
     return tools
 
