@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import openai
 import pytest
@@ -295,33 +295,38 @@ async def test_the_asynchronous_client_does_the_same(server: Serving) -> None:
             await client.models.retrieve("none")
 
 
-def _node_folder() -> Path | None:
-    """The folder in which Node finds OpenAI's package; None: there is none."""
+def _node_folder(*packages: str) -> Path | None:
+    """The folder in which Node finds these packages; None: there is none."""
     named = os.environ.get("MINIONS_NODE_MODULES")
     folder = Path(named) if named else Path(__file__).parents[2] / "node_modules"
-    return folder if (folder / "openai").is_dir() and shutil.which("node") else None
+    has_all = all((folder / each).is_dir() for each in packages)
+    return folder if has_all and shutil.which("node") else None
 
 
-@pytest.mark.skipif(
-    _node_folder() is None,
-    reason="Node, or its package openai in MINIONS_NODE_MODULES, is missing",
-)
-def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> None:
-    """A-185."""
-    folder = _node_folder()
-    assert folder is not None
-    program = tmp_path / "client.mjs"
-    program.write_text(_NODE.read_text())
+def _run_node(program: Path, folder: Path, server: Serving, tmp_path: Path) -> Any:  # Any: JSON
+    """What the program prints."""
+    (tmp_path / "client.mjs").write_text(program.read_text())
     (tmp_path / "node_modules").symlink_to(folder)
     ran = subprocess.run(
-        ["node", str(program), f"{server.url}/v1", server.token],
+        ["node", str(tmp_path / "client.mjs"), f"{server.url}/v1", server.token],
         capture_output=True,
         text=True,
         check=False,
         timeout=HANG_S,
     )
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == {
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.skipif(
+    _node_folder("openai") is None,
+    reason="Node, or its package openai in MINIONS_NODE_MODULES, is missing",
+)
+def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> None:
+    """A-185."""
+    folder = _node_folder("openai")
+    assert folder is not None
+    assert _run_node(_NODE, folder, server, tmp_path) == {
         "models": ["chat", "fails", "guide", "helper", "helps", "signs"],
         "whole": "one / 1 / two",
         "pieces": "one two",
@@ -331,3 +336,20 @@ def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> No
         "refusals": ["NotFoundError 404 model_not_found", "BadRequestError 400 tools"],
         "failed": "InternalServerError 500",
     }
+
+
+_AI: Final = Path(__file__).with_name("ai_client.mjs")
+_AI_PACKAGES: Final = ("ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible")
+
+
+@pytest.mark.skipif(
+    _node_folder(*_AI_PACKAGES) is None,
+    reason="Node, or its packages ai, @ai-sdk/openai and @ai-sdk/openai-compatible in "
+    "MINIONS_NODE_MODULES, are missing",
+)
+def test_the_client_of_many_chat_uis_calls_its_tools(server: Serving, tmp_path: Path) -> None:
+    """A-185."""
+    folder = _node_folder(*_AI_PACKAGES)
+    assert folder is not None
+    said = _run_node(_AI, folder, server, tmp_path)
+    assert said == {name: ["sunny in Bern"] * 2 for name in ("compatible", "chat", "responses")}
