@@ -292,6 +292,35 @@ async def test_results_that_are_given_again_have_the_same_answer_and_ask_no_mode
     assert [message(each)["content"] for each in both] == ["sunny", "sunny"]
 
 
+async def test_results_that_are_given_again_have_their_answer_also_where_the_run_is_further(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    (recipes / "helps.yaml").write_text(HELPS)
+
+    def going_on(prompt: Prompt) -> Answer:
+        said = [f"{each.content}" for each in prompt.messages if each.role is MessageRole.TOOL]
+        towns = ("Bern", "Basel", "Thun")
+        return (
+            ", ".join(said)
+            if len(said) == 3
+            else tool_request("weather", {"town": towns[len(said)]})
+        )
+
+    client = Client(make_app(answers=going_on))
+    said: list[object] = [HELLO]
+    replies: list[Reply] = []
+    for text in ("sunny", "rain", "fog"):
+        replies.append(await ask(client, *said))
+        said += results(replies[-1], text)
+    last = await ask(client, *said)
+    assert message(last)["content"] == "sunny, rain, fog"
+    for at in (1, 2):
+        again = await ask(client, *said[: 1 + 2 * at])
+        assert message(again) == message(replies[at])
+        streamed = await ask(client, *said[: 1 + 2 * at], stream=True)
+        assert '"finish_reason":"tool_calls"' in streamed.body.decode()
+
+
 async def test_results_that_two_requests_bring_at_once_count_once(helping: Client) -> None:
     first = await ask(helping, calling("weather Bern"))
     replies = await asyncio.gather(*(ask(helping, *results(first, "sunny")) for _ in range(3)))
@@ -435,6 +464,17 @@ async def test_tools_beyond_the_bounds_are_refused_by_their_place(
     assert (await helping.get("/runs")).json["total"] == 0
 
 
+async def test_no_name_of_a_caller_s_tool_looks_like_one_of_a_toolset(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    text = HELPS.replace("steps:", "tools: [{files: {root: ., as: notes}}]\nsteps:")
+    (recipes / "helps.yaml").write_text(text)
+    client = Client(make_app(answers=model))
+    for name, is_refused in (("notes__send", True), ("notes__read", True), ("files__send", False)):
+        reply = await ask(client, HELLO, tools=[_tool(name=name)])
+        assert (reply.status == 400) is is_refused, name
+
+
 async def test_the_choice_of_a_tool_is_the_model_s(helping: Client) -> None:
     none = await ask(helping, calling("weather Bern"), tool_choice="none")
     assert "There is no tool 'weather' here" in message(none)["content"]
@@ -448,9 +488,10 @@ async def test_the_choice_of_a_tool_is_the_model_s(helping: Client) -> None:
 async def test_a_run_keeps_the_tools_that_it_began_with(helping: Client) -> None:
     first = await ask(helping, calling("weather Bern"))
     given = results(first, "sunny")
-    other = await ask(helping, *given, tools=[_tool(name="other")])
+    more = {"tools": [_tool(name="other")], "metadata": {"a": "b"}, "user": "ann"}
+    other = await ask(helping, *given, **more)
     assert message(other)["content"] == "sunny"
-    assert other.headers["x-minions-ignored"] == "tools"
+    assert other.headers["x-minions-ignored"] == "tools, metadata, user"
 
 
 async def test_a_key_names_a_request_with_its_tools(helping: Client) -> None:

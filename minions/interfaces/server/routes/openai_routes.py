@@ -319,7 +319,8 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     if turn.results:
         followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
         if asked.tools and asked.tools != followed.caller_tools:
-            passed_over.append("tools")  # the run has those that it began with
+            passed_over.append("tools")  # the run has what it began with
+        passed_over += [each for each in ("metadata", "user") if getattr(asked.data, each)]
     else:
         followed = await _begin(request, asked, passed_over)
     return CompletionAnswer(
