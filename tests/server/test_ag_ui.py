@@ -337,7 +337,10 @@ async def test_a_front_end_carries_out_its_tool_and_the_run_continues(helping: C
         '{"town":"Bern"}'
     )
     assert events[-1]["outcome"] == {"type": "success"}
-    second = await call_run(helping, 2, HELLO, *answered(call, "sunny"))
+    [own] = [each for each in events if each["type"] == "TOOL_CALL_RESULT"]
+    told = {"role": "tool", "toolCallId": own["toolCallId"], "content": own["content"]}
+    made, result = answered(call, "sunny")  # a front end keeps the results that it was told, too
+    second = await call_run(helping, 2, HELLO, made, told, result)
     assert text_of(events_in(second)) == "look: here | sunny"
     assert second.headers["x-minions-run"] == first.headers["x-minions-run"]
     assert calls(events_in(second)) == []

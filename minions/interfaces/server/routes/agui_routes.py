@@ -16,6 +16,7 @@ from minions.interfaces.server.decision_views import unknown_approval
 from minions.interfaces.server.documents.caller_tool_documents import (
     CallResult,
     read_tools,
+    run_of_call,
 )
 from minions.interfaces.server.documents.openai_documents import ChatTurn, read_messages, text_input
 from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
@@ -154,7 +155,8 @@ def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[s
 
 
 def _results(messages: Sequence[JsonObject]) -> tuple[CallResult, ...]:
-    """What the front end's tools gave: the last messages, where these are a tool's.
+    """What the front end's tools gave: among the last messages, as far as these are a tool's. What
+    the recipe's own tools gave is known.
 
     Raises:
         UsageError: `bad-body`; one is no such message.
@@ -167,7 +169,8 @@ def _results(messages: Sequence[JsonObject]) -> tuple[CallResult, ...]:
         call, content = each.get("toolCallId"), each.get("content")
         if not isinstance(call, str) or not isinstance(content, str):
             raise wrong(where, "is to have a text as its 'toolCallId' and as its 'content'.")
-        found.insert(0, CallResult(id=call, text=content, where=where))
+        if run_of_call(call):
+            found.insert(0, CallResult(id=call, text=content, where=where))
     return tuple(found)
 
 
