@@ -357,6 +357,21 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "engine/compile/programs.py": Guard(tests=_engine("code_with_tools", "program_words")),
+    "engine/calls/questions_of_call.py": Guard(
+        tests=(
+            *_engine("tools_of_callers", "questions_of_calls", "tool_batch"),
+            "server/test_caller_tools.py",
+        )
+    ),
+    "interfaces/server/documents/caller_tool_documents.py": Guard(
+        tests=("server/test_caller_tools.py", "server/test_ag_ui.py")
+    ),
+    "interfaces/server/routes/asked_runs.py": Guard(
+        tests=(
+            *("server/test_caller_tools.py", "server/test_ag_ui.py"),
+            *("server/test_openai_requests.py", "server/test_openai_answers.py"),
+        )
+    ),
     "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
@@ -582,11 +597,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "interfaces/server/access.py": Guard(
         tests=(
-            "server/test_access.py",
+            *("server/test_access.py", "server/test_cross_origin.py"),
             "server/test_server_gate.py",
             "server/test_token_scopes.py",
             "server/test_roles.py",
         )
+    ),
+    "interfaces/server/server_options.py": Guard(
+        tests=("server/test_cross_origin.py",),
+        places=frozenset({"_ORIGIN", "_USUAL_PORTS", "_check_origins"}),
     ),
     "interfaces/http/tokens.py": Guard(
         tests=(

@@ -195,7 +195,13 @@ async def test_only_recipes_that_take_a_text_are_models(talking: Client) -> None
     ids = [each["id"] for each in listed["data"]]
     assert ids == ["asks_back", "chat", "fails", "promises", "signs"]
     assert (await talking.ask("GET", "/v1/models/chat")).json == listed["data"][1]
-    assert set(listed["data"][1]) == {"id", "object", "created", "owned_by"}
+    assert listed["data"][1] == {
+        "id": "chat",
+        "object": "model",
+        "created": listed["data"][1]["created"],
+        "owned_by": "minions",
+        "supported_parameters": ["metadata", "response_format", "stream", "stream_options", "user"],
+    }
     for name in ("adds", "two_texts"):  # numbers alone; no text of two is the message
         reply = await talking.ask("GET", f"/v1/models/{name}")
         assert refused(reply) == (404, "model_not_found", None)

@@ -521,6 +521,9 @@ class ModelView:
     created: int
     """When the server began to offer it, in seconds since 1970."""
     owned_by: str = "minions"
+    supported_parameters: tuple[str, ...]
+    """Parameters of requests that have an effect, beside the model and the conversation; `tools`
+    where it takes the caller's."""
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 from litestar import Router, get, post
 from litestar.di import Provide
 
@@ -85,19 +85,25 @@ async def list_models(request: ApiRequest) -> ModelList:
     stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
     recipes = (each.recipe for each in stored if each.recipe is not None)
     return ModelList(
-        data=tuple(_model(request, each.id) for each in recipes if text_input(each) is not None)
+        data=tuple(_model(request, each) for each in recipes if text_input(each) is not None)
     )
 
 
 @get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
     """One recipe as a model."""
-    await _recipe(request, model_id, None)
-    return _model(request, model_id)
+    recipe, _ = await _recipe(request, model_id, None)
+    return evolve(_model(request, recipe), id=model_id)  # maybe the name of a deployment
 
 
-def _model(request: ApiRequest, model_id: str) -> ModelView:
-    return ModelView(id=model_id, created=int(request.app_state.started_at.timestamp()))
+_TAKEN: Final = ("metadata", "response_format", "stream", "stream_options", "user")
+_OF_TOOLS: Final = ("tool_choice", "tools")
+
+
+def _model(request: ApiRequest, recipe: AgentRecipe) -> ModelView:
+    taken = (*_TAKEN, *_OF_TOOLS) if recipe.offers_caller_tools else _TAKEN
+    created = int(request.app_state.started_at.timestamp())
+    return ModelView(id=recipe.id, created=created, supported_parameters=tuple(sorted(taken)))
 
 
 async def _recipe(
