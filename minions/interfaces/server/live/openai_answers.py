@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from attrs import define, field, frozen
 
 from minions.contracts.executions import RunState
-from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, CallerTool
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import encode
@@ -382,6 +382,7 @@ class ResponseForm(CompletionForm):
     metadata: Mapping[str, str] = field(factory=dict)
     """That of the request."""
     tools: tuple[CallerTool, ...] = ()
+    choice: CallerChoice = NO_CHOICE
     """The functions of the caller that the run may call."""
     _counter: _Counter = field(factory=_Counter)
 
@@ -415,13 +416,21 @@ class ResponseForm(CompletionForm):
             metadata=metadata,
             model=self.model,
             output=tuple(self._output(end, text)) if end is not None and not error else (),
-            tool_choice="auto" if self.tools else "none",
+            tool_choice=self._tool_choice(),
+            parallel_tool_calls=bool(self.tools) and not self.choice.is_single,
             tools=tuple(
                 {"type": "function", **each.to_note(), "strict": False} for each in self.tools
             ),
             previous_response_id=self.previous_id,
             usage=None if end is None or error else self._usage(end),
         )
+
+    def _tool_choice(self) -> JsonValue:
+        """The parameter `tool_choice` as the request that began the run had it."""
+        named = self.choice.must_call
+        if len(named) == 1 < len(self.tools):
+            return {"type": "function", "name": named[0]}
+        return "required" if named else "auto" if self.tools else "none"
 
     def _usage(self, end: RunEnd) -> dict[str, JsonValue]:
         given, made = _count(end.usage, "input_tokens"), _count(end.usage, "output_tokens")
