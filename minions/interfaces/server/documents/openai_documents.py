@@ -572,7 +572,8 @@ class ResponseAnswer:
     """Whether an answer of the run may call several functions of the caller."""
     previous_response_id: str | None
     temperature: None = None
-    tool_choice: JsonValue = "none"
+    tool_choice: Literal["none", "auto", "required"] = "none"
+    """`required`: the first answer calls a function of the caller, or the one that was named."""
     tools: tuple[JsonObject, ...] = ()
     """The functions of the caller that the run may call."""
     top_p: None = None

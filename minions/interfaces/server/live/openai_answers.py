@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from attrs import define, field, frozen
 
@@ -408,6 +408,7 @@ class ResponseForm(CompletionForm):
                 error = {"code": "server_error", "message": f"{end.problem} [{end.code}]"}
             if end.status != RunState.COMPLETED.value:
                 metadata["minions_status"] = end.status
+        choice: Literal["required", "auto"] = "required" if self.choice.must_call else "auto"
         return ResponseAnswer(
             id=response_id(self.run_id) + self.part,
             created_at=self.created,
@@ -416,7 +417,7 @@ class ResponseForm(CompletionForm):
             metadata=metadata,
             model=self.model,
             output=tuple(self._output(end, text)) if end is not None and not error else (),
-            tool_choice=self._tool_choice(),
+            tool_choice=choice if self.tools else "none",
             parallel_tool_calls=bool(self.tools) and not self.choice.is_single,
             tools=tuple(
                 {"type": "function", **each.to_note(), "strict": False} for each in self.tools
@@ -424,13 +425,6 @@ class ResponseForm(CompletionForm):
             previous_response_id=self.previous_id,
             usage=None if end is None or error else self._usage(end),
         )
-
-    def _tool_choice(self) -> JsonValue:
-        """The parameter `tool_choice` as the request that began the run had it."""
-        named = self.choice.must_call
-        if len(named) == 1 < len(self.tools):
-            return {"type": "function", "name": named[0]}
-        return "required" if named else "auto" if self.tools else "none"
 
     def _usage(self, end: RunEnd) -> dict[str, JsonValue]:
         given, made = _count(end.usage, "input_tokens"), _count(end.usage, "output_tokens")
