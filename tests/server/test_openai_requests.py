@@ -209,6 +209,41 @@ async def test_only_recipes_that_take_a_text_are_models(talking: Client) -> None
     assert refused(await talking.ask("GET", "/v1/models/none"))[:2] == (404, "model_not_found")
 
 
+_GUIDE = """
+id: guide
+inputs: {message: {type: string}, town: {type: string, default: Bern}}
+steps: [{id: a, memory: conversation, goal: Answer., system_prompt: "Of {{ inputs.town }}."}]
+"""
+
+
+async def test_the_inputs_of_a_conversation_hold_in_its_session(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    (recipes / "guide.yaml").write_text(_GUIDE)
+    (recipes / "promises.yaml").write_text(_PROMISES)
+    client = Client(make_app(answers=lambda prompt: f"{prompt.messages[0].content}"))
+
+    async def heard(**more: Any) -> tuple[str, str]:  # Any: JSON
+        reply = await complete(client, "Where?", **{"model": "guide", **more})
+        assert reply.status == 200, reply.body
+        words = reply.json["choices"][0]["message"]["content"]
+        return words, reply.headers["x-minions-session"]
+
+    first, session = await heard(metadata={"town": "Basel"})
+    assert "Of Basel." in first
+    assert "Of Basel." in (await heard(session=session))[0]
+    assert "Of Chur." in (await heard(session=session, metadata={"town": "Chur"}))[0]
+    assert "Of Bern." in (await heard())[0]
+    less = _GUIDE.replace(", town: {type: string, default: Bern}", "")
+    (recipes / "guide.yaml").write_text(less.replace("{{ inputs.town }}", "nowhere"))
+    assert "Of nowhere." in (await heard(session=session))[0]
+    asked = {"model": "promises", "metadata": {"count": "3"}}
+    _, session = await heard(**asked)  # no conversation: each question has its own inputs
+    run = await complete(client, "And?", model="promises", session=session)
+    detail = await client.get(f"/runs/{run.headers['x-minions-run']}")
+    assert detail.json["inputs"]["count"] == 1, detail.json
+
+
 async def test_metadata_gives_further_inputs(talking: Client) -> None:
     more = {"model": "promises", "metadata": {"count": "3"}}
     run = (await complete(talking, "tea", **more)).headers["x-minions-run"]

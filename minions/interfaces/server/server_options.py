@@ -99,7 +99,8 @@ class ServerOptions:
         default=frozenset(), converter=_as_origins, validator=_check_origins
     )
     """Origins of pages that may send requests and read the answers (CORS), beside the server's own:
-    `https://example.org`. They need a token as all others do; cookies are not taken."""
+    `https://example.org`. They need a token as all others do; what they ask with a cookie they
+    cannot read."""
     max_body_bytes: int = field(default=1_048_576, validator=ge(1))
     max_connections: int = field(default=2_500, validator=ge(1))
     """The most requests at a time, with streams."""
