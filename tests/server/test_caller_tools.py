@@ -362,6 +362,20 @@ async def test_each_result_that_does_not_fit_is_refused_by_its_place(helping: Cl
     assert message(last)["content"] == "sunny | rain"
 
 
+async def test_a_result_up_to_the_bound_is_taken_and_one_other_of_two_is_refused(
+    helping: Client,
+) -> None:
+    question = calling("weather Bern, weather Basel")
+    first = await ask(helping, question)
+    given = results(first, "x" * 100, "rain")
+    second = await ask(helping, question, *given)
+    assert message(second)["content"] == f"{'x' * 100} | rain"
+    assert (await ask(helping, question, *given)).status == 200
+    for texts in (("x" * 100, "sun"), ("y", "rain")):
+        reply = await ask(helping, question, *results(first, *texts))
+        assert refused(reply)[:2] == (409, "already-decided")
+
+
 async def test_a_result_for_the_run_of_another_recipe_is_for_no_call(helping: Client) -> None:
     first = await ask(helping, calling("weather Bern"))
     reply = await ask(helping, *results(first, "sunny"), model="consents")

@@ -209,6 +209,17 @@ async def test_only_recipes_that_take_a_text_are_models(talking: Client) -> None
     assert refused(await talking.ask("GET", "/v1/models/none"))[:2] == (404, "model_not_found")
 
 
+async def test_earlier_messages_of_what_is_no_conversation_are_named_and_stored_nowhere(
+    talking: Client,
+) -> None:
+    reply = await complete(talking, "one", "said", "two", model="promises")
+    assert reply.headers["x-minions-ignored"] == "earlier messages"
+    session = reply.headers["x-minions-session"]
+    assert (await talking.get(f"/sessions/{session}/steps")).json["steps"] == []
+    alone = await complete(talking, "two", model="promises")
+    assert "x-minions-ignored" not in alone.headers
+
+
 _GUIDE = """
 id: guide
 inputs: {message: {type: string}, town: {type: string, default: Bern}}
