@@ -605,7 +605,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "interfaces/server/server_options.py": Guard(
         tests=("server/test_cross_origin.py",),
-        places=frozenset({"_ORIGIN", "_USUAL_PORTS", "_check_origins"}),
+        places=frozenset({"_check_origins"}),
     ),
     "interfaces/http/tokens.py": Guard(
         tests=(
@@ -1009,8 +1009,9 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "is_own = step.inner is not None or step.own_source is not None",
-        "is_own = (step.inner is None) or step.own_source is not None",
+        "is_own = step.inner is not None or step.own_source is not None "
+        "or step.offers_caller_tools",
+        "is_own = (step.inner is None) or step.own_source is not None or step.offers_caller_tools",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
