@@ -888,6 +888,27 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A provider without such a variable has no value of it; the type allows for one.",
     ),
     Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "begin_decided_run",
+        "reads_earlier=False,",
+        "reads_earlier=True,",
+        "It is read of runs that a question begins, not of those that continue with results.",
+    ),
+    Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "_answered_before",
+        "reads_earlier=False,",
+        "reads_earlier=True,",
+        "It is read of runs that a question begins, not of those that continue with results.",
+    ),
+    Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "_run_of_caller",
+        "if name_noted(note or {}, TOKEN) != request.caller.name:",
+        "if name_noted((note), TOKEN) != request.caller.name:",
+        "A run that waits for a caller's tool has noted the tool.",
+    ),
+    Equivalent(
         "interfaces/server/access.py",
         "_unmounted_scope",
         'if root and (path == root or path.startswith(f"{root}/")):',
