@@ -823,7 +823,9 @@ async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> Wat
 def _watched_words(watched: WatchedScorer) -> str:
     if watched.recent is None:
         return f"{watched.scorer}: no run is scored yet" + _failed_words(watched)
-    words = f"{watched.scorer}: {_rate_words(watched.recent)} of {watched.scored} scored runs pass"
+    newest = "" if watched.compared == watched.scored else f"the newest {watched.compared} of "
+    of = f"{newest}{watched.scored} scored runs"
+    words = f"{watched.scorer}: {_rate_words(watched.recent)} of {of} pass"
     if watched.change is not None and watched.before is not None:
         words += f", at first {_rate_words(watched.before)}"
     words += _failed_words(watched)
