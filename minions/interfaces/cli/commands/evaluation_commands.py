@@ -602,7 +602,7 @@ def learn_command(
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:
         raise UsageError("--write and -o name two files to write to: leave one out.", code="usage")
-    refuse_target(goal, force=False)
+    refuse_target(goal, force=None)
     if is_written:
         check_writable(path, "--write", code="unwritable-file")
     with contextlib.redirect_stdout(sys.stderr):
@@ -653,7 +653,7 @@ async def _learn(
 
 
 def _write_cases(context: CommandContext, name: str, target: Path) -> int:
-    refuse_target(target, force=False)
+    refuse_target(target, force=None)
     with contextlib.redirect_stdout(sys.stderr):
         found = asyncio.run(_cases(context, name))
     if found.cases:
