@@ -22,6 +22,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import ToolCallRequest, assistant, tool_result, user
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.tools import Effect, Tool, ToolSpec
+from minions.data.errors import OUTPUT_TRUNCATED
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.tool_choices import (
     ToolChoice,
@@ -168,6 +169,20 @@ async def test_a_call_is_made_again_after_one_that_may_have_changed_what_it_give
     model = ToollessModel([*call, {"tool": "write"}, *call, {"tool": "none"}, "It rains."])
     await run_recipe(text_step(tools=["weather", "write"]), model, tools=tools)
     assert seen == [{"city": "Oslo"}, {}, {"city": "Oslo"}]
+
+
+@pytest.mark.parametrize(("more", "calls"), [("  \n", [{"city": "Oslo"}]), (', "days', [])])
+async def test_arguments_that_ended_before_the_limit_are_those_of_the_call(
+    more: str, calls: list[Mapping[str, JsonValue]]
+) -> None:
+    """A-160."""
+    seen: list[Mapping[str, JsonValue]] = []
+    text = '{"city": "Oslo"}' if not more.strip() else '{"city": "Oslo"'
+    cut = ModelFailure(code=OUTPUT_TRUNCATED, message="cut", text=text + more)
+    model = ToollessModel([{"tool": "weather"}, cut, {"tool": "none"}, "It rains."])
+    ran = await run_with(model, seen)
+    assert seen == calls
+    assert (ran.result.error is None) is bool(calls)
 
 
 async def test_a_call_is_made_again_for_who_asks_again() -> None:

@@ -30,6 +30,7 @@ from minions.contracts.messages import (
 from minions.contracts.tool_parameters import sent_parameters
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue, dumps, find_json_value, parse_json
+from minions.engine.calls.cut_answers import whole_answer
 from minions.engine.compile.borders import border_of_run, within, without_markers
 
 Form: TypeAlias = OutputInstructions[object]
@@ -274,7 +275,7 @@ async def call_by_choice(
     messages = told_in_words(prompt.messages, choice.seed)
     usage = NO_USAGE if answer is None else answer.usage
     asked = _bound(prompt, messages, _choice_words(prompt.tools), _choice(prompt), choice)
-    chosen = _added(usage, await ask(asked))
+    chosen = _added(usage, _whole(await ask(asked)))
     if not isinstance(chosen, Success):
         return chosen
     first: ModelCallResponse = chosen.unwrap()
@@ -291,7 +292,8 @@ async def call_by_choice(
         return Success(_with_call(prompt, first, tool, "{}"))
     words = f"Call {tool.name}: {first_sentence(tool.description)}\nArguments: {dumps(parameters)}"
     form: Form = OutputInstructions(schema=parameters, name=tool.name)
-    filled = _added(first.usage, await ask(_bound(prompt, messages, words, form, choice)))
+    asked = _bound(prompt, messages, words, form, choice)
+    filled = _added(first.usage, _whole(await ask(asked)))
     if not isinstance(filled, Success):
         return filled
     said: ModelCallResponse = filled.unwrap()
@@ -305,8 +307,6 @@ def _tells_nothing_new(tool: ToolSpec, arguments: str, prompt: Prompt) -> bool:
     """Whether the same call was made, and nothing since then that changes what it gives: weak
     models do not notice, and would repeat it until the step has no calls left.
     """
-    if tool.effect is not Effect.PURE:
-        return False
     pure = {each.name for each in prompt.tools if each.effect is Effect.PURE}
     wanted = (tool.name, _value_of(arguments))
     for message in reversed(prompt.messages):
@@ -325,6 +325,16 @@ def _value_of(arguments: str) -> JsonValue:
         return parse_json(arguments)
     except ValueError:
         return arguments
+
+
+def _whole(
+    outcome: Result[ModelCallResponse, ModelFailure],
+) -> Result[ModelCallResponse, ModelFailure]:
+    """The outcome; of an answer that was cut off behind its value the answer."""
+    if isinstance(outcome, Success):
+        return outcome
+    whole = whole_answer(outcome.failure())
+    return outcome if whole is None else Success(whole)
 
 
 def _choice(prompt: Prompt) -> Form:
