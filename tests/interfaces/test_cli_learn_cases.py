@@ -148,6 +148,22 @@ def test_steps_that_may_run_again_say_nothing_while_a_run_waits(
     assert desk.pass_rate(*FLAGS) == rate
 
 
+def test_what_waits_is_told_from_what_is_done_by_steps_of_the_recipe_itself(
+    desk: Desk, write: Write
+) -> None:
+    """Under the names that they save their outputs as, too; nobody is asked to decide."""
+    write("inner.yaml", "id: inner\nsteps: [{id: sort, set: {category: inner}}]\n")
+    desk.recipe('"{{ kind.category }}: {{ sort.category }}"')
+    text = Path("sort.yaml").read_text("utf-8")
+    inner = "  - {id: within, recipe: inner.yaml}\n  - {id: put"
+    saved = text.replace("{id: sort, ", "{id: sort, save_as: kind, ").replace("  - {id: put", inner)
+    write("sort.yaml", saved)
+    write("cases.jsonl", '{"inputs": {"text": "a"}, "expected": "bill: bill"}\n')
+    assert desk.pass_rate(*FLAGS) == 1.0
+    done = desk.cli("eval", "sort.yaml", "cases.jsonl", *FLAGS)
+    assert "for a person" not in done.out + done.err
+
+
 def test_only_what_a_person_spoke_of_is_expected(desk: Desk) -> None:
     desk.recipe('{kind: "{{ sort.category }}", filed: "{{ put }}", about: "{{ inputs.text }}"}')
     desk.decide("Win!", "approve", "--arguments", SPAM)

@@ -204,10 +204,8 @@ async def output_before_decision(
     by_name: dict[str, JsonValue] = {}
     names = {each.id: each.save_as for each in recipe.steps if isinstance(each, StepSpec)}
     for row in current_rows(recorded.entries):
-        fact, (step_id, *execution) = row.fact, row.key.split("/")
-        if not isinstance(fact, StepFinished) or fact.index is not None or fact.partial:
-            continue
-        if step_id == fact.step_id and len(execution) == 2:  # not of a recipe that a step is
+        fact = row.fact
+        if isinstance(fact, StepFinished) and fact.index is None and not fact.partial:
             by_name[fact.step_id] = given(fact.output)
             if saved := names.get(fact.step_id):
                 by_name[saved] = given(fact.output)
