@@ -27,7 +27,7 @@ from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import JsonSchema
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import MemoryProfiles, Services
+from minions.engine.services.run_services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from minions.contracts.decisions import Answer, Question, Reject
+from minions.contracts.decision_types import Answer, Question, Reject
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.tools import DECLINED, ToolQuestions
 from minions.data.errors import (

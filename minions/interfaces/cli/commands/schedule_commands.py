@@ -259,7 +259,7 @@ async def _missing(
     from minions.app.runs.run_needs import needs_of
     from minions.app.wiring.databases import make_state, shared_dispatch
     from minions.contracts.journal.start_note import StartNote
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
 
     recipe = schedule.recipe(runtime.catalog)
     needs = needs_of(recipe, StartNote.of(schedule.note).cwd, runtime.extensions)

@@ -8,8 +8,8 @@ from functools import partial
 
 from attrs import frozen
 
-from minions.contracts.decisions import word_of
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.decision_types import word_of
+from minions.contracts.session_views import Session, SessionStep
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun

@@ -11,7 +11,7 @@ from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.sessions import Session
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import dumps
 from minions.engine.views.run_summary import RunSummary
