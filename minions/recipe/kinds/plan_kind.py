@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.plans import Plan
 from minions.contracts.tools import Effect, Reads, ToolSpec
@@ -277,8 +278,7 @@ PLAN = _Plan()
 # --- the contract of planners, which `plan:` steps use -------------------------------------------
 
 
-@frozen(kw_only=True)
-class KeptPlan:
+class KeptPlan(Struct, frozen=True, kw_only=True):
     """The plan of a recorded run that was carried out to its end, and what it was made for."""
 
     run_id: str
@@ -287,8 +287,7 @@ class KeptPlan:
     """The arguments of the call of `checking_tool` for its first draft."""
 
 
-@frozen(kw_only=True)
-class PlanFit:
+class PlanFit(Struct, frozen=True, kw_only=True):
     """Whether a kept plan serves another task."""
 
     plan: Plan | None
