@@ -231,6 +231,8 @@ class DispatchEngine(ABC):
     """Whether other processes see the jobs that are submitted here."""
     living_workers: int = 1
     """How many workers are alive, as those of this process last heard."""
+    silences: int = 0
+    """How often a worker of this process was silent for so long that others took it for dead."""
 
     @abstractmethod
     async def submit(self, job: Job) -> bool:

@@ -112,6 +112,8 @@ class SystemView:
     project: str | None = None
     """The folder of the project in which the server runs; None: it is not told to a token that sees
     one user's runs alone."""
+    project_name: str | None = None
+    """The name of the project whose database it is; None: the server has no table of projects."""
     started_at: datetime
     active_runs: int
     """For a token that sees one user's runs alone those of that user."""

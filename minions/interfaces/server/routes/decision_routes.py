@@ -253,6 +253,7 @@ async def get_system(request: ApiRequest) -> SystemView:
         version=__version__,
         journal=app_state.place,
         project=app_state.runtime.services.project if request.owner is None else None,
+        project_name=app_state.options.project,
         started_at=app_state.started_at,
         active_runs=await _active_runs(request),
         max_runs=app_state.options.max_runs,
