@@ -183,6 +183,16 @@ class ToolSpec:
         return {"type": "function", "function": function}
 
 
+CALLER_TOOLS: Final = ToolSpec(
+    name="caller",
+    description="Carried out by the caller of the run, which waits for the result.",
+    effect=Effect.PURE,
+    reads=Reads.UNTRUSTED,
+)
+"""What is known of each tool that the caller of a run brings, and stands for all of them in checks:
+nothing happens before the caller gets the call, who reads its arguments and writes its result.
+"""
+
 ReportProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 """Takes how much is done, out of how much (None: unknown), and words for people."""
 StoreBlob: TypeAlias = Callable[[bytes], Awaitable[str]]

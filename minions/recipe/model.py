@@ -500,6 +500,11 @@ class StepSpec:
         return ()
 
     @property
+    def offers_caller_tools(self) -> bool:
+        """Whether it also offers the tools that the caller of the run brings."""
+        return False
+
+    @property
     def inner(self) -> AgentRecipe | None:
         """The nested recipe that the step runs; None: it is not a recipe step."""
         return None
@@ -669,3 +674,14 @@ class AgentRecipe:
     """The recipe as it was read; stored with the run, so that resume needs no file."""
     directory: str | None = field(default=None, eq=False)
     """The folder of the recipe's file, which relative paths start from; None: there is no file."""
+
+    @property
+    def offers_caller_tools(self) -> bool:
+        """Whether a step of it, or of a recipe within it, offers the tools that the caller of the
+        run brings.
+        """
+        specs = [each for each in self.steps if isinstance(each, StepSpec)]
+        return any(
+            each.offers_caller_tools or (each.inner is not None and each.inner.offers_caller_tools)
+            for each in specs
+        )

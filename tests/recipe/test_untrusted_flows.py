@@ -666,3 +666,15 @@ def test_steps_that_reach_the_same_tool_are_one_warning() -> None:
     get = "  - {id: page, tool: http__get, params: {url: 'https://a.example'}}\n"
     (path,) = paths(f"{get}{posts}")
     assert path.endswith("; the same in p1, p2, p3, p4, p5 and 2 more")
+
+
+CALLER = "- {id: ask, goal: Ask., tools: {names: [NAMES], caller: true}}\n"
+
+
+def test_what_a_caller_s_tools_give_is_untrusted() -> None:
+    own = CALLER.replace("NAMES", "mail")
+    assert paths(own) == ["ask (caller) -> ask (goal) -> ask (mail)"]
+    assert paths(CALLER.replace("NAMES", "") + post("ask")) == [
+        "ask (caller) -> ask (goal) -> post (http__post)"
+    ]
+    assert paths(CALLER.replace("NAMES", "").replace("true", "false") + post("ask")) == []

@@ -428,10 +428,11 @@ class AgentRun(Generic[T_co]):
             message=message if isinstance(message, str) else None,
             tools=context.tools,
         )
-        sharing = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
-        live.pending_tools = frozenset[str]().union(
-            *(step.available_tools for step in sharing if step.shares_conversation)
-        )
+        steps = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
+        sharing = [step for step in steps if step.shares_conversation]
+        live.pending_tools = frozenset[str]().union(*(step.available_tools for step in sharing))
+        if any(step.tool_search.caller for step in sharing):
+            live.pending_tools |= {each.spec.name for each in context.scope.caller_tools}
         context.progress.join_session(live)
 
     @property

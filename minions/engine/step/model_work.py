@@ -514,9 +514,12 @@ class ModelWork(StepWork):
 
         To offer a tool that will be refused costs a call, or the run.
         """
-        if not step.available_tools:
+        names = step.available_tools
+        if step.tool_search.caller and context.scope.caller_tools:
+            names = names.union(each.spec.name for each in context.scope.caller_tools)
+        if not names:
             return NO_TOOLS
-        named = context.tools.subset(step.available_tools)
+        named = context.tools.subset(names)
         return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))
 
     @staticmethod
