@@ -28,7 +28,7 @@ from minions.contracts.model_endpoints import ModelEndpoint
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.server.live.waiting_notices import WaitingNotices

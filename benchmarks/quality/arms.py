@@ -26,7 +26,7 @@ from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, Too
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, find_json_value
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import MemoryProfiles, Services
+from minions.engine.services.run_services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from minions.contracts.decisions import ApprovalClass, Approve, Decision, Reject
+from minions.contracts.decision_types import ApprovalClass, Approve, Decision, Reject
 
 ROLE: Final = "role:"
 """What stands before the name of a role among deciders."""

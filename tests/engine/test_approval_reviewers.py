@@ -13,7 +13,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect

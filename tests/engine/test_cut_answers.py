@@ -13,15 +13,15 @@ from builders import deterministic_services, executor_of, recipe_of, text_step
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCallResponse
-from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import assistant
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import OutputChecked, RunEvent
 from minions.data.json_values import JsonValue
 from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.services.services import MemoryProfiles, Services
+from minions.engine.services.run_services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document

@@ -15,7 +15,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import ProviderSettings, Settings
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect, Reads, Toolbox
@@ -23,7 +23,7 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import OperatorRules, UntrustedRule
 from minions.recipe.model_config import ModelConfig

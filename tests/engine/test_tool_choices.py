@@ -23,7 +23,7 @@ from minions.engine.calls.tool_choices import (
     told_in_words,
     with_declared_types,
 )
-from minions.engine.services.services import MemoryProfiles, Services
+from minions.engine.services.run_services import MemoryProfiles, Services
 
 WEATHER = ToolSpec(
     name="weather",

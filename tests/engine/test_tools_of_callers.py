@@ -12,7 +12,7 @@ from builders import deterministic_services, executor_of
 from minions.adapters.models.script_items import Answer, AnswerFunction, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.start_note import CallerTool, StartNote
 from minions.contracts.messages import MessageRole, ToolCallRequest

@@ -19,7 +19,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.http.http_answers import OPENAI_ROOT, is_of_a2a
 from minions.interfaces.server.app import App, api_document, create_app
 from minions.interfaces.server.server_options import ServerOptions

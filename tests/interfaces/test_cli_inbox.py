@@ -14,7 +14,7 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Write
-from minions.contracts.decisions import Answer, Approve, Decision, Reject
+from minions.contracts.decision_types import Answer, Approve, Decision, Reject
 from minions.contracts.journal.facts import DecisionWaiting, RecordedProposal
 from minions.engine.calls.inbox import InboxItem, ItemKind
 from minions.engine.calls.pending_decisions import PendingDecision

@@ -31,7 +31,7 @@ from minions.contracts.journal.journal import Journal
 from minions.data.codec import decode
 from minions.data.errors import JournalError
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.testing.virtual_time import FakeClock
 
 GREET = "id: greet\nsteps:\n  - {id: say, set: {text: Hello}}\n"

@@ -12,7 +12,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.app.settings.settings import masked
-from minions.contracts.decisions import Reject
+from minions.contracts.decision_types import Reject
 from minions.contracts.journal.facts import (
     DecisionRecorded,
     RunBeginning,

@@ -34,7 +34,7 @@ from minions.contracts.calls import (
     ChatModel,
 )
 from minions.contracts.context import ToolCallExecutorFactory
-from minions.contracts.decisions import Decider, Deny
+from minions.contracts.decision_types import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.journal import Journal
@@ -53,7 +53,7 @@ from minions.engine.compile.extensions import (
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe

@@ -77,7 +77,7 @@ from minions.engine.services.retry import (
     is_retryable_error,
     with_retries,
 )
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.spending import CallEstimate, Spending
 from minions.recipe.model import UntrustedRule
 

@@ -23,10 +23,10 @@ from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_executors import ModelCallExecutors, model_of
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 _FEATURES: Final = {
     OutputMode.JSON_SCHEMA: Feature.JSON_SCHEMA,

@@ -32,7 +32,7 @@ from minions.contracts.output import (
     checked_output,
 )
 from minions.contracts.runtime import BlockingCalls
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, as_object, dumps, is_unfinished_json

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from minions.contracts.approvals import AskedRule, Vote, rule_words
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     Approve,
     Decision,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.decisions import Answer, Question, Reject
+from minions.contracts.decision_types import Answer, Question, Reject
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.journal.start_note import CallerTool
 from minions.contracts.messages import ToolCallRequest

@@ -24,8 +24,8 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.opening_rights import MadeOf, OpeningRights
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
+from minions.engine.services.run_services import ChosenExamples, NullLog, Services
 from minions.engine.services.secret_sources import NO_SECRETS, declared_secrets
-from minions.engine.services.services import ChosenExamples, NullLog, Services
 from minions.recipe.examples import (
     ExampleChoice,
     ExampleSource,

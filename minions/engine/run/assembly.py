@@ -32,7 +32,7 @@ from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk, Routes
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe

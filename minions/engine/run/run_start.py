@@ -33,7 +33,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
-    from minions.contracts.decisions import Decision
+    from minions.contracts.decision_types import Decision
     from minions.engine.history.open_calls import OpenCall
     from minions.engine.history.replay import Replay
     from minions.engine.run.recorded_run import RecordedRun

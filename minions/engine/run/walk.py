@@ -41,7 +41,7 @@ from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.scheduler import DependencyWalk, Skip
 from minions.engine.services.event_loop import beside
-from minions.engine.services.services import room_for_more
+from minions.engine.services.run_services import room_for_more
 from minions.engine.step.next_step import StepManager
 from minions.engine.step.work import all_waiting
 from minions.recipe.expressions.template import Template

@@ -21,12 +21,12 @@ from minions.contracts.calls import (
     PromptLayout,
     ToolCall,
 )
-from minions.contracts.events import ModelReplaced
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Rollback
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.run_events import ModelReplaced
+from minions.contracts.session_views import MemorySnapshot
 from minions.contracts.steps import Step
 from minions.contracts.tool_search import FEWEST_TOOLS
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec

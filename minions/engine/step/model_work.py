@@ -19,7 +19,6 @@ from minions.contracts.calls import (
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
-from minions.contracts.events import OutputChecked
 from minions.contracts.executions import Completion, StepExecution, Verdict
 from minions.contracts.instructions import (
     OutputFailure,
@@ -38,6 +37,7 @@ from minions.contracts.output import (
     older_output_words,
     output_words,
 )
+from minions.contracts.run_events import OutputChecked
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox
 from minions.data.errors import (

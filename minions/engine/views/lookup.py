@@ -14,7 +14,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.data.errors import JournalError, NotFoundError
 from minions.engine.services.event_loop import beside
-from minions.engine.services.services import is_worker_gone
+from minions.engine.services.run_services import is_worker_gone
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.views.run_states import executed_runs, with_states
 from minions.engine.views.run_summary import RunSummary

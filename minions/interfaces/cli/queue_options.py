@@ -208,7 +208,7 @@ async def run_hindrance(context: CommandContext, journal: Journal, run_id: str) 
     """
     from minions.app.runs.work_lists import WorkLists
     from minions.app.wiring.databases import state_beside
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
 
     state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))

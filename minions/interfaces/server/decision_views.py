@@ -10,7 +10,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.approvals import Vote, rule_words
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalClass,
     Approve,

@@ -27,7 +27,7 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
-from minions.engine.services.services import worker_name
+from minions.engine.services.run_services import worker_name
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import OVER_HTTP, CallerWay
 from minions.recipe.inputs import is_operators_value

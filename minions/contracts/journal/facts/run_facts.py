@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from minions.contracts.approvals import AskedRule, DecisionMaker
-from minions.contracts.decisions import Answer, Approve, Decision, Done, Reject, parse_decision
+from minions.contracts.decision_types import Answer, Approve, Decision, Done, Reject, parse_decision
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts.step_facts import FactOfStep, FactShape, MessageCount, Object
 from minions.data.errors import Fault

@@ -14,7 +14,7 @@ import click
 from attrs import evolve, frozen
 from msgspec.structs import replace
 
-from minions.contracts.decisions import Answer, Approve, Done, Fail, Redo, Reject, word_of
+from minions.contracts.decision_types import Answer, Approve, Done, Fail, Redo, Reject, word_of
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import MinionsError, UsageError
 from minions.data.texts import shell_word, shown_text, spoken
@@ -39,7 +39,7 @@ from minions.interfaces.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from minions.contracts.decisions import Decision
+    from minions.contracts.decision_types import Decision
 
 _DAY_S: Final = 86_400
 _NARROWEST: Final = 24

@@ -22,8 +22,8 @@ from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import one_line, seconds_of
+from minions.engine.services.run_services import Services
 from minions.engine.services.secret_sources import environment_and_files
-from minions.engine.services.services import Services
 from minions.engine.sessions.archive import (
     Archive,
     HeadSignature,

@@ -57,7 +57,7 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.data.texts import seconds_of
-from minions.engine.services.services import is_worker_gone, worker_name
+from minions.engine.services.run_services import is_worker_gone, worker_name
 from minions.interfaces.cli.console.console import json_text, log_line, say, say_table, tell
 from minions.interfaces.cli.options import (
     CacheOption,

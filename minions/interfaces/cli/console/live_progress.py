@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec.structs import replace
 
-from minions.contracts.events import (
+from minions.contracts.executions import StepStatus
+from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
+from minions.contracts.journal.facts import StepOutcome
+from minions.contracts.journal.facts import StepStarted as StepBegun
+from minions.contracts.messages import TokenUsage
+from minions.contracts.run_events import (
     AttemptFailed,
     LimitReached,
     ModelReplaced,
@@ -30,11 +35,6 @@ from minions.contracts.events import (
     ToolProgress,
     ToolStarted,
 )
-from minions.contracts.executions import StepStatus
-from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
-from minions.contracts.journal.facts import StepOutcome
-from minions.contracts.journal.facts import StepStarted as StepBegun
-from minions.contracts.messages import TokenUsage
 from minions.data.texts import spoken
 from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.console import (

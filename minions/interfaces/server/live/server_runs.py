@@ -16,11 +16,11 @@ from attrs import field, frozen, mutable
 from minions.app.runs.deployments import DeploymentStore, split_name
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
-from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import CallerTool, QueuePlace, StartNote
+from minions.contracts.run_events import RunEvent, RunFailed
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.codec import encode
 from minions.data.errors import (

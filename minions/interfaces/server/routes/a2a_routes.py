@@ -11,11 +11,11 @@ from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.events import event_to_json
 from minions.contracts.executions import RunState, RunStatus
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import MessageRole
-from minions.contracts.sessions import Session
+from minions.contracts.run_events import event_to_json
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, parse_json
 from minions.engine.calls.pending_decisions import mismatch

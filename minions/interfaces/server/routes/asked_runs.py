@@ -10,11 +10,11 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.decisions import Answer, word_of
+from minions.contracts.decision_types import Answer, word_of
 from minions.contracts.journal.facts import RunBeginning, RunResumed
 from minions.contracts.journal.start_note import TOKEN, CallerTool, StartNote, name_noted
 from minions.contracts.messages import Message
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.session_views import Session, SessionStep
 from minions.data.errors import NotFoundError
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop

@@ -15,7 +15,7 @@ from litestar import Router, get, post
 
 from minions import __version__
 from minions.analysis.pictures.picture import picture_of
-from minions.contracts.decisions import word_of
+from minions.contracts.decision_types import word_of
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import MinionsError, NotFoundError, UsageError

@@ -12,7 +12,7 @@ from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
 from minions.contracts.journal.start_note import CallerTool
-from minions.contracts.sessions import Session
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.views.run_summary import RunSummary
