@@ -990,15 +990,15 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "is_own = step.inner is not None or step.own_source is not None or step.offers_caller_tools",
-        "is_own = (step.inner is None) or step.own_source is not None or step.offers_caller_tools",
+        "is_own = step.inner is not None or step.own_source is not None",
+        "is_own = (step.inner is None) or step.own_source is not None",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "return is_own or any(each in _SAID for each in found)",
-        "return is_own or all(each in _SAID for each in found)",
+        "return is_own or step.offers_caller_tools or any(each in _SAID for each in found)",
+        "return is_own or step.offers_caller_tools or all(each in _SAID for each in found)",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
