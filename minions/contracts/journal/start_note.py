@@ -30,6 +30,8 @@ LOWEST_PRIORITY: Final = 1_000
 """The greatest number that a priority may be."""
 QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
 """The pattern of a queue's name."""
+LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
+"""The pattern of the name of a job's label."""
 
 
 @frozen(kw_only=True)

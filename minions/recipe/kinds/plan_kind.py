@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import frozen
 from msgspec import Struct
 
-from minions.contracts.plans import Plan
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -28,6 +27,9 @@ from minions.recipe.text.key_types import (
     text_key,
 )
 from minions.recipe.text.sections import Section
+
+if TYPE_CHECKING:
+    from minions.contracts.plans import Plan
 
 QUESTION: Final = (
     "Carry out this plan? Answer yes, no, what to do differently, or the plan as you edited it."
