@@ -16,7 +16,12 @@ from typing import Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, matches_re, max_len, min_len, optional
 
-from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
+from minions.contracts.journal.start_note import (
+    DEFAULT_QUEUE,
+    LABEL_NAME,
+    LOWEST_PRIORITY,
+    QUEUE_NAME,
+)
 
 DEFAULT_SLOTS: Final = 4
 """Runs at a time of a worker for which no number is given."""
@@ -125,10 +130,6 @@ class RateLimit:
     period_s: float = field(validator=gt(0))
 
 
-LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
-"""The pattern of a label's name."""
-
-
 @frozen(kw_only=True)
 class FairShares:
     """How the jobs of a queue take turns: of each priority, keys alternate."""
@@ -231,6 +232,8 @@ class DispatchEngine(ABC):
     """Whether other processes see the jobs that are submitted here."""
     living_workers: int = 1
     """How many workers are alive, as those of this process last heard."""
+    silences: int = 0
+    """How often a worker of this process was silent for so long that others took it for dead."""
 
     @abstractmethod
     async def submit(self, job: Job) -> bool:

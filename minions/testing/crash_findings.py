@@ -160,7 +160,9 @@ def replay_story(crashed: CrashedRecipe, story: CrashStory) -> CrashReport:
     """
     search = _Search(crashed)
     world = CrashWorld(crashed, story).play()
-    findings = tuple(_finding(place, story, world) for place in _places(world, search.calm))
+    findings = tuple(
+        _finding(place, story, world, search.calm) for place in _places(world, search.calm)
+    )
     return search.report(stories=1, seed=None, findings=findings, moments=tuple(world.moments))
 
 
@@ -215,7 +217,8 @@ class _Search:
 
     def finding(self, place: _Place, story: CrashStory) -> CrashFinding:
         shortest = story.shrunk(lambda other: place in self.places(other))
-        return _finding(place, shortest, CrashWorld(self._crashed, shortest).play())
+        world = CrashWorld(self._crashed, shortest).play()
+        return _finding(place, shortest, world, self.calm)
 
 
 # --- what happened -------------------------------------------------------------------------------
@@ -287,33 +290,35 @@ def _asked_again(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
 
 
 def _of_run(world: CrashWorld, calm: CrashWorld) -> Iterator[_Seen]:
-    if any(True for _ in _exceeded(world)):
+    if any(True for _ in _exceeded(world, calm)):
         yield FindingKind.BUDGET, "", ""
     is_stuck = world.status in ("hangs", "no end") or world.status.startswith("refused")
     if is_stuck or (world.story.kinds <= _PROCESSES_DIE and world.status != calm.status):
         yield FindingKind.OTHER_END, "", ""
 
 
-def _exceeded(world: CrashWorld) -> Iterator[str]:
-    """Limits below what was used, although the run counts less."""
+def _exceeded(world: CrashWorld, calm: CrashWorld) -> Iterator[str]:
+    """Limits below what was used, although the run counts less. A run's last call may exceed them
+    without any fault: then what was used is compared with that.
+    """
     if world.result is None:
         return
     limits, used, told = world.crashed.recipe.limits, world.used, world.result.usage
-    figures: Mapping[str, tuple[float, float]] = {
-        "max_tokens": (used.total_tokens, told.total_tokens),
-        "max_cost_usd": (used.cost_usd or 0.0, told.cost_usd or 0.0),
+    figures: Mapping[str, tuple[float, float, float]] = {
+        "max_tokens": (used.total_tokens, told.total_tokens, calm.used.total_tokens),
+        "max_cost_usd": (used.cost_usd or 0.0, told.cost_usd or 0.0, calm.used.cost_usd or 0.0),
     }
-    for name, (real, counted) in figures.items():
+    for name, (real, counted, usual) in figures.items():
         most = limits.get(name)
-        if isinstance(most, int | float) and real > most >= counted:
+        if isinstance(most, int | float) and real > max(most, usual) >= counted:
             yield f"{real:g} were used of {name}: {most:g}, and the run counts {counted:g}"
 
 
 # --- what is said about it -----------------------------------------------------------------------
 
 
-def _finding(place: _Place, story: CrashStory, world: CrashWorld) -> CrashFinding:
-    what, advice = _words(place, world)
+def _finding(place: _Place, story: CrashStory, world: CrashWorld, calm: CrashWorld) -> CrashFinding:
+    what, advice = _words(place, world, calm)
     return CrashFinding(
         kind=place.kind,
         step=place.step,
@@ -343,7 +348,7 @@ _ADVICE_OF_SECOND_CALL: Final = (
 )
 
 
-def _words(place: _Place, world: CrashWorld) -> tuple[str, str]:
+def _words(place: _Place, world: CrashWorld, calm: CrashWorld) -> tuple[str, str]:
     """What can happen, and what to do about it."""
     tool, advice = place.tool, _ADVICE.get(place.kind, "")
     match place.kind:
@@ -363,7 +368,7 @@ def _words(place: _Place, world: CrashWorld) -> tuple[str, str]:
                 "was cut off is made again: what it gave first is lost."
             )
         case FindingKind.BUDGET:
-            what = f"The run spends more than it may: {'; '.join(_exceeded(world))}."
+            what = f"The run spends more than it may: {'; '.join(_exceeded(world, calm))}."
         case FindingKind.ASKED_AGAIN:
             about = f"about '{tool}'" if tool else "the same question"
             what = f"A person is asked {about} again, although the decision was recorded."

@@ -73,6 +73,10 @@ T = TypeVar("T")
 _MOST_PROCESSES: Final = 40
 _JUMP_S: Final = 3600.0
 _LEASE_S: Final = 60.0
+_MOST_SHOWN: Final = 60
+"""Characters of what a tool has read."""
+_SPENDING: Final = frozenset({"max_tokens", "max_cost_usd"})
+"""Limits because of which stories tell what the model's server counts."""
 _UNPRICED_USD: Final = 1e-6
 """US dollars of a token of a model whose price is not known."""
 
@@ -332,7 +336,7 @@ class CrashWorld:
             elif status is RunStatus.FAILED:
                 self._ends += 1
                 if self.story.happens(Mishap.RETRY, self._ends):
-                    self._tell("person", "retries the failed run")
+                    self.tell("person", "retries the failed run")
                     is_retry = True
                     continue
             return status.value
@@ -360,12 +364,12 @@ class CrashWorld:
             self._stall.clear()
             self.time.advance(_LEASE_S + 1)
             await self._play()  # others bring the run to its end
-            self._tell(worker, "continues, as if nothing had happened")
+            self.tell(worker, "continues, as if nothing had happened")
             self._stalled = None
             self._wake.set()
             await asyncio.wait({work})
             self._wake.clear()
-            self._tell(worker, "has lost the run, and ends")
+            self.tell(worker, "has lost the run, and ends")
             work.exception()
             stall.cancel()
             return self.result
@@ -399,19 +403,19 @@ class CrashWorld:
         entries = await self._journal.entries()
         recipe = crashed.recipe
         if not entries:
-            self._tell(worker, "begins the run")
+            self.tell(worker, "begins the run")
             result = await executor.execute(recipe, crashed.inputs)
         else:
             own = recipe if recipe.document is None else None
             run_id = entries[0].run_id
             if is_retry:
-                self._tell(worker, "runs the failed steps again")
+                self.tell(worker, "runs the failed steps again")
                 result = await executor.retry(run_id, recipe=own)
             else:
-                self._tell(worker, "resumes the run")
+                self.tell(worker, "resumes the run")
                 result = await executor.resume(run_id, recipe=own, decisions=decisions)
         code = f" ({result.error.code})" if result.error is not None else ""
-        self._tell(worker, f"ends the run: {result.status.value}{code}")
+        self.tell(worker, f"ends the run: {result.status.value}{code}")
         self.error = result.error.message if result.error is not None else None
         return result
 
@@ -428,12 +432,13 @@ class CrashWorld:
             words[entry.key] = f"done:{dumps(done[-1].result)}" if done else "redo"
             self.in_doubt.append((address_of(entry.key), tool))
             word = words[entry.key].partition(":")[0]
-            self._tell("person", f"is asked whether the effect is there, and says {word}", tool)
+            self.tell("person", f"is asked whether the effect is there, and says {word}", tool)
         return words
 
     # --- what its processes do
 
-    def _tell(self, who: str, what: str, to: str | None = None) -> None:
+    def tell(self, who: str, what: str, to: str | None = None) -> None:
+        """Note a moment."""
         self.moments.append(Moment(who=who, what=what, to=to))
 
     async def check(self, worker: str) -> None:
@@ -449,7 +454,7 @@ class CrashWorld:
 
     def _kill(self, worker: str, what: str) -> Never:
         self._dead.add(worker)
-        self._tell(worker, f"is killed {what}")
+        self.tell(worker, f"is killed {what}")
         raise KilledError
 
     async def write(
@@ -462,19 +467,22 @@ class CrashWorld:
         at, fact = self.facts, f"“{draft.kind} {draft.state}” of {draft.key}"
         if story.happens(Mishap.JUMP, at):
             self.time.advance(_JUMP_S)
-            self._tell(worker, "sees the clock jump an hour ahead")
+            self.tell(worker, "sees the clock jump an hour ahead")
         if story.happens(Mishap.KILL_BEFORE, at):
             self._kill(worker, f"before {fact} is stored")
         entry = await store()
         if isinstance(draft.fact, DecisionTaken) and draft.fact.word.startswith(_GIVEN):
-            self.decided.append((address_of(draft.key), draft.fact.tool or ""))
+            address, tool = address_of(draft.key), draft.fact.tool
+            self.decided.append((address, tool or ""))
+            word = "answers" if tool is None else "approves"
+            self.tell("person", f"{word} ({address})", tool)
         if isinstance(draft.fact, ToolCallStarted) and draft.fact.effect is not None:
-            self._tell(worker, f"records that {draft.fact.tool} begins")
+            self.tell(worker, f"records that {draft.fact.tool} begins")
         if story.happens(Mishap.KILL, at):
             self._kill(worker, f"after {fact} is stored")
         if story.happens(Mishap.STALL, at) and self._stalled is None and not self._wake.is_set():
             self._stalled = worker
-            self._tell(worker, f"stops after {fact} is stored, and its lease runs out")
+            self.tell(worker, f"stops after {fact} is stored, and its lease runs out")
             self._stall.set()
             await self._wake.wait()
         return entry
@@ -492,7 +500,7 @@ class CrashWorld:
         self.tool_calls += 1
         at, story = self.tool_calls, self.story
         if story.happens(Mishap.DOWN, at):
-            self._tell(worker, "is refused: the server is down", spec.name)
+            self.tell(worker, "is refused: the server is down", spec.name)
             raise ConnectionError("the server is down")
         result = await give()
         if spec.effect is not Effect.PURE:
@@ -510,12 +518,12 @@ class CrashWorld:
                 )
             )
             again = " again, under the same key: once" if is_known else ""
-            self._tell(worker, f"has its effect{again} ({address_of(call)})", spec.name)
+            self.tell(worker, f"has its effect{again} ({address_of(call)})", spec.name)
         if story.happens(Mishap.LOST_ANSWER, at):
-            self._tell(worker, "gets no answer: the connection broke", spec.name)
+            self.tell(worker, "gets no answer: the connection broke", spec.name)
             raise ConnectionError("the connection broke")
         if story.happens(Mishap.NO_ANSWER, at):
-            self._tell(worker, "waits for an answer that never comes", spec.name)
+            self.tell(worker, "waits for an answer that never comes", spec.name)
             await self.time.sleep(86_400)
             raise TimeoutError("no answer")
         await self.check(worker)
@@ -529,7 +537,7 @@ class CrashWorld:
         self.model_calls += 1
         fault = self.story.server_fault(self.model_calls)
         if fault is not None:
-            self._tell(process.worker, f"gets {fault.value} from the model's server")
+            self.tell(process.worker, f"gets {fault.value} from the model's server")
         if fault in _SERVER_FAILURES:
             await self.time.sleep(60 if fault is ServerFault.NO_ANSWER else 0)
             return Failure(_SERVER_FAILURES[fault])
@@ -552,6 +560,9 @@ class CrashWorld:
         )
         cost = self._services.prices.cost_usd(name, usage, at=self.time.now())  # type: ignore[union-attr]  # it was given above
         self.used += evolve(usage, cost_usd=cost)
+        if not _SPENDING.isdisjoint(self.crashed.recipe.limits):
+            what = f"is answered by the model, which counts {usage.total_tokens} tokens"
+            self.tell(process.worker, what)
         await self.check(process.worker)
         return Success(evolve(response, usage=usage))
 
@@ -636,9 +647,10 @@ class _Double(Tool):
                 return self.result if self.has_result else _made_up_result(spec, text)
             begin = process.world.begin
             given = encode(await real.invoke(arguments, evolve(scope, now=lambda: begin)))
-            process.world.reads.setdefault((spec.name, scope.idempotency_key), []).append(
-                dumps(given)
-            )
+            said = dumps(given)
+            process.world.reads.setdefault((spec.name, scope.idempotency_key), []).append(said)
+            shown = said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}…"
+            process.world.tell(process.worker, f"reads {shown}", spec.name)
             return given
 
         return await process.world.use_tool(process.worker, spec, scope, text, give)

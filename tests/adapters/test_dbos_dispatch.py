@@ -161,6 +161,19 @@ async def test_a_worker_is_dead_after_three_of_its_own_heartbeats(
     await engine.aclose()
 
 
+async def test_a_worker_knows_that_others_took_it_for_dead(postgres_url: str) -> None:
+    now_s = [100.0]
+    engine = DbosDispatch(
+        postgres_url, NullLog(), heartbeat_s=0.02, dead_after_s=30, monotonic=lambda: now_s[0]
+    )
+    async with serving(engine, opened()):
+        for gone_s, silences in ((29.0, 0), (31.0, 1), (1.0, 1), (40.0, 2)):
+            now_s[0] += gone_s
+            await until(lambda: engine.beaten_at == now_s[0])
+            assert engine.silences == silences
+    await engine.aclose()
+
+
 async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_url: str) -> None:
     """And the value of the label by which the queue shares, where it does."""
     await engine.submit(job(priority=4, labels={"user": "ann"}))

@@ -188,6 +188,10 @@ async def test_a_review_that_was_cut_off_is_continued(tmp_path: Path) -> None:
         ),
         (f"{REVIEWER}permissions: {{allow_write: true}}\n", "the right to write"),
         (REVIEWER.replace("steps:", "steps:\n  - {id: who, ask: May it?}"), "it asks a person"),
+        (
+            REVIEWER.replace("    goal:", "    tools: {caller: true}\n    goal:"),
+            "tools of whoever asks",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_review_is_refused(world: World, reviewer: str, problem: str) -> None:

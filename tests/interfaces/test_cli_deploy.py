@@ -78,8 +78,12 @@ def test_a_canary_is_listed_with_what_was_measured_and_withdrawn_by_hand(cli: Cl
         (("--as", "greet@2"), "become version 1"),
         (("--as", "greet", "--until", "5"), "add --canary"),
         (("--as", "greet", "--canary", "5%", "--bar", "error_rate < 1"), "--bar needs --until"),
+        (("--as", "greet", "--canary", "5%", "--until", "5"), "--until needs --bar"),
         (("--as", "greet", "--canary", "0"), "--canary 0"),
-        (("--as", "greet", "--canary", "1%", "--until", "many"), "--until many"),
+        (
+            ("--as", "greet", "--canary", "1%", "--until", "many", "--bar", "runs > 1"),
+            "--until many",
+        ),
         (
             ("--as", "greet", "--canary", "1%", "--until", "9", "--bar", "pass_rate > 0.9"),
             "nothing scores the runs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -155,6 +156,8 @@ def test_runs_of_one_version_are_meant_by_its_name_or_fingerprint(cli: Cli, writ
     for old in ("1", ones[first]["digest"][:6]):
         assert [each["run_id"] for each in fates(cli, "triage.yaml", "--from", old)] == [first]
     assert fates(cli, "triage.yaml", "--from", "none") == []
+    # Else `--from 2` would mean each sixteenth text of any other version, too.
+    assert fates(cli, "triage.yaml", "--from", ones[first]["digest"][:5]) == []
 
 
 def test_a_schedule_gets_the_new_version(cli: Cli, write: Write) -> None:
@@ -180,11 +183,31 @@ def test_only_the_first_ten_are_shown(cli: Cli, write: Write) -> None:
     [
         (("--undo", "--move"), "--undo goes without --move and --pin"),
         (("--only", "run_none"), "has no such run that is not over"),
+        (("--only", ""), "The id is empty"),
+        (("--only", "run_"), "'run_' is not unique: run_"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(
-    cli: Cli, words: tuple[str, ...], expected: str
+    cli: Cli, write: Write, words: tuple[str, ...], expected: str
 ) -> None:
-    waiting(cli)
-    refused = cli("upgrade", "triage.yaml", *words, *DB)
+    names = {waiting(cli), waiting(cli)}
+    write("triage.yaml", EDITED)
+    refused = cli("upgrade", "triage.yaml", "--move", "--only", min(names), *words, *DB)
     assert (refused.code, expected in refused.err) == (2, True)
+    assert {each["version"] for each in fates(cli, "triage.yaml")} == {"1"}
+
+
+def test_a_schedule_is_meant_by_its_whole_name(cli: Cli, write: Write) -> None:
+    for name in ("report", "report-2"):
+        assert cli("schedules", "add", "triage.yaml", "--name", name, *DB).code == 0
+    write("triage.yaml", EDITED)
+    moved = fates(cli, "triage.yaml", "--move", "--only", "report")
+    assert [each["schedule"] for each in moved] == ["report"]
+    refused = cli("upgrade", "triage.yaml", "--move", "--only", "repo", *DB)
+    assert (refused.code, "no such schedule" in refused.err) == (2, True)
+
+
+def test_a_database_that_is_not_there_is_not_made(cli: Cli, here: Path) -> None:
+    told = cli("upgrade", "triage.yaml", "--db", "none.db")
+    assert (told.code, "no run of it waits" in told.out) == (0, True)
+    assert not (here / "none.db").exists()

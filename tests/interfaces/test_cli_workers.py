@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -288,6 +289,31 @@ def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Wr
     (dead,) = json.loads(cli("queues", "dead", "--json").out)["dead"]
     assert dead["run_id"] == run_id
     assert "finished nothing" in dead["reason"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_run_whose_worker_died_waits_for_another_one_and_all_say_so(
+    cli: Cli, here: Path, write: Write, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """A-181: it is interrupted, not queued, and nobody executes it."""
+    at = ("--db", "journal.sqlite" if kind == "sqlite" else request.getfixturevalue("postgres_url"))
+    write("tools.py", SIGN)
+    write("crashes.yaml", CRASHES)
+    own = ("--extensions", "tools.py", *at)
+    run_id = str(cli("run", "crashes.yaml", "--detach", "--json", *own).json["run_id"])
+    dying = ForkedCommand([*PROGRAM, "worker", "--once", *own], cwd=here, env=dict(os.environ))
+    assert dying.wait() == 9
+    shown = cli("sessions", "show", run_id, *at)
+    assert "interrupted" in shown.out
+    assert "no worker takes it: the queue 'default' has no living worker\n" in shown.out
+    assert "start one that can: minions worker --queues default " in shown.err
+    assert cli("workers", "list", "--json", *at).json["unserved"] == {"default": 1}
+    health = cli("doctor", "--fleet", *at)
+    assert (health.code, "no living worker takes the queue 'default'" in health.out) == (4, True)
+    if kind == "sqlite":
+        has(here, "other", {})
+        shown = cli("sessions", "show", run_id, *at)
+        assert "no worker can execute it: none has the tool 'crash'" in shown.out
 
 
 def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(

@@ -358,13 +358,15 @@ PASSES = "pass_rate >= 0.9"
         (["error_rate <= 0.02"], figures(98, errors=2), "promoted"),
         (["error_rate <= 0.02"], figures(97, errors=3), "withdrawn"),
         ([PASSES, "error_rate < 0.01"], figures(100, errors=5), "withdrawn"),
-        ([], figures(100), "promoted"),
+        ([], figures(100), None),  # nothing was asked of it: a person decides
         # Early: only what does not hold even at the better end of its interval.
         ([PASSES], figures(0, 19), None),
         ([PASSES], figures(0, 20), "withdrawn"),
         ([PASSES], figures(17, 4), None),
         (["error_rate <= 0.02"], figures(28, errors=12), "withdrawn"),
         (["error_rate <= 0.02"], figures(28, errors=1), None),
+        (["runs >= 100 and error_rate < 0.5"], figures(28), None),  # there are to be more
+        (["runs >= 100 and error_rate < 0.5"], figures(100), "promoted"),
     ],
 )
 def test_bars_decide_when_there_are_enough_runs(
@@ -434,6 +436,22 @@ def test_what_is_not_known_decides_nothing() -> None:
 def test_a_bar_that_is_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError) as refused:
         Bar.of(text)
+    assert refused.value.error_code == "bad-bar"
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("error_rate", "its value is of the type number, and has to be true or false"),
+        ("'low' if error_rate < 1 else 'high'", "its value is of the type text"),
+        ("error_rate < 'low'", "it cannot be evaluated: "),
+        ("error_rate / 0 < before.error_rate", "it cannot be evaluated: "),
+    ],
+)
+def test_a_bar_that_could_not_decide_is_refused(fleet: Fleet, text: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_bars(fleet.recipe(OLD), [text])
     assert refused.value.error_code == "bad-bar"
     assert words in refused.value.message
 

@@ -15,6 +15,8 @@ from minions import tool
 from minions.app.runs.run_needs import (
     OfferedParts,
     WorkerParts,
+    build_version,
+    digest_of_files,
     needs_key,
     needs_of,
     package_version,
@@ -145,3 +147,20 @@ def test_a_run_needs_what_its_recipe_and_those_within_name(tmp_path: Path) -> No
     assert "folder:/srv" not in needs_of(recipe, None, own)
     assert needs_key(needs) != needs_key(needs_of(recipe, None, own))
     assert needs_key(()) == ""
+
+
+def test_each_build_of_a_version_is_another_one(tmp_path: Path) -> None:
+    """A-181: also of two builds that state the same version the fleet's members are told apart."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        (folder / "inner").mkdir(parents=True)
+        (folder / "inner" / "code.py").write_text("x = 1\n", "utf-8")
+    (first / "inner" / "code.cpython-311.pyc").write_bytes(b"compiled")
+    assert digest_of_files(first) == digest_of_files(second)
+    (second / "inner" / "code.py").write_text("x = 2\n", "utf-8")
+    assert digest_of_files(first) != digest_of_files(second)
+    (second / "inner" / "code.py").rename(second / "inner" / "other.py")
+    (second / "inner" / "other.py").write_text("x = 1\n", "utf-8")
+    assert digest_of_files(first) != digest_of_files(second)
+    version, _, digits = build_version().partition("+")
+    assert (version, len(digits)) == (package_version(), 12)

@@ -18,6 +18,7 @@ from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs import unexecuted_runs
 from minions.app.runs.left_runs import worker_records
+from minions.app.runs.run_needs import build_version
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
@@ -419,6 +420,26 @@ async def test_a_worker_tells_that_its_folder_is_gone_before_a_run_meets_it(
         while [each.problem for each in await worker_records(worker._state)] != [expected]:  # noqa: ASYNC110  # of another task
             await asyncio.sleep(0.01)
     assert await worker.problem() == f"it lacks {expected}"
+    worker.stop()
+    await working
+
+
+async def test_a_worker_that_stood_still_tells_again_what_it_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others removed it when they took it for dead."""
+    monkeypatch.setattr("minions.interfaces.worker.worker._LOOK_LEFT_S", 0.02)
+    worker = world.worker()
+    working = asyncio.ensure_future(worker.run())
+    async with asyncio.timeout(HANG_S):
+        while not (told := await worker_records(worker._state)):  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
+        assert [each.version for each in told] == [build_version()]
+        await worker._left.remove()
+        assert await worker_records(worker._state) == []
+        worker._engine.silences += 1
+        while await worker_records(worker._state) != told:  # noqa: ASYNC110  # of another task
+            await asyncio.sleep(0.01)
     worker.stop()
     await working
 

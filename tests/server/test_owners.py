@@ -205,7 +205,7 @@ async def test_every_list_is_looked_at() -> None:
     listed = {f"/api/v1{path.partition('?')[0]}" for path in LISTS}
     nobodys = {f"/api/v1/{each}" for each in ("agents", "recipes", "system", "health", "ready")}
     nobodys |= {"/v1/models", "/.well-known/agent-card.json"}
-    of_all = {"", "/runs", "/approvals"}  # see `test_project_databases.py`
+    of_all = {"", "/runs", "/sessions", "/approvals"}  # see `test_project_databases.py`
     nobodys |= {f"/api/v1/projects{each}" for each in of_all}
     nobodys.add("/api/v1/costs")  # see `test_numbers_of_others_are_not_told`
     assert found - nobodys - {f"/api/v1{each}" for each in OF_ALL} == listed

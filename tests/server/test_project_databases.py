@@ -160,6 +160,32 @@ async def test_a_run_that_is_in_two_projects_is_on_one_page_in_both(served: Serv
     assert (page["has_more"], page["next"]) == (False, None)
 
 
+@pytest.mark.parametrize("projects", [3, 1])
+async def test_sessions_of_all_projects_are_one_list_by_what_happened_last(
+    served: Served, projects: int
+) -> None:
+    runs = [
+        (_NAMES[at % projects], await begin(served.of(_NAMES[at % projects]), at))
+        for at in range(5)
+    ]
+    for name, run in runs:
+        await until(served.of(name), run, "completed")
+    rows = [(name, row) for name in _NAMES for row in await served.journal(name).sessions()]
+    rows.sort(key=lambda each: each[1].updated_at, reverse=True)
+    paged, offset, has_more = list[tuple[str, str]](), 0, True
+    while has_more:
+        page = (await served.all(f"/sessions?limit=2&offset={offset}")).json
+        paged += [(row["project"], row["session_id"]) for row in page["sessions"]]
+        has_more, offset = page["has_more"], offset + 2
+        assert page["unreachable"] == []
+    assert paged == [(name, row.session_id) for name, row in rows]
+    project, session = paged[-1]
+    (found,) = (await served.all(f"/sessions?text={session}")).json["sessions"]
+    assert (found["recipe"], found["user"]) == ("adds", None)
+    assert found["url"] == f"/projects/{project}/api/v1/sessions/{session}"
+    assert (await served.all("/sessions?user=nobody")).json["sessions"] == []
+
+
 async def test_decisions_of_all_projects_are_one_list_with_places_that_stay(
     served: Served,
 ) -> None:
@@ -181,6 +207,20 @@ async def test_decisions_of_all_projects_are_one_list_with_places_that_stay(
     none = (await served.all("/approvals?kind=approval")).json
     assert (none["approvals"], none["total"]) == ([], 0)
     assert (await served.all("/approvals?recipe=else")).json["total"] == 0
+
+
+async def test_the_lists_of_all_are_beneath_each_project_too(served: Served) -> None:
+    """For its page, which knows its own API alone."""
+    await begin(served.of("lab"), 1)
+    for path in ("", "/runs", "/sessions", "/approvals"):
+        of_all = await served.all(path)
+        assert (of_all.status, (await served.of("news").get(f"/projects{path}")).json) == (
+            200,
+            of_all.json,
+        )
+    assert (await served.of("none").get("/projects")).json["code"] == "unknown-project"
+    seen = {name: (await served.of(name).get("/system")).json["project_name"] for name in _NAMES}
+    assert seen == dict.fromkeys(_NAMES)  # its apps were made without the names
 
 
 async def test_an_id_is_looked_for_in_every_project(served: Served) -> None:
@@ -244,6 +284,8 @@ async def test_a_project_that_does_not_answer_in_time_is_not_waited_for_again(
         ("/runs?after=yesterday", 400, "bad-query"),
         ("/runs?after=2026-01-01T00:00:00Z", 400, "bad-query"),
         ("/runs?after=2026-01-01T00:00:00Z~run_1&offset=1", 400, "bad-query"),
+        ("/sessions?after=x", 400, "bad-query"),
+        ("/sessions?limit=600&offset=600", 400, "bad-query"),
         ("/approvals?offset=1", 400, "bad-query"),
         ("/approvals?kind=odd", 400, "bad-query"),
         ("/approvals?limit=1001", 400, "bad-query"),
@@ -328,6 +370,31 @@ def test_one_database_in_two_spellings_is_refused(
     with pytest.raises(UsageError, match="'a' and 'b' have the same database") as refused:
         read_project_table(file)
     assert "pw" not in refused.value.message
+
+
+async def test_one_database_behind_two_names_of_its_server_is_refused(
+    postgres: PostgresServer, recipes: Path, tmp_path: Path
+) -> None:
+    other_name = tmp_path / "other"
+    other_name.symlink_to(postgres.folder)
+    with databases(postgres) as urls:
+        same = urls["shop"].replace(str(postgres.folder), str(other_name))
+        down = urls["lab"].replace(str(postgres.folder), str(tmp_path))
+        for lab, words in ((same, "'shop' and 'lab' have the same database"), (down, None)):
+            file = tmp_path / "projects.toml"
+            rows = [
+                f'[projects.{name}]\ndb = "{url}"' for name, url in (urls | {"lab": lab}).items()
+            ]
+            file.write_text("\n".join(['default = "shop"', *rows]), "utf-8")
+            server = make_server(file, recipes)
+            if words is None:
+                await server.tell_apart()  # who cannot be reached is compared with nobody
+            else:
+                with pytest.raises(UsageError, match=words):
+                    await server.tell_apart()
+            left = [await server._apps[each].app_state.marks.keys() for each in ("shop", "news")]
+            assert left == [[], []]
+            await server.aclose()
 
 
 def test_a_table_that_cannot_be_read_is_named_with_what_it_should_hold(tmp_path: Path) -> None:

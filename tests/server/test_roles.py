@@ -28,7 +28,8 @@ LEAST_ROLE: Final[Mapping[str | None, Sequence[str]]] = {
         *("searchRun", "getRunJournal", "exportRun", "drawRun", "captureRun"),
         *("listSessions", "getSession", "followSession", "listSteps", "getStep", "getContext"),
         *("listApprovals", "listWorkers", "listQueues", "listQueuedRuns", "listSchedules"),
-        *("listDeployments", "listProjects", "listProjectRuns", "listProjectApprovals"),
+        *("listDeployments", "listProjects", "listProjectRuns", "listProjectSessions"),
+        "listProjectApprovals",
         *("listBatches", "getBatch", "listEvaluations", "getEvaluation", "getCosts"),
         *("getSystem", "listModels", "getModel", "getRecipeCard"),
         *("callA2a", "callRecipeA2a"),  # by method: `run` to send a message, `read` to look

@@ -211,6 +211,13 @@ SAYS = {
         "200 ProjectRuns",
         "404",
     ),
+    "listProjectSessions": (
+        "GET /projects/sessions",
+        "user text limit offset",
+        "",
+        "200 ProjectSessions",
+        "404",
+    ),
     "listProjectApprovals": (
         "GET /projects/approvals",
         "recipe kind limit after",

@@ -25,6 +25,8 @@ from minions.app.runs.paused_queues import ALL_QUEUES, QueuePause, put_pause, re
 from minions.app.runs.schedule_store import Progress, Schedule, SkipCause, SkippedTime
 from minions.app.runs.work_lists import WorkLists
 from minions.contracts.dispatch import QueueLimits, RateLimit
+from minions.contracts.journal.facts import RunResumed, RunStarted
+from minions.contracts.journal.journal import EntryDraft
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.engine.batches.lines import BatchLine, RunNames
@@ -58,6 +60,12 @@ async def why(app: App) -> list[str]:
     found = (await Client(app).get("/queues/runs")).json
     assert found["total"] == len(found["runs"])
     return [each["reason"] for each in found["runs"]]
+
+
+async def waiting(app: App, page: str = "") -> list[dict[str, object]]:
+    found = (await Client(app).get(f"/queues/runs{page}")).json
+    runs: list[dict[str, object]] = found["runs"]
+    return runs
 
 
 async def test_a_worker_says_its_age_load_and_version(app: App) -> None:
@@ -96,6 +104,37 @@ async def test_a_run_that_waits_says_why(app: App) -> None:
     assert (queued["lacks"], queued["queue"]) == (["the tool 'price'"], "web")
     await put(app, alive("able"))
     assert await why(app) == ["waits for a free worker"]
+
+
+async def test_a_run_whose_worker_died_waits_before_those_that_were_never_begun(app: App) -> None:
+    first, second = [
+        (await Client(app).post("/runs", {"recipe": "signs", "inputs": {}})).json for _ in range(2)
+    ]
+    journal, session = app.app_state.journal, second["session_id"]
+    lease = await journal.acquire(
+        session, second["run_id"], worker_name("w"), 60.0, next_generation=True
+    )
+    [start] = await journal.entries(session, run_id=second["run_id"], kinds={"run"})
+    assert isinstance(start.fact, RunStarted)
+    resumed = RunResumed(
+        recipe=start.fact.recipe, document=start.fact.document, note=start.fact.note
+    )
+    await journal.append(lease, EntryDraft(key="run", fact=resumed))
+    assert [each["run_id"] for each in await waiting(app)] == [first["run_id"]]  # it is executed
+    await journal.release(lease)
+    names = [second["run_id"], first["run_id"]]
+    assert [each["run_id"] for each in await waiting(app)] == names
+    pages = [await waiting(app, f"?limit=1&offset={at}") for at in range(3)]
+    assert [each["run_id"] for page in pages for each in page] == names
+    view = (await Client(app).get(f"/runs/{second['run_id']}")).json
+    assert (view["status"], view["paused"]) == (
+        "interrupted",
+        "the queue 'web' has no living worker",
+    )
+    [web] = [
+        each for each in (await Client(app).get("/queues")).json["queues"] if each["name"] == "web"
+    ]
+    assert web["waiting"] == 2
 
 
 async def test_a_paused_queue_says_so_and_so_do_its_runs(app: App) -> None:

@@ -144,19 +144,38 @@ def test_an_approval_is_asked_again_where_the_run_goes_back_over_it(
     )
     report = crash_recipe(recipe, tools=TOOLS, results={"look": 1}, stories=FEW)
     assert _codes(report) == {("approval-asked-again", "ready"): "tool-down@1"}
+    (finding,) = report.findings
+    asked = [each.what for each in finding.moments if each.who == "person"]
+    assert asked == ["answers (ready)"] * 2
 
 
-def test_a_budget_is_exceeded_where_paid_answers_are_lost(crash_recipe: RecipeCrasher) -> None:
+def test_a_story_shows_each_approval_of_a_call(crash_recipe: RecipeCrasher) -> None:
+    head = "id: shop\npermissions: {allow_write: true, requires_approval: [pay]}\nsteps:\n"
+    recipe = f"{head}  - {{id: paid, tool: pay, params: {{amount: 3}}}}\n"
+    report = crash_recipe(recipe, tools=TOOLS, stories=FEW)
+    (finding,) = [each for each in report.findings if each.kind is FindingKind.ASKED_AGAIN]
+    asked = [(each.what, each.to) for each in finding.moments if each.who == "person"]
+    approved = ("approves (paid)", "pay")
+    assert asked == [approved, ("retries the failed run", None), approved]
+
+
+@pytest.mark.parametrize("most", [20, 10])  # a run without faults uses 12
+def test_a_budget_is_exceeded_where_paid_answers_are_lost(
+    crash_recipe: RecipeCrasher, most: int
+) -> None:
     recipe = _recipe(
-        "  - {id: said, goal: Say a word., completion: text}\n", "limits: {max_tokens: 20}"
+        "  - {id: said, goal: Say a word., completion: text}\n", f"limits: {{max_tokens: {most}}}"
     )
     report = crash_recipe(recipe, answers=[{"text": "word"}], stories=FEW)
     (finding,) = report.findings
     assert (finding.kind, finding.step) == (FindingKind.BUDGET, "")
     assert str(finding.story).startswith("kill")
     assert finding.what.startswith(
-        "The run spends more than it may: 24 were used of max_tokens: 20, and the run counts 12"
+        f"The run spends more than it may: 24 were used of max_tokens: {most}, and the run counts "
+        "12"
     )
+    paid = [each.what for each in finding.moments if "tokens" in each.what]
+    assert paid == ["is answered by the model, which counts 12 tokens"] * 2
 
 
 def test_a_read_that_takes_something_away_is_not_repeatable(crash_recipe: RecipeCrasher) -> None:
@@ -170,6 +189,10 @@ def test_a_read_that_takes_something_away_is_not_repeatable(crash_recipe: Recipe
     recipe = _recipe("  - {id: job, tool: next_job}\n")
     report = crash_recipe(recipe, tools=[next_job], real_tools=True, stories=FEW)
     assert _codes(report) == {("read-not-repeatable", "job next_job"): "lost-answer@1"}
+    (finding,) = report.findings
+    first, lost, second = [each.what for each in finding.moments if each.to == "next_job"]
+    assert lost == "gets no answer: the connection broke"
+    assert int(first.removeprefix("reads ")) + 1 == int(second.removeprefix("reads "))
     assert not crash_recipe(
         recipe, tools=[next_job], stories=FEW
     ).findings  # its double cannot know

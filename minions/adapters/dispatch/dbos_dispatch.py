@@ -116,6 +116,8 @@ class DbosDispatch(DispatchEngine):
         self._was_used = False
         """Whether the client was called since the last heartbeat."""
         self._servers: dict[str, JobServer] = {}
+        self.beaten_at: float | None = None
+        """When a worker last said that it lives, by `monotonic`; None: it never did."""
         self._dead: frozenset[str] = frozenset()
         """The names of workers that were not heard of for too long, or whose process has ended."""
 
@@ -338,6 +340,8 @@ class DbosDispatch(DispatchEngine):
             server.plan, server.taken, server.left, dead_after_s, time.time()
         )
         heard = await self._ask_workers(beating)
+        before, self.beaten_at = self.beaten_at, self._monotonic()
+        self.silences += before is not None and self.beaten_at - before > dead_after_s
         gone = frozenset(name for name in heard.nearby if self._is_gone(name))
         self.living_workers = max(1, heard.living - len(gone))
         server.note_look(heard.look, self.living_workers)

@@ -33,7 +33,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.services.event_loop import breathe
 from minions.evaluation.statistics import Interval, rate_interval
 from minions.recipe.expressions.template import Condition, compile_condition
-from minions.recipe.expressions.values import TemplateError
+from minions.recipe.expressions.values import Meter, TemplateError, type_name
 from minions.recipe.model import AgentRecipe
 
 FIGURES: Final = (
@@ -46,6 +46,10 @@ FIGURES: Final = (
 )
 """What a bar may read of the canary, and below `before` of the live version in the same time."""
 _BEFORE: Final = "before"
+_SAMPLE: Final[Mapping[str, JsonValue]] = dict(
+    zip(FIGURES, (200, 0.97, 0.03, 0.013, 1234.5, 1.7), strict=True)
+)
+"""Figures with which a bar is tried before anything is measured."""
 _FEWEST: Final = 20
 """Runs that ended before a canary is withdrawn early."""
 _MOST_RUNS: Final = 10_000
@@ -167,6 +171,11 @@ class Bar:
         """Whether it is about the scores of runs."""
         return any("pass_rate" in map(str, each.path) for each in self.condition.references)
 
+    @property
+    def counts_runs(self) -> bool:
+        """Whether it is about how many of the canary's runs there are."""
+        return any(each.path[0] == "runs" for each in self.condition.references)
+
     def holds(self, values: Mapping[str, JsonValue]) -> bool | None:
         """Whether it does; None: something that it reads is not known yet."""
         try:
@@ -208,14 +217,15 @@ def findings_of(canary: Canary, measured: VersionFigures, before: VersionFigures
     """What follows from these figures.
 
     With as many runs as the canary is to have, all its bars have to hold. With fewer, but at least
-    20, it is withdrawn as soon as a bar does not hold even at the better end of the 95 % intervals.
+    20, it is withdrawn as soon as a bar does not hold even at the better end of the 95 % intervals;
+    bars that count runs are left until then. Without a bar a person decides.
     """
     bars = [Bar.of(each) for each in canary.bars]
     counted = measured.scored if any(each.reads_scores for each in bars) else measured.runs
     words = "scored runs" if any(each.reads_scores for each in bars) else "runs"
     is_full = canary.runs is not None and counted >= canary.runs
     values = {**measured.values(at_best=not is_full), _BEFORE: before.values()}
-    held = [(bar, bar.holds(values)) for bar in bars]
+    held = [(bar, bar.holds(values)) for bar in bars if is_full or not bar.counts_runs]
     failed = [bar.text for bar, holds in held if holds is False]
     decision: str | None = None
     if failed and (is_full or counted >= _FEWEST):
@@ -224,10 +234,10 @@ def findings_of(canary: Canary, measured: VersionFigures, before: VersionFigures
         reason += "" if is_full else " at the better end of its interval"
     elif is_full and (unknown := [bar.text for bar, holds in held if holds is None]):
         reason = f"{counted} {words}: not known yet: {'; '.join(unknown)}"
-    elif is_full:
+    elif is_full and bars:
         decision = "promoted"
-        reason = f"{counted} {words}: {'; '.join(canary.bars) or 'no bar'}"
-    elif canary.runs is None:
+        reason = f"{counted} {words}: {'; '.join(canary.bars)}"
+    elif canary.runs is None or is_full:
         reason = f"{counted} {words}; a person decides"
     else:
         reason = f"{counted} of {canary.runs} {words}"
@@ -407,10 +417,18 @@ def check_bars(recipe: AgentRecipe, bars: Sequence[str]) -> None:
     """Check the bars of a canary of that recipe.
 
     Raises:
-        UsageError: `bad-bar`; one is no bar, or reads scores that nothing gives.
+        UsageError: `bad-bar`; one is no bar, could not decide, or reads scores that nothing
+            gives.
     """
     for text in bars:
         bar = Bar.of(text)
+        try:
+            value = bar.condition.term.value({**_SAMPLE, _BEFORE: _SAMPLE}, Meter())
+        except MinionsError as error:
+            raise _bad_bar(text, f"it cannot be evaluated: {error.message}") from error
+        if not isinstance(value, bool):
+            what = f"its value is of the type {type_name(value)}, and has to be true or false."
+            raise _bad_bar(text, what)
         if bar.reads_scores and recipe.watch is None:
             raise UsageError(
                 f"--bar '{text:.200}': nothing scores the runs of '{recipe.id}'. Give it a "

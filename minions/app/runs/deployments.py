@@ -73,7 +73,8 @@ class Canary:
     runs: int | None = None
     """How many of its runs have to end before it is promoted; None: a person decides."""
     bars: tuple[str, ...] = ()
-    """Conditions over what is measured of its runs, all of which have to hold then."""
+    """Conditions over what is measured of its runs, all of which have to hold then; none: a person
+    decides."""
     since: datetime
 
 

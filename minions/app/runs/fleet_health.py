@@ -9,7 +9,13 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WorkerRecord, left_runs, waiting_run, worker_records
+from minions.app.runs.left_runs import (
+    WorkerRecord,
+    cut_off_runs,
+    left_runs,
+    waiting_run,
+    worker_records,
+)
 from minions.app.runs.paused_queues import QueuePause, queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.runs.work_lists import wait_reason
@@ -108,7 +114,10 @@ async def fleet_health(
     pauses = await queue_pauses(state)
     store = ScheduleStore(state)
     problems = {name: await store.problem(name) for name in await store.names()}
-    rows = await journal.runs(RunFilter(statuses={RunState.QUEUED}), limit=_MOST_RUNS)
+    rows = [
+        *await journal.runs(RunFilter(statuses={RunState.QUEUED}), limit=_MOST_RUNS),
+        *await cut_off_runs(journal, is_gone),
+    ]
     living = None if views is None else {each.name: each.queues for each in workers}
     left = {run.run_id: run for run in await left_runs(journal, state, is_gone, living)}
     served = {queue for each in workers for queue in each.queues}
@@ -136,7 +145,7 @@ async def fleet_health(
         ],
         pauses=pauses,
         schedules={name: why for name, why in problems.items() if why is not None},
-        has_more=len(rows) == _MOST_RUNS,
+        has_more=len(rows) >= _MOST_RUNS,
     )
 
 

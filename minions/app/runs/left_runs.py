@@ -25,6 +25,7 @@ from minions.contracts.journal.start_note import StartNote
 from minions.contracts.runtime import IsWorkerGone
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.engine.views.run_states import executed_runs
 
 _WORKER: Final = f"{RESERVED}worker:"
 _MOST_LACKS: Final = 100
@@ -42,7 +43,7 @@ class WorkerRecord:
     name: str
     queues: tuple[str, ...]
     version: str = ""
-    """That of the package."""
+    """That of the package, with the digits of its build."""
     slots: int | None = None
     """Runs at a time; None: it was written by a version that did not store them."""
     started_at: datetime | None = None
@@ -188,7 +189,8 @@ async def left_runs(
     is_gone: IsWorkerGone,
     living: Mapping[str, Collection[str]] | None = None,
 ) -> list[WaitingRun]:
-    """The queued runs that no living worker of their queues can execute, the oldest first.
+    """The runs of queues that wait and that no living worker of their queues can execute, the
+    oldest first.
 
     Where workers lack nothing, no run is read; else those that have waited longest are. Runs of
     queues without a living worker are not among them: `WorkLists.unserved` counts those.
@@ -205,7 +207,8 @@ async def left_runs(
         return []
     wanted = RunFilter(statuses={RunState.QUEUED})
     found = []
-    for row in reversed(await journal.runs(wanted, limit=_MOST_RUNS)):
+    rows = [*await journal.runs(wanted, limit=_MOST_RUNS), *await cut_off_runs(journal, is_gone)]
+    for row in reversed(rows):
         run = await waiting_run(journal, row)
         if run is None:
             continue
@@ -235,13 +238,30 @@ async def living_records(
     if living is None:
         return records
     known = {each.name for each in records}
-    others = [each for each in living if each not in known]  # of a version that stores nothing
+    # Of a version that stores nothing, and not known to be dead by its process:
+    others = [each for each in living if each not in known and not is_gone(each)]
     records = [each for each in records if each.name in living]
     return records + [WorkerRecord(name=each, queues=tuple(living[each])) for each in others]
 
 
+async def cut_off_runs(journal: Journal, is_gone: IsWorkerGone) -> list[RunRow]:
+    """The runs of queues that a worker had begun with when it died or handed them over, and that
+    nobody executes: they wait for a worker, too. The newest first.
+
+    Args:
+        is_gone: As of `left_runs`.
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    wanted = RunFilter(
+        statuses={RunState.INTERRUPTED}, running=await executed_runs(journal, is_gone)
+    )
+    return [row for row in await journal.runs(wanted, limit=_MOST_RUNS) if row.mark == QUEUE]
+
+
 async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
-    """A queued run, as the fact that queued it says; None: it waits in no queue.
+    """A run that is queued, or was cut off, as the fact that began it says; None: it waits in no
+    queue.
 
     Raises:
         JournalError: The journal cannot be read.
@@ -256,13 +276,19 @@ async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:
     place = None if noted.is_imported else noted.queue
     if place is None:
         return None
+    since = newest[0].at
+    if row.status == RunState.INTERRUPTED:
+        last = await journal.entries(
+            row.session_id, run_id=row.run_id, limit=1, newest_first=True, with_damaged=True
+        )
+        since = last[0].at if last else since
     return WaitingRun(
         run_id=row.run_id,
         session_id=row.session_id,
         recipe=row.recipe,
         queue=place.name,
         position=newest[0].position,
-        since=newest[0].at,
+        since=since,
         needs=needs_key(place.needs),
         wants=tuple(place.needs),
         home=noted.cwd,
@@ -294,7 +320,7 @@ async def missing_parts(
     if living is None:
         own = [each for each in records.values() if queue in each.queues]
     else:
-        names = [name for name, queues in living.items() if queue in queues]
+        names = [name for name, queues in living.items() if queue in queues and not is_gone(name)]
         own = [records.get(name, WorkerRecord(name=name, queues=(queue,))) for name in names]
     if not own:
         return (f"a worker of the queue '{queue}'",)
@@ -322,13 +348,18 @@ class LeftRuns:
         plan: WorkerPlan,
         parts: OfferedParts,
         started_at: datetime | None = None,
+        version: str | None = None,
     ) -> None:
-        """Nothing is stored yet."""
+        """Nothing is stored yet.
+
+        Args:
+            version: That of its build; None: that of the package.
+        """
         self._state = state
         self._record = WorkerRecord(
             name=plan.name,
             queues=plan.queues,
-            version=parts.package,
+            version=version or parts.package,
             parts=parts,
             slots=plan.slots,
             started_at=started_at,

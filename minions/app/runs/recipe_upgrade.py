@@ -32,12 +32,16 @@ from minions.engine.run.recipe_moves import (
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.run.run_start import own_recipe
 from minions.engine.services.run_services import Services
+from minions.engine.views.run_names import not_unique
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of
 
 _STATES: Final = OPEN_STATES | {RunState.NEEDS_DECISION}
 _PAGE: Final = 200
+_MOST_NAMED: Final = 6
+_FEWEST_DIGITS: Final = 6
+"""Of a fingerprint: fewer may be a version, or be those of another text."""
 
 
 def recipe_digest(document: Mapping[str, JsonValue], bundle: Mapping[str, JsonValue]) -> str:
@@ -104,17 +108,28 @@ class UpgradeWish:
     undoes: bool = False
     """The newest move of each is undone."""
     only: Collection[str] = ()
-    """Beginnings of ids, or names of schedules, that are meant; empty: all."""
+    """Beginnings of ids, each of one run, or names of schedules, that are meant; empty: all."""
     before: str | None = None
-    """The version, or the beginning of its fingerprint, that is meant; None: any."""
+    """The version, or six or more digits with which its fingerprint begins; None: any."""
     by: str | None = None
     """Who wishes it."""
 
     def means(self, name: str, version: str | None, digest: str) -> bool:
         """Whether that run or schedule is meant."""
-        is_named = not self.only or any(name.startswith(each) for each in self.only)
-        known = self.before is None or version == self.before or digest.startswith(self.before)
-        return is_named and known
+        before = self.before
+        is_known = before is None or version == before
+        if before is not None and len(before) >= _FEWEST_DIGITS:
+            is_known = is_known or digest.startswith(before)
+        return is_known and (not self.only or name in self.only)
+
+
+def unknown_run(name: str, recipe: str) -> UsageError:
+    """The error for a name that means no run of the recipe that is not over, and no schedule."""
+    return UsageError(
+        f"--only {name}: the recipe '{recipe}' has no such run that is not over, and no such "
+        "schedule. `minions upgrade RECIPE --json` lists those that it has.",
+        code="unknown-run",
+    )
 
 
 class RecipeUpgrade:
@@ -145,8 +160,11 @@ class RecipeUpgrade:
         Child runs are left out: they end as the run around them began them.
 
         Raises:
+            UsageError: What is meant alone is none of them, or several; nothing was done.
             JournalError: The journal cannot be read.
         """
+        if wish.only:
+            wish = evolve(wish, only={await self._meant(each, after.id) for each in wish.only})
         wanted = RunFilter(recipe=after.id, statuses=_STATES)
         last: RunRow | None = None
         while rows := await self._services.journal.runs(wanted, limit=_PAGE, after=last):
@@ -160,6 +178,22 @@ class RecipeUpgrade:
                 found = await self._schedule(schedule, after, wish)
                 if found is not None:
                     yield found
+
+    async def _meant(self, name: str, recipe: str) -> str:
+        """The whole id of the run, or the name of the schedule."""
+        if not name.strip():
+            raise UsageError("--only: The id is empty.")
+        is_there = name in await self._schedules.names()
+        if is_there and (await self._schedules.get(name)).recipe_id == recipe:
+            return name
+        wanted = RunFilter(recipe=recipe, statuses=_STATES, id_start=name)
+        rows = await self._services.journal.runs(wanted, limit=_MOST_NAMED)
+        ids = [each.run_id for each in rows]
+        if not ids:
+            raise unknown_run(name, recipe)
+        if len(ids) > 1 and name not in ids:
+            raise not_unique(name, ids)
+        return name if name in ids else ids[0]
 
     # --- runs -------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from minions.adapters.stores.memory_stores import StateStore
 from minions.app.runs.left_runs import (
     WaitingRun,
     WorkerRecord,
+    cut_off_runs,
     lacks_of,
     left_runs,
     living_records,
@@ -186,7 +187,7 @@ class WorkLists:
         total = await self._journal.count_runs(_QUEUED)
         waiting, delayed = Counter[str](), Counter[str]()
         oldest, pauses = dict[str, datetime](), await queue_pauses(self._state)
-        for run in await self._waiting(_MOST_COUNTED, 0, total):
+        for run in (*await self._cut_off(), *await self._waiting(_MOST_COUNTED, 0, total)):
             is_delayed = run.not_before is not None and run.not_before > now
             (delayed if is_delayed else waiting)[run.queue] += 1
             oldest.setdefault(run.queue, run.since)
@@ -221,13 +222,18 @@ class WorkLists:
         total = await self._journal.count_runs(_QUEUED)
         living, pauses = await self._living(), await queue_pauses(self._state)
         found = []
-        for run in await self._waiting(limit, offset, total):
+        cut_off = await self._cut_off()  # they began before those that still wait
+        part = cut_off[offset : offset + limit]
+        behind = max(0, offset - len(cut_off))
+        if len(part) < limit:
+            part += await self._waiting(limit - len(part), behind, total)
+        for run in part:
             serving = [each for each in living if run.queue in each.queues]
             if len(lacks := lacks_of(run, serving)) == len(serving):
                 run = evolve(run, lacks=lacks)  # noqa: PLW2901  # the same run, with what is lacking
             why = wait_reason(run, now, pauses, is_served=bool(serving))
             found.append(QueuedRun(run=run, reason=why.until or why.words))
-        return found, total
+        return found, total + len(cut_off)
 
     async def left(self) -> Sequence[WaitingRun]:
         """The queued runs of which each living worker of their queues lacks something.
@@ -249,16 +255,18 @@ class WorkLists:
         served = {queue for each in await self._living() for queue in each.queues}
         if self._engine is not None:
             views = await self._engine.queues()
-            waiting = {each.limits.name: each.waiting for each in views}
+            # Where no worker is alive, what is taken was so by dead ones.
+            waiting = {each.limits.name: each.waiting + each.taken for each in views}
         else:
             total = await self._journal.count_runs(_QUEUED)
-            waiting = Counter(each.queue for each in await self._waiting(_MOST_LOOKED, 0, total))
+            runs = (*await self._cut_off(), *await self._waiting(_MOST_LOOKED, 0, total))
+            waiting = Counter(each.queue for each in runs)
         return {queue: count for queue, count in waiting.items() if count and queue not in served}
 
     async def hindrance(self, run_id: str) -> RunHindrance:
-        """What keeps workers from a queued run, and who may take it. A worker lacks what it found
-        with the run, or with others of the same needs, or has not among what it says that it has.
-        Where the engine cannot be asked who lives, what workers stored of themselves counts, and
+        """What keeps workers from a run that waits in a queue, and who may take it. A worker lacks
+        what it found with the run, or with others of the same needs, or has not among what it says
+        that it has. Where the engine cannot be asked who lives, what workers stored counts, and
         none is said to be missing.
 
         Raises:
@@ -293,6 +301,12 @@ class WorkLists:
         end = max(0, total - offset)
         start = max(0, end - limit)
         rows = await self._journal.runs(_QUEUED, limit=end - start, offset=start) if end else ()
+        found = [await waiting_run(self._journal, row) for row in reversed(rows)]
+        return [each for each in found if each is not None]
+
+    async def _cut_off(self) -> list[WaitingRun]:
+        """Runs of queues that were begun and that nobody executes, the oldest first."""
+        rows = await cut_off_runs(self._journal, self._is_gone)
         found = [await waiting_run(self._journal, row) for row in reversed(rows)]
         return [each for each in found if each is not None]
 

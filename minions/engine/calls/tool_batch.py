@@ -429,7 +429,7 @@ class ToolBatch:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
         replies = self._replies.pop(running.key, {})
-        questions = QuestionsOfCall(self.view, running.key, replies)
+        questions = QuestionsOfCall(self.view, running.key, running.request, replies)
         view = self.view.for_call(agents, questions)
 
         recorder, made = self.view.context.scope.recorder, 0

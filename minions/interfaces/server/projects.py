@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -18,14 +18,15 @@ from urllib.parse import parse_qsl, quote
 
 from attrs import evolve, field, fields, frozen
 
+from minions.adapters.stores.memory_stores import RESERVED
 from minions.adapters.stores.postgres_url import is_postgres_url, without_password
 from minions.app.settings.settings import Settings
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.contracts.journal.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 from minions.contracts.runtime import Log
 from minions.data.codec import decode, encode
-from minions.data.errors import MinionsError, UsageError
+from minions.data.errors import MinionsError, UsageError, words_of
 from minions.engine.calls.inbox import ItemKind
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
@@ -52,6 +53,9 @@ from minions.interfaces.server.documents.project_documents import (
     ProjectRuns,
     ProjectRunsQuery,
     Projects,
+    ProjectSessionRow,
+    ProjectSessions,
+    ProjectSessionsQuery,
     UnreachableProject,
 )
 from minions.interfaces.server.documents.run_documents import ApprovalView
@@ -64,10 +68,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFIX: Final = re.compile(r"/projects/([^/]+)(?=/|$)")
 _ALL: Final = "/api/v1/projects"
 _RUNS_OF_ALL: Final = f"{_ALL}/runs"
+_SESSIONS_OF_ALL: Final = f"{_ALL}/sessions"
 _APPROVALS_OF_ALL: Final = f"{_ALL}/approvals"
-_PATHS: Final = (_ALL, _RUNS_OF_ALL, _APPROVALS_OF_ALL)
+_PATHS: Final = (_ALL, _RUNS_OF_ALL, _SESSIONS_OF_ALL, _APPROVALS_OF_ALL)
 _MOST: Final = 1_000
-"""Runs of each project that are read for one page of the list of all."""
+"""Runs or sessions of each project that are read for one page of the list of all."""
 _ANSWER_S: Final = 5.0
 """How long a list of all projects waits for each of them."""
 
@@ -198,7 +203,10 @@ class ProjectServer:
         path = scope["path"]
         found = _PREFIX.match(path)
         app: AsgiApp = self._default
-        if found is not None and found[1] in self._apps:
+        below = path[found.end() :] if found is not None else path
+        if found is not None and found[1] in self._apps and below in _PATHS:
+            app, scope = self._of_all, {**scope, "path": below}  # of the page of a project
+        elif found is not None and found[1] in self._apps:
             app, scope = self._apps[found[1]], {**scope, "root_path": found[0]}
         elif found is not None or path in _PATHS:
             app = self._of_all
@@ -208,6 +216,53 @@ class ProjectServer:
         """Leave some of so many connections for other requests than streams, in all projects."""
         for app in self._apps.values():
             app.keep_room(max(1, most_open // len(self._apps)))
+
+    async def tell_apart(self) -> None:
+        """See that no two projects have one PostgreSQL database, whatever its server is called: a
+        text that one of them stores is looked for in the others.
+
+        Raises:
+            UsageError: `bad-projects`; two have. One that cannot be reached now is not compared.
+        """
+        stores = {
+            name: app.app_state.marks
+            for name, app in self._apps.items()
+            if is_postgres_url(app.app_state.place)
+        }
+        start = f"{RESERVED}project:{self._default.app_state.runtime.services.ids('srv')}:"
+        if len(stores) < 2:
+            return
+        stored = await self._each(stores, lambda name: stores[name].put(start + name, ""))
+        found = await self._each(stored, lambda name: stores[name].keys(start))
+        await self._each(stored, lambda name: stores[name].remove(start + name))
+        for name, keys in found.items():
+            others = [key.removeprefix(start) for key in keys if key != start + name]
+            if others:
+                raise UsageError(
+                    f"{name!r} and {others[0]!r} have the same database, behind two names of its "
+                    "server: give each its own; a PostgreSQL server has as many as you like.",
+                    code="bad-projects",
+                )
+
+    async def _each(
+        self, names: Collection[str], ask: Callable[[str], Awaitable[T]]
+    ) -> dict[str, T]:
+        """What each of these projects answers in time; others are left out."""
+
+        async def answer(name: str) -> T:
+            async with asyncio.timeout(_ANSWER_S):
+                return await ask(name)
+
+        answers = await asyncio.gather(*map(answer, names), return_exceptions=True)
+        found = dict[str, T]()
+        for name, answered in zip(names, answers, strict=True):
+            if isinstance(answered, BaseException):
+                if not isinstance(answered, MinionsError | TimeoutError):
+                    raise answered
+                self.log.warning("project_not_compared", project=name, reason=words_of(answered))
+                continue
+            found[name] = answered
+        return found
 
     async def stop(self) -> None:
         """Stop the runs of all projects, which can be resumed, and close streams."""
@@ -247,6 +302,8 @@ class ProjectServer:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if scope["path"] == _RUNS_OF_ALL:
             reply: object = await self._runs(_RunsPage.of(query), names, scope)
+        elif scope["path"] == _SESSIONS_OF_ALL:
+            reply = await self._sessions(_SessionsPage.of(query), names, scope)
         elif scope["path"] == _APPROVALS_OF_ALL:
             reply = await self._approvals(_ApprovalsPage.of(query), names, scope)
         else:
@@ -271,6 +328,33 @@ class ProjectServer:
             offset=asked.offset,
             has_more=has_more,
             next=str(places[end - 1]) if has_more and end > asked.offset else None,
+            unreachable=_unreachable(missing),
+        )
+
+    async def _sessions(
+        self, asked: _SessionsPage, names: Sequence[str], scope: Scope
+    ) -> ProjectSessions:
+        found, missing = await self._ask(asked.read, names)
+        rows = [(row, name) for name, own in found.items() for row in own]
+        rows.sort(key=lambda each: each[0].session_id)
+        rows.sort(key=lambda each: each[0].updated_at, reverse=True)
+        end = asked.offset + asked.limit
+        return ProjectSessions(
+            sessions=tuple(
+                ProjectSessionRow(
+                    project=name,
+                    session_id=row.session_id,
+                    name=row.name,
+                    recipe=row.recipe,
+                    user=row.user,
+                    updated_at=row.updated_at,
+                    url=_url_in(name, scope, f"sessions/{quote(row.session_id, safe='')}"),
+                )
+                for row, name in rows[asked.offset : end]
+            ),
+            limit=asked.limit,
+            offset=asked.offset,
+            has_more=end < len(rows),
             unreachable=_unreachable(missing),
         )
 
@@ -431,12 +515,9 @@ class _RunsPage:
             RefusedError: `bad-query`; it has another key, or a value that does not fit.
         """
         _refuse_others(query, tuple(each.name for each in fields(ProjectRunsQuery)))
-        limit, offset = _number(query, "limit", 50), _number(query, "offset", 0)
-        if limit + offset > _MOST:
-            raise _bad_query(
-                f"limit and offset together are {limit + offset:,}; the list of all projects is "
-                f"read up to {_MOST:,} runs so. Send the `next` of a page as `after` instead."
-            )
+        limit, offset = _limit_and_offset(
+            query, "runs so. Send the `next` of a page as `after` instead"
+        )
         after = _Place.of(query.get("after"))
         if after is not None and offset:
             raise _bad_query("Either `after` or `offset`: both say where the page begins.")
@@ -468,6 +549,34 @@ class _RunsPage:
             )
 
         return await app.app_state.journal.read_lists(read)
+
+
+@frozen(kw_only=True)
+class _SessionsPage:
+    """A part of the sessions of all projects."""
+
+    wanted: SessionFilter
+    limit: int
+    offset: int
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Self:
+        """The part that a query names.
+
+        Raises:
+            RefusedError: `bad-query`; it has another key, or a value that does not fit.
+        """
+        _refuse_others(query, tuple(each.name for each in fields(ProjectSessionsQuery)))
+        limit, offset = _limit_and_offset(query, "sessions")
+        wanted = SessionFilter(user=query.get("user"), text=query.get("text"))
+        return cls(wanted=wanted, limit=limit, offset=offset)
+
+    async def read(self, app: App) -> Sequence[SessionRow]:
+        """What of one project may stand on the page, and one session more where there are more."""
+        most = self.limit + self.offset + 1
+        return await app.app_state.journal.read_lists(
+            lambda journal: journal.sessions(self.wanted, limit=most)
+        )
 
 
 @frozen(kw_only=True)
@@ -517,6 +626,21 @@ def _refuse_others(query: Mapping[str, str], keys: Sequence[str]) -> None:
         if key not in keys:
             listed = ", ".join(keys) or "none"
             raise _bad_query(f"The query has the unknown key {key!r}. Keys are: {listed}.")
+
+
+def _limit_and_offset(query: Mapping[str, str], what: str) -> tuple[int, int]:
+    """How many a page has, and how many come before it.
+
+    Raises:
+        RefusedError: `bad-query`; they are no numbers, or more than are read.
+    """
+    limit, offset = _number(query, "limit", 50), _number(query, "offset", 0)
+    if limit + offset > _MOST:
+        raise _bad_query(
+            f"limit and offset together are {limit + offset:,}; the list of all projects is read "
+            f"up to {_MOST:,} {what}."
+        )
+    return limit, offset
 
 
 def _number(query: Mapping[str, str], key: str, usual: int) -> int:

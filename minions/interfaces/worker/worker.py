@@ -21,7 +21,7 @@ from minions.app.runs.left_runs import (
     worker_records,
 )
 from minions.app.runs.paused_queues import QueuePause, queue_pauses
-from minions.app.runs.run_needs import needs_of
+from minions.app.runs.run_needs import build_version, needs_of
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import (
@@ -147,7 +147,8 @@ class Worker:
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         state = state or MemoryState()
         self._state = state
-        self._left = LeftRuns(state, plan, self._parts.offered, runtime.services.clock.now())
+        now, build = runtime.services.clock.now(), build_version()
+        self._left = LeftRuns(state, plan, self._parts.offered, now, build)
         self._scores = LiveScores(runtime, state, log, notices.tell_once)
         self._execution = RunExecution(
             runtime,
@@ -389,6 +390,7 @@ class UnableWorkers:
         self._state = state
         self._log = log
         self._told: set[str] = set()
+        self._silences = engine.silences
 
     async def begin(self) -> None:
         """Store what this worker is, where others know it by that alone.
@@ -425,7 +427,10 @@ class UnableWorkers:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
         self._left.note_problem(self._runtime.parts.problem)
-        await self._left.store()
+        silences = self._engine.silences
+        # Others may have removed what it stored, when they took it for dead.
+        await self._left.store(again=silences != self._silences)
+        self._silences = silences
         if not self._left.has_any:
             return 0
         services, living = self._runtime.services, await living_workers(self._engine)

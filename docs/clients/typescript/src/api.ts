@@ -54,7 +54,7 @@ export type ApprovalView = {
   readonly step_id: string;
   readonly address: string;
   readonly what: "approval" | "answer" | "doubt" | "unreadable";
-  readonly kind: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable";
+  readonly kind: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable";
   readonly words: string;
   readonly asked_at: string;
   readonly expires_at?: string | null;
@@ -674,6 +674,26 @@ export type ProjectRuns = {
   readonly unreachable: readonly UnreachableProject[];
 };
 
+/** A session of one of the projects. */
+export type ProjectSessionRow = {
+  readonly project: string;
+  readonly session_id: string;
+  readonly name: string | null;
+  readonly recipe: string | null;
+  readonly user: string | null;
+  readonly updated_at: string;
+  readonly url: string;
+};
+
+/** A part of the sessions of all projects, those first in which a run started or ended last. */
+export type ProjectSessions = {
+  readonly sessions: readonly ProjectSessionRow[];
+  readonly limit: number;
+  readonly offset: number;
+  readonly has_more: boolean;
+  readonly unreachable: readonly UnreachableProject[];
+};
+
 /** The projects that the caller may look at. */
 export type Projects = {
   readonly projects: readonly ProjectRow[];
@@ -1228,6 +1248,7 @@ export type SystemView = {
   readonly version: string;
   readonly journal: string;
   readonly project?: string | null;
+  readonly project_name?: string | null;
   readonly started_at: string;
   readonly active_runs: number;
   readonly max_runs: number;
@@ -1849,7 +1870,7 @@ export abstract class Operations {
 
   /** List the decisions that runs wait for: approvals, questions, plans, budgets that ask, and calls in doubt. */
   listApprovals(
-    options: { readonly limit?: number; readonly offset?: number; readonly project?: string; readonly recipe?: string; readonly kind?: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable" } & CallOptions = {},
+    options: { readonly limit?: number; readonly offset?: number; readonly project?: string; readonly recipe?: string; readonly kind?: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable" } & CallOptions = {},
   ): Promise<Approvals> {
     return this.send({
       method: "GET",
@@ -2048,9 +2069,21 @@ export abstract class Operations {
     });
   }
 
+  /** List the sessions of all projects of a server that has several, the newest first. */
+  listProjectSessions(
+    options: { readonly user?: string; readonly text?: string; readonly limit?: number; readonly offset?: number } & CallOptions = {},
+  ): Promise<ProjectSessions> {
+    return this.send({
+      method: "GET",
+      path: "/api/v1/projects/sessions",
+      query: { user: options.user, text: options.text, limit: options.limit, offset: options.offset },
+      signal: options.signal,
+    });
+  }
+
   /** List the pending decisions of all projects of a server that has several. */
   listProjectApprovals(
-    options: { readonly recipe?: string; readonly kind?: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable"; readonly limit?: number; readonly after?: string } & CallOptions = {},
+    options: { readonly recipe?: string; readonly kind?: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable"; readonly limit?: number; readonly after?: string } & CallOptions = {},
   ): Promise<ProjectApprovals> {
     return this.send({
       method: "GET",

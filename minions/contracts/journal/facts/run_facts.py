@@ -87,6 +87,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     path: str | None = None
     """The step as people see it: `outer/step[2]`."""
     tool: str | None = None
+    """The tool of the call that needs approval; of an answer the caller's tool whose result it is.
+    """
     arguments: str | None = None
     filled: Sequence[str] | None = None
     """The parameters that a model filled in, of the call of a tool step; None: none."""

@@ -320,6 +320,11 @@ def _runs(options: _DeployOptions) -> int | None:
         if options.bars:
             raise UsageError("--bar needs --until: after how many runs it has to hold.")
         return None
+    if not options.bars:
+        raise UsageError(
+            f"--until needs --bar: what has to hold after {text:.50} runs, such as "
+            "--bar 'error_rate <= 0.02'. Without both a person decides."
+        )
     number, _, unit = text.partition(" ")
     if not (number.isascii() and number.isdigit() and int(number) > 0 and unit in ("", "runs")):
         raise UsageError(f"--until {text:.50}: a number of runs, such as 200.")

@@ -157,6 +157,9 @@ def show(options: _DatabaseOption, name: str) -> int:
     """Show the schedule NAME: the newest 100 times that were left out and why, and of its runs that
     are queued who executes them, or what no worker has.
     """
+    from minions.engine.services.run_services import is_worker_gone
+    from minions.engine.views.run_states import executed_runs
+
     context = command_context(options)
 
     async def look(store: ScheduleStore) -> tuple[ListedSchedule, list[RunHindrance]]:
@@ -168,7 +171,13 @@ def show(options: _DatabaseOption, name: str) -> int:
             open_runs = listed.progress.open_runs[:_MOST_LOOKED]
             if listed.last_run is not None:
                 open_runs = tuple(dict.fromkeys((*open_runs, listed.last_run.run_id)))
-            rows = await journal.runs(RunFilter(run_ids=set(open_runs), statuses={RunState.QUEUED}))
+            rows = await journal.runs(
+                RunFilter(
+                    run_ids=set(open_runs),
+                    statuses={RunState.QUEUED, RunState.INTERRUPTED},
+                    running=await executed_runs(journal, is_worker_gone),
+                )
+            )
             queued = [await run_hindrance(context, journal, row.run_id) for row in reversed(rows)]
             return listed, queued
         finally:

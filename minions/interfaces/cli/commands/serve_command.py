@@ -286,6 +286,12 @@ async def _serve(
             for name in table.projects
         }
         app = ProjectServer(apps, table.default, options, log)
+        try:
+            await app.tell_apart()
+        except BaseException:
+            sock.close()
+            await app.aclose()
+            raise
     _announce(context, options, place, url)
     return await serve(app, sock, tell)
 

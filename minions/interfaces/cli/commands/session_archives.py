@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import head_key
 from minions.contracts.journal.chain import ChainFault, ChainReport
@@ -371,7 +372,7 @@ def _with_head(report: ChainReport, head: str) -> ChainReport:
         return report
     words = "no entry has the head that was asked for: entries were removed or written again"
     fault = ChainFault(position=report.entries, what="cut", words=words)
-    return evolve(report, fault=fault)
+    return replace(report, fault=fault)
 
 
 def _report_as_json(report: ChainReport, whose: str | None) -> JsonValue:

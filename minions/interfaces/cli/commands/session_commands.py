@@ -254,7 +254,7 @@ async def _show(
                 return session, None
             run = await find_run(journal, name)
         detail = await show_run(journal, run)
-        if run.status != RunState.QUEUED:
+        if run.status not in (RunState.QUEUED, RunState.INTERRUPTED):
             return detail, None
         found = await run_hindrance(context, journal, run.run_id)
         detail = evolve(detail, lacks=found.lacks, paused=found.not_taken, takers=found.takers)

@@ -80,9 +80,14 @@ def upgrade_command(options: _UpgradeOptions, recipe: str) -> int:
 async def _upgrade(
     context: CommandContext, options: _UpgradeOptions, name: str, out: TextIO
 ) -> int:
-    from minions.app.runs.recipe_upgrade import RecipeUpgrade, UpgradeWish, recipe_digest
+    from minions.app.runs.recipe_upgrade import (
+        RecipeUpgrade,
+        UpgradeWish,
+        recipe_digest,
+        unknown_run,
+    )
     from minions.app.runs.schedule_store import ScheduleStore
-    from minions.app.wiring.databases import state_beside
+    from minions.app.wiring.databases import has_database, state_beside
 
     wish = UpgradeWish(
         moves=options.move,
@@ -92,7 +97,9 @@ async def _upgrade(
         before=options.before,
         by=user_of_machine(),
     )
-    async with context.runtime() as runtime:
+    # A database that is not there holds no run: it stays so.
+    is_there = has_database(context.settings, context.folder_of("db"))
+    async with context.runtime(is_stored=is_there) as runtime:
         recipe = named_recipe(name, context, runtime)
         if recipe.document is None:
             raise UsageError(
@@ -108,7 +115,9 @@ async def _upgrade(
                 found = [each async for each in upgrade.upgraded(recipe, wish)]
         finally:
             await state.aclose()
-    _refuse_unknown(wish, found, recipe.id)
+    for each in wish.only:  # it may be a run of another version, or a child run
+        if not any((one.run_id or one.schedule or "").startswith(each) for one in found):
+            raise unknown_run(each, recipe.id)
     # Nothing to undo is no success: whoever asks for it means a move that happened.
     undid_nothing = wish.undoes and not any(each.done or each.problem for each in found)
     if undid_nothing:
@@ -126,17 +135,6 @@ async def _upgrade(
         return 1
     has_break = any(each.fate.fate == "breaks" and each.done is None for each in found)
     return int((not wish.undoes and has_break) or any(each.problem for each in found))
-
-
-def _refuse_unknown(wish: UpgradeWish, found: Sequence[RunUpgrade], recipe: str) -> None:
-    names = [each.run_id or each.schedule or "" for each in found]
-    for each in wish.only:
-        if not any(name.startswith(each) for name in names):
-            raise UsageError(
-                f"--only {each}: the recipe '{recipe}' has no such run that is not over, and no "
-                "such schedule. `minions upgrade RECIPE --json` lists those that it has.",
-                code="unknown-run",
-            )
 
 
 def _show(found: Sequence[RunUpgrade], out: TextIO) -> None:

@@ -94,6 +94,43 @@ class ProjectRuns:
 
 
 @frozen(kw_only=True)
+class ProjectSessionsQuery:
+    """Which part of the sessions of all projects to return."""
+
+    user: str | None = field(default=None, metadata=MAYBE_TEXT)
+    text: str | None = field(default=None, metadata=MAYBE_TEXT)
+    limit: int = field(default=50, metadata=number_schema(0, 1_000))
+    offset: int = field(default=0, metadata=number_schema(0, 1_000))
+
+
+@frozen(kw_only=True)
+class ProjectSessionRow:
+    """A session of one of the projects."""
+
+    project: str
+    session_id: str
+    name: str | None
+    recipe: str | None
+    """That of the session, else that of its last run; null: it has none."""
+    user: str | None
+    updated_at: datetime
+    """When a run of it last started or ended, else when it was made."""
+    url: str
+    """Its address in the project."""
+
+
+@frozen(kw_only=True)
+class ProjectSessions:
+    """A part of the sessions of all projects, those first in which a run started or ended last."""
+
+    sessions: tuple[ProjectSessionRow, ...]
+    limit: int
+    offset: int
+    has_more: bool
+    unreachable: tuple[UnreachableProject, ...]
+
+
+@frozen(kw_only=True)
 class ProjectApprovalsQuery:
     """Which part of the pending decisions of all projects to return."""
 

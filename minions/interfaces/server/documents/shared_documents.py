@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.http.tokens import CallerRole, TokenScope
@@ -112,6 +113,8 @@ class SystemView:
     project: str | None = None
     """The folder of the project in which the server runs; None: it is not told to a token that sees
     one user's runs alone."""
+    project_name: str | None = None
+    """The name of the project whose database it is; None: the server has no table of projects."""
     started_at: datetime
     active_runs: int
     """For a token that sees one user's runs alone those of that user."""
@@ -417,3 +420,18 @@ def value_at(document: JsonValue, pointer: str) -> JsonValue:
         else:
             raise LookupError(pointer)
     return value
+
+
+# --- refusals of parts of a body ----------------------------------------------------------------
+
+
+def unsupported(where: str, why: str) -> UsageError:
+    """The refusal of a parameter that asks for what a recipe cannot do."""
+    return UsageError(
+        f"'{where}' is not supported here. {why}", code="unsupported-parameter", where=where
+    )
+
+
+def wrong(where: str, problem: str) -> UsageError:
+    """The refusal of a parameter with a value that does not fit."""
+    return UsageError(f"'{where}' {problem}", code="bad-body", where=where)

@@ -17,6 +17,8 @@ from minions.interfaces.server.documents.project_documents import (
     ProjectRuns,
     ProjectRunsQuery,
     Projects,
+    ProjectSessions,
+    ProjectSessionsQuery,
 )
 from minions.interfaces.server.endpoint_parts import ApiRequest, Asked, refuses
 
@@ -30,6 +32,15 @@ async def list_projects(request: ApiRequest) -> Projects:
 @get("/projects/runs", responses=refuses(404), needs=TokenScope.READ)
 async def list_project_runs(request: ApiRequest, asked: Asked[ProjectRunsQuery]) -> ProjectRuns:
     """List the runs of all projects of a server that has several, the newest first."""
+    del asked  # it was checked
+    _refuse(request)
+
+
+@get("/projects/sessions", responses=refuses(404), needs=TokenScope.READ)
+async def list_project_sessions(
+    request: ApiRequest, asked: Asked[ProjectSessionsQuery]
+) -> ProjectSessions:
+    """List the sessions of all projects of a server that has several, the newest first."""
     del asked  # it was checked
     _refuse(request)
 
@@ -54,5 +65,11 @@ def _refuse(request: ApiRequest) -> NoReturn:
 
 
 PROJECTS: Final = Router(
-    "/", route_handlers=[list_projects, list_project_runs, list_project_approvals]
+    "/",
+    route_handlers=[
+        list_projects,
+        list_project_runs,
+        list_project_sessions,
+        list_project_approvals,
+    ],
 )

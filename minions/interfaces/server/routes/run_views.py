@@ -110,7 +110,7 @@ async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     journal = request.app_state.journal
     threads = request.app_state.threads
     detail = await show_run(journal, run, threads=threads)
-    if run.status == RunState.QUEUED:
+    if run.status in (RunState.QUEUED, RunState.INTERRUPTED):
         hindrance = await request.app_state.work.hindrance(run.run_id)
         detail = evolve(detail, lacks=hindrance.lacks, paused=hindrance.not_taken)
     waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)

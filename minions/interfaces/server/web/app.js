@@ -7,7 +7,7 @@ import { savedLinks } from "./saved.js";
 
 const [main, top_, side] = ["main", "top", "side"].map((id) => document.getElementById(id));
 const NAV = [["/inbox", "Inbox"], ["/runs", "Runs"], ["/sessions", "Sessions"], ["/batches", "Batches"], ["/evaluations", "Evaluations"], ["/schedules", "Schedules"], ["/work", "Workers and queues"], ["/recipes", "Recipes"], ["/costs", "Costs"], ["/system", "System"]];
-const OF_ALL = new Set(["/batches", "/evaluations", "/schedules", "/work"]); // views that count the runs of all users
+const OF_ALL = new Set(["/batches", "/evaluations", "/schedules", "/work", "/projects"]); // views that count the runs of all users
 const MOVED = { approvals: "inbox" }; // links that were sent out earlier
 // Each is loaded when it is wanted; the second of a line is that of one item.
 const VIEWS = {
@@ -23,8 +23,9 @@ const VIEWS = {
 	costs: [async () => (await import("./costs.js")).showCosts],
 	compare: [async () => (await import("./compare.js")).showCompare],
 	system: [async () => (await import("./system.js")).showSystem],
+	projects: [async () => (await import("./projects.js")).showProjects],
 };
-const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", evaluations: "Evaluations", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System" };
+const TITLES = { runs: "Runs", new: "Start a run", sessions: "Sessions", inbox: "Inbox", batches: "Batches", evaluations: "Evaluations", schedules: "Schedules", work: "Workers and queues", recipes: "Recipes", costs: "Costs", compare: "Compare", system: "System", projects: "All projects" };
 
 let leaving = null, where = null, update = null;
 
@@ -137,7 +138,8 @@ async function begin() {
 	setCaller(known.caller ?? null);
 	const badge = h("span.count", { hidden: true });
 	const isForAll = !known.caller?.user || known.caller.scopes.includes("all");
-	const links = NAV.filter(([href]) => isForAll || !OF_ALL.has(href)).map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/inbox" ? badge : null));
+	const own = known.project_name, all = own === null ? NAV : [...NAV, ["/projects", "All projects"]];
+	const links = all.filter(([href]) => isForAll || !OF_ALL.has(href)).map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/inbox" ? badge : null));
 	const line = h("span.line", { role: "status" });
 	const showLine = () => {
 		const state = connectionState();
@@ -146,6 +148,7 @@ async function begin() {
 		fill(line, shape(kind), h("span", word));
 	};
 	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
+		own === null ? null : h("strong", { title: "The project of this page" }, own),
 		line, rights(), themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
 	counting?.abort();
 	counting = new AbortController();

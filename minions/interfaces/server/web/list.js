@@ -5,6 +5,7 @@ import { Rows, count, empty, fill, h, loading, plural, problem } from "./dom.js"
 import { go } from "./address.js";
 
 const PAGE = 100;
+const MOST_OF_ALL = 1_000; // rows of a list of all projects that pages reach
 const TYPING_MS = 250; // after the last key the server is asked
 
 /**
@@ -155,8 +156,9 @@ export class LiveList {
  * [[word, look?]], `row(item)` makes a row, `none` is shown where there is nothing. `onReply` gets each answer.
  */
 export class Part {
-	constructor({ title, path, name, heads, key, row, none, size = 50, look = name, onReply = () => {} }) {
-		Object.assign(this, { path, name, key, row, none, size, onReply, page: 0 });
+	/** `size` 0: the server gives all at once; `turns` false: only the first ones. */
+	constructor({ title, path, name, heads, key, row, none, size = 50, turns = true, look = name, onReply = () => {} }) {
+		Object.assign(this, { path, name, key, row, none, size, turns, onReply, page: 0 });
 		this.body = h("tbody");
 		this.rows = new Rows(this.body);
 		this.table = h(`table.list.cards.${look}`, h("caption.away", title), h("thead", h("tr", heads.map(([word, side]) => h("th", { scope: "col", class: side ?? null, text: word })))), this.body);
@@ -175,9 +177,10 @@ export class Part {
 
 	async load(signal) {
 		this.signal = signal;
-		const mark = this.path.includes("?") ? "&" : "?";
-		const reply = await get(`${this.path}${mark}limit=${this.size}&offset=${this.page * this.size}`, { signal });
-		const { [this.name]: items, total } = reply;
+		const mark = this.path.includes("?") ? "&" : "?", before = this.page * this.size;
+		const part = this.size ? `${mark}limit=${this.size}${this.turns ? `&offset=${before}` : ""}` : "";
+		const reply = await get(`${this.path}${part}`, { signal });
+		const { [this.name]: items, has_more: hasMore, total = before + items.length + (hasMore ? 1 : 0) } = reply;
 		this.onReply(reply);
 		if (!items.length && this.page > 0) {
 			this.page = Math.max(0, Math.ceil(total / this.size) - 1);
@@ -188,8 +191,9 @@ export class Part {
 		else if (this.table.parentNode !== this.place) fill(this.place, this.table);
 		this.rows.show(items, this.key, JSON.stringify, this.row);
 		this.previous.hidden = this.page === 0;
-		this.next.hidden = (this.page + 1) * this.size >= total;
-		this.words.textContent = total > this.size ? `${count(this.page * this.size + 1)}–${count(this.page * this.size + items.length)} of ${count(total)}` : "";
+		const isLast = before + this.size >= total || (hasMore && before + 2 * this.size > MOST_OF_ALL);
+		this.next.hidden = !this.size || !this.turns || isLast;
+		this.words.textContent = this.size && total > this.size ? `${count(before + 1)}–${count(before + items.length)}${hasMore ? "" : ` of ${count(total)}`}` : "";
 	}
 }
 

@@ -346,7 +346,7 @@ class RunPage {
 	}
 
 	paintWaits(status) {
-		const view = this.view, on = isOn(status);
+		const view = this.view, on = isOn(status), waitsForWorker = status === "queued" || status === "interrupted";
 		const waiting = on ? [] : view.waiting, error = on ? null : this.fold.error ?? view.error;
 		const isBad = error && !(error.code === "needs-decision" && waiting.length), isStopped = status === "cancelled";
 		const named = this.fold.steps.get(error?.where)?.status === "failed" ? error.where : null;
@@ -357,8 +357,8 @@ class RunPage {
 		fill(this.waits,
 			others.map(decidedByOther),
 			[...this.cards.values()].map(({ card }) => card),
-			status === "queued" && view.paused && callout("stop", "No worker takes it", view.paused),
-			status === "queued" && view.lacks.length && callout("stop", "No worker can execute it", `None has ${view.lacks.join("; ")}.`),
+			waitsForWorker && view.paused && callout("stop", "No worker takes it", view.paused),
+			waitsForWorker && view.lacks.length && callout("stop", "No worker can execute it", `None has ${view.lacks.join("; ")}.`),
 			this.fold.limit && callout("stop", null, this.fold.limit),
 			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`, failed && h("p", h("a", { href: `#${this.addressOf(failed)}` }, "Open step ", h("code", failed)))),
 			view.faults.map(faultView));
