@@ -131,6 +131,17 @@ def test_a_run_that_waits_counts_where_what_waits_has_no_part_in_its_output(
     assert desk.pass_rate("--score", scorer, *FLAGS) == rate
 
 
+def test_a_case_that_waits_is_in_nobodys_inbox(desk: Desk, write: Write) -> None:
+    """To approve it would make the call."""
+    case = {"inputs": {"text": "a"}, "expected": {"category": "bill"}}
+    write("cases.jsonl", json.dumps(case) + "\n")
+    assert desk.pass_rate(*FLAGS) == 1.0
+    assert json.loads(desk.cli("sessions", "list", "--json", *FLAGS[:2]).out)[0]["status"] == (
+        "needs_decision"
+    )
+    assert json.loads(desk.cli("inbox", "--json", *FLAGS[:2]).out) == {"items": []}
+
+
 def test_a_file_that_exists_is_kept_and_no_option_is_named_that_there_is_not(desk: Desk) -> None:
     desk.decide("Win!", "approve", "--arguments", SPAM)
     assert desk.cases()
