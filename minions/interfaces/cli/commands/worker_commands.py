@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WaitingRun, worker_records
+from minions.app.runs.left_runs import LeftRunsFound, WaitingRun, worker_records
 from minions.app.runs.paused_queues import (
     ALL_QUEUES,
     QueuePause,
@@ -902,7 +902,8 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     if context.settings.json:
         workers = [_worker_document(each) for each in found.workers]
         document: dict[str, JsonValue] = {
-            "left": [each.to_json() for each in found.left],
+            "left": [each.to_json() for each in found.left.runs],
+            "left_more": found.left.has_more,
             "unserved": dict(found.unserved),
         }
         paused = [each.to_json() for each in found.pauses]
@@ -925,11 +926,13 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     for pause in found.pauses:
         say(pause.words)
     groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}
-    for run in found.left:
+    for run in found.left.runs:
         groups.setdefault((run.queue, run.parts), []).append(run)
     for (queue, parts), runs in groups.items():
         count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
         say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+    if found.left.has_more:
+        say("more runs wait than were looked at; these wait longest")
     for queue, number in found.unserved.items():
         count = "1 run waits" if number == 1 else f"{number} runs wait"
         say(f"{count} in {queue}, which has no living worker")
@@ -941,7 +944,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 @frozen(kw_only=True)
 class _WorkerList:
     workers: Sequence[ListedWorker]
-    left: Sequence[WaitingRun]
+    left: LeftRunsFound
     unserved: Mapping[str, int]
     pauses: Sequence[QueuePause]
 
