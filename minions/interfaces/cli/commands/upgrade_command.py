@@ -20,6 +20,7 @@ from minions.interfaces.cli.options import (
     CommonOptions,
     command_context,
     option,
+    required_text,
     takes_options,
 )
 from minions.interfaces.cli.queue_options import open_queue
@@ -72,6 +73,8 @@ def upgrade_command(options: _UpgradeOptions, recipe: str) -> int:
     """
     if options.undo and (options.move or options.pin):
         raise UsageError("--undo goes without --move and --pin.")
+    if options.before is not None:
+        required_text("--from", options.before)
     context = command_context(options)
     out = sys.stdout
     # What extensions print is no result: only we write to standard output.
