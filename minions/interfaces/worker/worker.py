@@ -157,6 +157,7 @@ class Worker:
             parents,
             on_waiting=notices.tell,
             on_ended=self._scores.run_ended,
+            when_begun=engine.when_begun,
             deltas=deltas,
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
