@@ -352,7 +352,7 @@ class JobServer:
             await noting
 
     def when_begun(self, run_id: str) -> Callable[[], None] | None:
-        """As of the engine."""
+        """What is to be called when that run has begun; None: no limit on rate counts it."""
         begun = self._begun.get(run_id)
         return None if begun is None else begun.set
 
