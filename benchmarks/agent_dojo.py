@@ -26,13 +26,13 @@ from attrs import define, evolve, field, frozen
 
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.json_values import JsonValue, parse_json
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 

@@ -27,7 +27,7 @@ from minions.data.schema_words import schema_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.memory import READ_RESULT
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.examples import ExampleStepSpec

@@ -28,7 +28,7 @@ from benchmarks.token_counting import (
 from benchmarks.token_forms import Form, requests_of
 from benchmarks.token_parts import Part, chat_requests, parts, rows
 from benchmarks.token_workloads import NotDoneError, Workload
-from minions.adapters.models.prices import GenaiPriceBook
+from minions.adapters.models.price_books import GenaiPriceBook
 from minions.contracts.messages import TokenUsage
 
 __all__ = ["Table", "goals", "measured", "page"]

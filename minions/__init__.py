@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
     from minions.contracts.completion import CompletionCriteria, CompletionLink
     from minions.contracts.context import RunContext
-    from minions.contracts.events import RunEvent
     from minions.contracts.executions import (
         AgentExecutionError,
         AgentResult,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     )
     from minions.contracts.instructions import OutputInstructions
     from minions.contracts.messages import Message, MessageBundle, MessageRole
+    from minions.contracts.run_events import RunEvent
     from minions.contracts.secrets import SecretRef
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
     from minions.engine.compile.function_steps import step
     from minions.engine.run.agent_executor import AgentExecutor
-    from minions.engine.services.services import Services
+    from minions.engine.services.run_services import Services
     from minions.engine.sessions.runner import ChatAgent, StepRunner
     from minions.engine.sessions.store import StepRepository
     from minions.recipe.model import AgentRecipe, Permissions
@@ -126,7 +126,7 @@ _HOMES: Final = {
         "ToolError",
         "UsageError",
     ),
-    "minions.contracts.events": ("RunEvent",),
+    "minions.contracts.run_events": ("RunEvent",),
     "minions.contracts.executions": (
         "AgentExecutionError",
         "AgentResult",
@@ -157,7 +157,7 @@ _HOMES: Final = {
     "minions.engine.compile.extensions": ("Extensions",),
     "minions.engine.compile.function_steps": ("step",),
     "minions.engine.run.agent_executor": ("AgentExecutor",),
-    "minions.engine.services.services": ("Services",),
+    "minions.engine.services.run_services": ("Services",),
     "minions.engine.sessions.runner": (
         "ChatAgent",
         "StepRunner",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.contracts.decisions import (
+    from minions.contracts.decision_types import (
         ApprovalClass,
         ApprovalRequest,
         Decider,
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.contracts.decisions": (
+    "minions.contracts.decision_types": (
         "ApprovalClass",
         "ApprovalRequest",
         "Decider",

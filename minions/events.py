@@ -11,7 +11,7 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.app.runs.run_stream import RunStream
-    from minions.contracts.events import (
+    from minions.contracts.run_events import (
         AttemptFailed,
         LimitReached,
         ModelReplaced,
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.contracts.events": (
+    "minions.contracts.run_events": (
         "LimitReached",
         "ModelReplaced",
         "OutputChecked",

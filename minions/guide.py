@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from minions.contracts.instructions import OutputMode, OutputRequest
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
-    from minions.contracts.sessions import MemorySnapshot, ModelMemory
+    from minions.contracts.session_views import MemorySnapshot, ModelMemory
     from minions.contracts.steps import StepGraph, ToolSearch
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
@@ -238,7 +238,7 @@ _HOMES: Final = {
         "StepFailedError",
     ),
     "minions.contracts.steps": ("StepGraph", "ToolSearch"),
-    "minions.contracts.sessions": (
+    "minions.contracts.session_views": (
         "MemorySnapshot",
         "ModelMemory",
     ),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+    from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
     from minions.contracts.runtime import PriceBook
 
 
 __all__ = ["GenaiPriceBook", "OwnPrice", "PriceBook"]
 
 _HOMES: Final = {
-    "minions.adapters.models.prices": (
+    "minions.adapters.models.price_books": (
         "GenaiPriceBook",
         "OwnPrice",
     ),

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
-    from minions.engine.services.services import NullLog
+    from minions.engine.services.run_services import NullLog
     from minions.engine.services.shared_budgets import SharedBudgets
     from minions.recipe.model import OperatorRules
 
@@ -169,7 +169,7 @@ _HOMES: Final = {
     "minions.engine.services.memory_journal": ("MemoryJournal",),
     "minions.engine.services.shared_budgets": ("SharedBudgets",),
     "minions.recipe.model": ("OperatorRules",),
-    "minions.engine.services.services": (
+    "minions.engine.services.run_services": (
         "NullLog",
         "SystemClock",
     ),

@@ -11,7 +11,7 @@ from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
     from minions.contracts.instructions import HistoryStrategy, HistoryWindow
-    from minions.contracts.sessions import AgentHooks, Session, SessionStep, StepMetrics
+    from minions.contracts.session_views import AgentHooks, Session, SessionStep, StepMetrics
     from minions.engine.sessions.runner import fork_session, retry_from_sequence
     from minions.engine.sessions.session_context import (
         build_context_from_sequence_range,
@@ -43,7 +43,7 @@ _HOMES: Final = {
         "HistoryStrategy",
         "HistoryWindow",
     ),
-    "minions.contracts.sessions": (
+    "minions.contracts.session_views": (
         "AgentHooks",
         "Session",
         "SessionStep",

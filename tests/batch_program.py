@@ -18,7 +18,7 @@ from typing import Final
 from attrs import evolve
 
 from batch_worlds import ITEMS, PRICE, model_of, recipe_text
-from minions.adapters.models.prices import GenaiPriceBook
+from minions.adapters.models.price_books import GenaiPriceBook
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
@@ -27,7 +27,7 @@ from minions.contracts.runtime import SystemClock
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.waves.wave_calls import WaveCalls
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

@@ -14,7 +14,7 @@ from minions.adapters.models.anthropic import AnthropicModel
 from minions.adapters.models.gemini import GeminiModel
 from minions.adapters.models.http_model import HttpModel
 from minions.adapters.models.openai import OpenAIModel
-from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal.journal import Journal
@@ -22,7 +22,7 @@ from minions.contracts.patience import Patience
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.waves.wave_calls import WaveCalls
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

@@ -41,7 +41,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services, TextOutputParser
+from minions.engine.services.run_services import Services, TextOutputParser
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.testing.journal_suite import row_fact
 from minions.testing.virtual_time import FakeClock, counting_ids

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Effect, Tool
 from minions.data.json_values import JsonValue

@@ -19,7 +19,7 @@ from minions.contracts.calls import (
 from minions.contracts.executions import AgentResult
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig

@@ -17,7 +17,7 @@ from minions.app.wiring.configured_runtime import make_runtime
 from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.interfaces.http.http_answers import (
     AsgiApp,
     Incidents,

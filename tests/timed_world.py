@@ -28,7 +28,7 @@ from minions.contracts.model_endpoints import ModelEndpoint
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.http.metrics_page import metrics_page
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
@@ -77,8 +77,8 @@ def look_rarely(monkeypatch: pytest.MonkeyPatch, every_s: float) -> None:
     """Let workers look so often at what may have changed: each look is a moment of virtual time,
     which takes real time, too.
     """
-    looks = [f"_LOOK_{each}_S" for each in ("LOCAL", "TIMED", "SCHEDULES", "OLD", "LEFT")]
-    for name in (*looks, "REMINDERS_S"):
+    looks = [f"_LOOK_{each}_S" for each in ("LOCAL", "TIMED", "SCHEDULES", "PAUSED", "OLD", "LEFT")]
+    for name in (*looks, "LOOK_AT_RUNS_S", "REMINDERS_S"):
         monkeypatch.setattr(f"minions.interfaces.worker.worker.{name}", every_s)
 
 

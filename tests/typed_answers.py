@@ -33,7 +33,7 @@ from minions.contracts.messages import assistant
 from minions.contracts.runtime import Clock, SystemClock
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.http.token_file import FileTokens
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams

@@ -108,6 +108,14 @@ sample:
   fields below 0.3, 45 right instead of 40; of 180 below 0.45, 73 instead of 66; one more request
   for each. `min_confidence` asks another model instead.
 - Enumerations by the number of a value: 23 of 76 right, 29 by the value; each asked for alone, 29.
+- Whether a tool is about the question, as the probability of yes: in three wordings it puts 55 to
+  59 % of pairs of 35 questions that need a tool and 30 that do not in the right order; chance, 50.
+- A worked example of a call before the arguments: 14 and 17 of 40 calls right in two wordings, 16
+  without.
+- In loops, what tools gave as one list in the question instead of turns: the word is named in 9 of
+  24 last answers, as turns in 14. Worked examples of choices: the next tool is right for 3 to 8 of
+  12 states and the end for 1 to 8, and twice the tokens. Arguments out of the words in sight alone:
+  2 of 18 loops right, with 18 requests each.
 - Optional parameters only where a word of them stands in the question: 14 of 30 instead of 11, and
   11 % fewer tokens. But it hangs on the language of the question, and loses what was asked for in
   other words."""
@@ -220,12 +228,13 @@ _WORDS: Final = {
         "does not. instructor takes classes and no schemas."
     ),
     "problems": (
-        "Arithmetic in two or three operations, made by a seed, the answers computed: one prompt, "
-        "and steps, of which the first works in words and the second reads the number."
+        "Arithmetic in two or three operations, made by a seed, the answers computed: one prompt; "
+        "steps, of which the first works in at most three short lines and the second reads the "
+        "number; and a calculation that the model reads and the recipe computes. The held-out half."
     ),
     "loops": (
-        "A way of two, four or eight calls of one tool, each of which names the next, alone and "
-        "beside eight tools that have nothing to do with it."
+        "A way of one, two, four or eight calls of one tool, each of which names the next, alone "
+        "and beside eight tools that have nothing to do with it: of three kinds, the held-out half."
     ),
     "confidence": (
         "The fields of varied texts once more, by Minions with `min_confidence`, in the order of "
@@ -240,7 +249,7 @@ def _tables(part: str, rows: Sequence[Row]) -> str:
     if part == "confidence":
         return _confidence_table(rows)
     if part != "calls":
-        return _table(rows, by_group=part in ("fields", "examples"))
+        return _table(rows, by_group=part in ("fields", "examples", "loops"))
     right = [each for each in rows if each.group != "irrelevance"]
     nothing = [each for each in rows if each.group == "irrelevance"]
     tables = [_table(right, by_group=True)] if right else []

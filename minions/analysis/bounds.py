@@ -349,6 +349,7 @@ def _tool_calls(step: AnyStep, limits: Limits) -> Bound:
         return Bound(known=len(step.called_tools) * (1 + limits.max_tool_call_retries))
     if isinstance(step, StepSpec):
         may_call = bool(step.offered_tools) or step.registered_class is not None
+        may_call = may_call or step.offers_caller_tools
     else:
         may_call = bool(step.available_tools)
     if may_call:

@@ -178,6 +178,8 @@ class Explanation:
     """By step: what counts as free of strangers' words because the recipe says so."""
     code: tuple[str, ...]
     """Steps that are Python for a sandbox."""
+    caller_tools: tuple[str, ...]
+    """Steps that offer their model the tools that whoever asks over HTTP brings."""
     limits: Mapping[str, JsonValue]
     """The limits of the whole run, as the recipe states them."""
     attempts_per_model_call: int
@@ -255,6 +257,11 @@ def explain(
             _path(each, step)
             for each, step in _steps(places)
             if isinstance(step, StepSpec) and step.needs_sandbox
+        ),
+        caller_tools=tuple(
+            _path(each, step)
+            for each, step in _steps(places)
+            if isinstance(step, StepSpec) and step.offers_caller_tools
         ),
         limits=recipe.limits,
         attempts_per_model_call=max(attempts, default=recipe.retry.max_attempts),

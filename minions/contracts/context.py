@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from minions.contracts.file_changes import ChangeRecorder
     from minions.contracts.retry_config import RetryConfig
     from minions.contracts.runtime import BlockingCalls
-    from minions.contracts.sessions import ModelMemory
+    from minions.contracts.session_views import ModelMemory
     from minions.contracts.tools import (
         AgentCalls,
         ReportProgress,

@@ -71,6 +71,8 @@ class ToolSearch:
     """
     always: tuple[str, ...] = field(default=(), converter=_sorted_names)
     """Names of tools that are offered from the first request on, sorted."""
+    caller: bool = False
+    """Whether it is also offered the tools that the caller of the run brings."""
 
 
 USUAL_SEARCH: Final = ToolSearch()

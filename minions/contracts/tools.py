@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
 from attrs import evolve, field, frozen
+from msgspec import Struct
 
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.runtime import BlockingCalls, Sleep
@@ -17,13 +19,12 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
 
-@frozen(kw_only=True)
-class AgentInfo:
+class AgentInfo(Struct, frozen=True, kw_only=True):
     """An agent as a list shows it."""
 
     name: str
     description: str = ""
-    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    inputs: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """JSON Schema of each input, by name; one that may be left out has a `default`."""
 
 
@@ -181,6 +182,16 @@ class ToolSpec:
         }
         return {"type": "function", "function": function}
 
+
+CALLER_TOOLS: Final = ToolSpec(
+    name="caller",
+    description="Carried out by the caller of the run, which waits for the result.",
+    effect=Effect.PURE,
+    reads=Reads.UNTRUSTED,
+)
+"""What is known of each tool that the caller of a run brings, and stands for all of them in checks:
+nothing happens before the caller gets the call, who reads its arguments and writes its result.
+"""
 
 ReportProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 """Takes how much is done, out of how much (None: unknown), and words for people."""

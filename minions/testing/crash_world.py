@@ -32,7 +32,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalRequest,
     Decider,
@@ -59,7 +59,7 @@ from minions.engine.calls.resume_decisions import read_answer
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.testing.crash_stories import CrashStory, Mishap
 from minions.testing.fault_plans import ServerFault

@@ -18,14 +18,14 @@ from minions.app.runs.application_runs import RecipeLike
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import make_runtime
 from minions.contracts.calls import ChatModel
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, OutputT
+from minions.contracts.run_events import RunEvent
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.testing.virtual_time import FakeClock, counting_ids
 

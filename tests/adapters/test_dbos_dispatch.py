@@ -18,7 +18,7 @@ from minions.adapters.dispatch import dbos_dispatch
 from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
 from minions.contracts.dispatch import Job, JobState, QueueLimits
 from minions.data.errors import EnvironmentRefusedError
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.testing.dispatch_suite import JobRecorder, job, opened, plan, serve, serving, until
 from patience import HANG_S
 

@@ -22,7 +22,7 @@ from minions.adapters.dispatch.postgres_news import JobNews
 from minions.contracts.dispatch import Job, JobEnd
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import dumps
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.testing.dispatch_suite import job, plan
 from minions.testing.virtual_time import VirtualTime
 

@@ -454,7 +454,7 @@ import asyncio, os, sys
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.contracts.journal.facts import StepFinished
 from minions.contracts.journal.journal import EntryDraft
-from minions.engine.services.services import SystemClock
+from minions.engine.services.run_services import SystemClock
 
 async def run(journal, number):
     lease = await journal.acquire(f"ses_{number}", f"run_{number}", "w", 60)

@@ -106,7 +106,7 @@ from minions.adapters.stores.postgres_journal import PostgresListener
 from minions.data.errors import FencedError, LeaseHeldError
 from minions.contracts.journal.facts import StepFinished
 from minions.contracts.journal.journal import EntryDraft
-from minions.engine.services.services import SystemClock
+from minions.engine.services.run_services import SystemClock
 
 url, worker, turns, ttl = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis.strategies import builds, integers
 
 from minions.adapters.models.openai import OpenAIModel
-from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
 from minions.contracts.messages import TokenUsage
 from patience import HANG_S, work_of
 
@@ -215,7 +215,7 @@ def test_models_of_this_machine_and_own_prices_load_no_data() -> None:
     check = """
 import sys
 from datetime import UTC, datetime
-from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
 from minions.contracts.messages import TokenUsage
 
 book = GenaiPriceBook({"openai/mine": OwnPrice(input_per_mtok=1, output_per_mtok=1)})

@@ -23,7 +23,7 @@ from minions.contracts.tools import Toolbox
 from minions.data.errors import EnvironmentRefusedError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 

@@ -14,19 +14,19 @@ from chaos.shapes import ChaosShape
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCapabilities
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.events import RunEvent
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage
 from minions.contracts.metrics import Metrics
+from minions.contracts.run_events import RunEvent
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.testing.chaos_endpoint import ChaosEndpoint
 from minions.testing.fault_plans import FaultPlan
 from minions.testing.virtual_time import VirtualTime, counting_ids

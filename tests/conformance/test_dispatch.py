@@ -10,7 +10,7 @@ from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.contracts.dispatch import DispatchEngine
 from minions.contracts.runtime import SystemClock
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.testing.dispatch_suite import *  # noqa: F403  # the tests
 
 

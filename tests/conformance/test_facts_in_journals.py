@@ -32,7 +32,7 @@ from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.data.errors import JournalError
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import UNREADABLE, list_runs
 from minions.engine.views.run_detail import show_run

@@ -18,7 +18,9 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.app.runs.event_schema import events_schema
 from minions.contracts.calls import ModelDelta, ModelFailure, Prompt
-from minions.contracts.events import (
+from minions.contracts.journal.journal import Journal
+from minions.contracts.messages import MessageRole, ToolCallRequest
+from minions.contracts.run_events import (
     RunCompleted,
     RunEvent,
     RunFailed,
@@ -28,9 +30,7 @@ from minions.contracts.events import (
     StepEventType,
     event_to_json,
 )
-from minions.contracts.journal.journal import Journal
-from minions.contracts.messages import MessageRole, ToolCallRequest
-from minions.contracts.sessions import AgentHooks, SessionStep, StepMetrics
+from minions.contracts.session_views import AgentHooks, SessionStep, StepMetrics
 from minions.contracts.tools import Tool, Toolbox
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
@@ -38,7 +38,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
 from minions.engine.sessions.session_context import (
     build_context_from_sequence_range,

@@ -19,7 +19,7 @@ from minions.contracts.approvals import (
     rule_words,
     tally_of,
 )
-from minions.contracts.decisions import ApprovalClass, Approve, Decision, Reject
+from minions.contracts.decision_types import ApprovalClass, Approve, Decision, Reject
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

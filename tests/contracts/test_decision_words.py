@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     Approve,
     Decision,

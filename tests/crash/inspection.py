@@ -28,7 +28,7 @@ from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect
 from minions.data.codec import decode
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.services.services import is_worker_gone
+from minions.engine.services.run_services import is_worker_gone
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.engine.views.run_summary import RunSummary

@@ -40,7 +40,7 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 __all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out", "journal_at"]
 

@@ -36,7 +36,7 @@ from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import RecipeError, StepFailedError, ToolError
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.services.services import TextOutputParser
+from minions.engine.services.run_services import TextOutputParser
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import recipe_from_document

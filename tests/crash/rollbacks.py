@@ -28,7 +28,7 @@ from minions.contracts.runtime import SystemClock
 from minions.data.codec import decode
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.rollback import roll_back_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

@@ -26,7 +26,7 @@ from minions.contracts.budgets import DayBudget
 from minions.contracts.flow import CallAsk, CircuitState, EndpointState, FlowControl
 from minions.contracts.runtime import SystemClock
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.cli.main import command as minions
 from minions.interfaces.http.metrics_page import metrics_page
 

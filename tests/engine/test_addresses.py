@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from builders import deterministic_services, executor_of, python_step
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, address_of, around, is_within
+from minions.contracts.run_events import RunEvent, event_to_json
 from minions.contracts.steps import StepScope
 from minions.data.errors import NotFoundError
 from minions.data.json_values import JsonValue

@@ -14,7 +14,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.agents_toolset import built_in_agents
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import ToolCallRequest
@@ -25,7 +25,7 @@ from minions.engine.agents.registry import AgentRegistry
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document

@@ -13,7 +13,13 @@ from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.approvals import ApprovalRule, ApprovalStage, AskedRule, DecisionMaker
-from minions.contracts.decisions import ApprovalClass, Approve, Verdict, parse_decision, word_of
+from minions.contracts.decision_types import (
+    ApprovalClass,
+    Approve,
+    Verdict,
+    parse_decision,
+    word_of,
+)
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect, ToolSpec

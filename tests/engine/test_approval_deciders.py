@@ -11,7 +11,7 @@ from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.approvals import ApprovalRule, ApprovalStage, DecisionMaker
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     ApprovalClass,
     ApprovalRequest,
     Approve,

@@ -13,7 +13,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect
@@ -188,6 +188,10 @@ async def test_a_review_that_was_cut_off_is_continued(tmp_path: Path) -> None:
         ),
         (f"{REVIEWER}permissions: {{allow_write: true}}\n", "the right to write"),
         (REVIEWER.replace("steps:", "steps:\n  - {id: who, ask: May it?}"), "it asks a person"),
+        (
+            REVIEWER.replace("    goal:", "    tools: {caller: true}\n    goal:"),
+            "tools of whoever asks",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_review_is_refused(world: World, reviewer: str, problem: str) -> None:

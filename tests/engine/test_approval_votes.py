@@ -9,7 +9,7 @@ from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.approvals import ApprovalRule, ApprovalStage, DecisionMaker
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect

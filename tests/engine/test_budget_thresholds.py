@@ -38,7 +38,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget_records import BudgetRecord, read_record
 from minions.engine.services.budget_rules import _OFTEN, rules_of
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

@@ -19,7 +19,7 @@ from minions.contracts.messages import assistant
 from minions.contracts.steps import CachedStep, StepCache
 from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World

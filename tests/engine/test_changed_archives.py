@@ -15,7 +15,7 @@ from crash.played import Death, PlayedRun
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import list_runs

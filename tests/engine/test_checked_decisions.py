@@ -19,7 +19,7 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope

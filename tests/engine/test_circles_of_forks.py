@@ -11,7 +11,7 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.data.errors import JournalError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import read_conversation
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive
 from minions.engine.sessions.store import StepRepository
 

@@ -17,7 +17,12 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import Lease
 from minions.data.errors import LeaseHeldError
 from minions.engine.history.recorder import acquire_lease
-from minions.engine.services.services import Services, is_worker_alive, is_worker_gone, worker_name
+from minions.engine.services.run_services import (
+    Services,
+    is_worker_alive,
+    is_worker_gone,
+    worker_name,
+)
 from minions.testing.journal_suite import holding
 from minions.testing.virtual_time import FakeClock
 
@@ -99,7 +104,7 @@ async def test_the_expired_lease_of_a_worker_not_known_to_live_is_taken_at_once(
 
 def test_a_worker_of_another_process_is_known_to_live_until_it_ends() -> None:
     code = (
-        "from minions.engine.services.services import worker_name\n"
+        "from minions.engine.services.run_services import worker_name\n"
         "print(worker_name('part'), flush=True)\ninput()\n"
     )
     other = subprocess.Popen(  # our own interpreter

@@ -18,7 +18,7 @@ from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.tools import Effect, Tool
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.kinds.set_kind import SetSpec

@@ -21,7 +21,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.supervisor.program_tools import ToolError
 from minions.analysis.explanation import explain
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionWaiting, ToolCallFact, ToolCallStarted
 from minions.contracts.messages import MessageRole

@@ -17,7 +17,7 @@ from minions.contracts.messages import assistant
 from minions.contracts.runtime import PriceBook
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue, as_object
-from minions.engine.services.services import MemoryProfiles
+from minions.engine.services.run_services import MemoryProfiles
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.engine.history.conversation import ConversationCache, read_conversation
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.sessions.deletion import remove_sessions

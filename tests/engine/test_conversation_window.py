@@ -10,11 +10,11 @@ import pytest
 from builders import deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCapabilities, ModelFailure, Prompt
-from minions.contracts.events import RunCompleted, RunEvent, RunFailed, StepCompleted
 from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import MessageRole, TokenUsage, as_role
-from minions.contracts.sessions import SessionStep
+from minions.contracts.run_events import RunCompleted, RunEvent, RunFailed, StepCompleted
+from minions.contracts.session_views import SessionStep
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session

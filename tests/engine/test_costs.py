@@ -27,10 +27,10 @@ from minions.contracts.calls import (
     ModelFailure,
 )
 from minions.contracts.context import Limits, ModelCallExecutor, RunContext
-from minions.contracts.events import RunEvent, StepFinished
 from minions.contracts.executions import RunStatus
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import RunEvent, StepFinished
 from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
 from minions.data.errors import EnvironmentRefusedError, MetadataError
@@ -38,7 +38,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import DefaultModelCallExecutor
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from prices import FlatPrices
 
 MODEL = "scripted/answers"

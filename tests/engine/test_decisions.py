@@ -12,11 +12,11 @@ from builders import FakeTool, Ran, deterministic_services, draft_of, executor_o
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.events import RunEvent, RunWaiting, event_to_json
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
 from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.messages import MessageRole
+from minions.contracts.run_events import RunEvent, RunWaiting, event_to_json
 from minions.contracts.tools import Effect, Tool
 from minions.data.errors import RecipeError, UsageError
 from minions.data.json_values import JsonValue

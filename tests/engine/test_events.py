@@ -24,7 +24,9 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.events import (
+from minions.contracts.executions import RunStatus
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.run_events import (
     RunCompleted,
     RunEvent,
     RunFailed,
@@ -36,15 +38,13 @@ from minions.contracts.events import (
     ToolFinished,
     event_to_json,
 )
-from minions.contracts.executions import RunStatus
-from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool
 from minions.data.errors import GraphError, JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode

@@ -12,10 +12,10 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.contracts.completion import CompletionLink
-from minions.contracts.events import RunCompleted
 from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, OpenedRun
+from minions.contracts.run_events import RunCompleted
 from minions.contracts.steps import CachedStep, Step
 from minions.contracts.tools import Tool
 from minions.data.errors import JournalError, LeaseHeldError

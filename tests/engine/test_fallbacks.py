@@ -11,9 +11,9 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.bounds import AskingRecipe, KnownModel, StepCallBounds, spending
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.context import Limits
-from minions.contracts.events import ModelReplaced, RunEvent
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ModelCallFact
+from minions.contracts.run_events import ModelReplaced, RunEvent
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue
 from minions.engine.services.run_pause import RunPause

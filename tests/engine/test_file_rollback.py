@@ -28,7 +28,7 @@ from minions.engine.history.keys import scope_of
 from minions.engine.history.recorder import Recorder
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import load_archive, store_archive
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.lookup import find_run

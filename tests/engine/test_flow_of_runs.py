@@ -20,14 +20,14 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.flow import Priority
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
-from minions.contracts.sessions import StepMetrics
+from minions.contracts.session_views import StepMetrics
 from minions.data.errors import UNREACHABLE
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.endpoint_limiter import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

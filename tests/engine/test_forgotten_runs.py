@@ -12,7 +12,7 @@ from minions.contracts.executions import RunStatus
 from minions.data.errors import NotFoundError
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.views.lookup import list_runs
 from minions.recipe.catalog import Catalog

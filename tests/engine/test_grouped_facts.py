@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from builders import deterministic_services, executor_of, fake_tool, recipe_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import StepStarted
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.run_events import RunEvent
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.history.event_stream import EventStream

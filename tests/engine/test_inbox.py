@@ -10,7 +10,7 @@ from minions import Minions
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.calls import ModelCallResponse
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.tools import Effect, Tool
 from minions.engine.calls.inbox import ItemKind, list_inbox

@@ -41,7 +41,7 @@ from minions.data.errors import FencedError, JournalError, LeaseHeldError, ToolE
 from minions.data.json_values import JsonValue
 from minions.engine.history.memory import memory_from
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode
 from minions.testing.virtual_time import FakeClock

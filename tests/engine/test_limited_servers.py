@@ -19,16 +19,16 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.events import RunEvent, ServerWait
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import Allowance, ModelEndpoint, RateLimits
+from minions.contracts.run_events import RunEvent, ServerWait
 from minions.data.errors import UNREACHABLE
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

@@ -25,9 +25,9 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure
-from minions.contracts.events import LimitReached, RunFailed
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.messages import TokenUsage
+from minions.contracts.run_events import LimitReached, RunFailed
 from minions.contracts.steps import StepScope
 from minions.data.errors import MetadataError
 from minions.data.json_values import JsonValue

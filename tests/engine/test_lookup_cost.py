@@ -19,7 +19,7 @@ from minions.contracts.journal.run_rows import RunFilter
 from minions.engine.calls.inbox import list_inbox
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.deletion import find_session
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import find_run, list_runs

@@ -13,7 +13,7 @@ from minions.contracts.journal.facts import MarkRecorded, StepFinished
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.marking import LONGEST_NOTE, mark_run
 from minions.engine.views.judgements import Mark, mark_of, marks_in
 from minions.engine.views.lookup import find_run

@@ -25,7 +25,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import StaleSnapshotError
 from minions.engine.history.memory import ConversationMemory
 

@@ -15,14 +15,14 @@ from builders import deterministic_services, executor_of, fake_tool, recipe_of, 
 from minions.adapters.models.model_probe import probe_model
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import OutputChecked, RunEvent
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import MemoryProfiles, Services
+from minions.engine.services.run_services import MemoryProfiles, Services
 from minions.testing.endpoint import (
     Behaviour,
     ChatEndpoint,

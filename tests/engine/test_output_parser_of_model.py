@@ -18,7 +18,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services, TextOutputParser
+from minions.engine.services.run_services import Services, TextOutputParser
 
 
 class OtherParser(TextOutputParser):

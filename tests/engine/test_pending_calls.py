@@ -9,9 +9,9 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.messages import MessageRole
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions

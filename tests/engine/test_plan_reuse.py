@@ -16,14 +16,14 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import MarkRecorded, PlanLookup
 from minions.contracts.journal.journal import EntryDraft
 from minions.contracts.journal.start_note import StartNote
 from minions.data.json_values import JsonValue, as_object
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.run_notes import notes_in
 from minions.recipe.model import AgentRecipe

@@ -18,7 +18,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.workspaces import command_sandbox
 from minions.app.wiring.built_in_extensions import built_in_extensions
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting, PlanReplaced
 from minions.contracts.plan_diffs import PlanDiff
@@ -28,7 +28,7 @@ from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.plan_report import plan_report
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import show_run
 from minions.interfaces.cli.console.printed_results import result_to_json

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 
 from builders import FakeTool, deterministic_services, fake_tool
 from lab_models import UnavailableModel
@@ -14,7 +15,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import ProviderSettings, Settings
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting
 from minions.contracts.tools import Effect, Reads, Toolbox
@@ -22,7 +23,7 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import OperatorRules, UntrustedRule
 from minions.recipe.model_config import ModelConfig
@@ -240,7 +241,7 @@ async def test_under_full_strictness_the_operator_alone_says_which_models_read_p
 ):
     document = whole(READ, TELL, permissions={"private_models": ["other"]})
     for named, faults in ((["run"], {"private-flow"}), (["run", "other"], set())):
-        strict = evolve(catalog(OperatorRules(private_models=frozenset(named))), strict="full")
+        strict = replace(catalog(OperatorRules(private_models=frozenset(named))), strict="full")
         checked = check_recipe_text(json.dumps(document), "r.yaml", strict)
         assert {each.code for each in checked.faults if not each.is_warning} == faults
 

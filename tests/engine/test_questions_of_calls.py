@@ -13,7 +13,7 @@ from builders import deterministic_services, executor_of
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.messages import MessageRole

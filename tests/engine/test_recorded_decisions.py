@@ -12,7 +12,7 @@ from builders import FakeTool, deterministic_services, draft_of, entry_of, execu
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalRequest,
     Decider,

@@ -12,7 +12,7 @@ from attrs import evolve
 from builders import deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     ApprovalRequest,
     Approve,
     Decider,
@@ -31,7 +31,7 @@ from minions.contracts.tools import Effect, Tool
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.marking import mark_run
 from minions.engine.views.judgements import ExampleReason

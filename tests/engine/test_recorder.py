@@ -9,7 +9,6 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import deterministic_services
-from minions.contracts.events import RunEvent
 from minions.contracts.journal.facts import (
     MessageRecorded,
     StepFinished,
@@ -18,6 +17,7 @@ from minions.contracts.journal.facts import (
     ToolCallFinished,
 )
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.run_events import RunEvent
 from minions.data.errors import JournalError, LeaseHeldError
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue

@@ -33,7 +33,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.prompt_redaction import RunRedaction
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

@@ -11,7 +11,7 @@ from minions.contracts.journal.journal import BlobCollection, Lease
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
 from minions.testing.virtual_time import FakeClock
 

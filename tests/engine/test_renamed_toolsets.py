@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from builders import FakeTool, deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset, ToolSpec
 from minions.data.json_values import JsonValue

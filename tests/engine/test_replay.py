@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import draft_of, entry_of
-from minions.contracts.decisions import Redo
+from minions.contracts.decision_types import Redo
 from minions.contracts.executions import RunWarning
 from minions.contracts.journal.facts import Fact
 from minions.contracts.journal.journal import JournalEntry

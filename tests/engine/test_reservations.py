@@ -19,7 +19,7 @@ from minions.contracts.context import Limits
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import TokenUsage
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

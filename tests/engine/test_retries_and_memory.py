@@ -31,16 +31,16 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.context import ModelCallExecutor, RunContext
-from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import AttemptFailed
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.data.errors import ToolError, UsageError, words_of
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.testing.virtual_time import FakeClock
 from patience import HANG_S

@@ -24,10 +24,10 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import CompletionCriteria, CompletionLink
 from minions.contracts.context import RunContext, ToolCallExecutor
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import Completion, RunStatus, StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
+from minions.contracts.run_events import RunEvent
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.data.errors import MetadataError
@@ -39,7 +39,7 @@ from minions.engine.compile.selection import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.next_step import StepManager
 from minions.recipe.kinds.goal_kind import GoalSpec

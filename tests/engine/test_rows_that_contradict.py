@@ -10,7 +10,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.pins import find_pins
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.deletion import find_session, remove_sessions
 from minions.engine.views.lookup import find_run, list_runs
 from minions.engine.views.run_detail import show_run

@@ -23,7 +23,7 @@ from minions.engine.history.memory import ConversationMemory
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.next_step import StepManager
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.model import AgentRecipe, Permissions

@@ -11,7 +11,7 @@ from minions.contracts.executions import RUN_STATES, RunState, RunStatus
 from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import list_runs
 from minions.testing.virtual_time import FakeClock

@@ -23,7 +23,7 @@ from going_back import PAYS, executor_for, payer
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ChatModel, Prompt
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import MessageBundle

@@ -24,10 +24,10 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.events import event_to_json
 from minions.contracts.executions import RunStatus
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import MessageBundle, ToolCallRequest
+from minions.contracts.run_events import event_to_json
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool, Toolbox, Toolset, ToolSpec
@@ -36,7 +36,7 @@ from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.virtual_time import FakeClock, counting_ids

@@ -11,10 +11,10 @@ import pytest
 from minions.adapters.models.http_model import HttpModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.events import RunCompleted
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import Message
-from minions.engine.services.services import Services
+from minions.contracts.run_events import RunCompleted
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.testing.endpoint import ChatEndpoint

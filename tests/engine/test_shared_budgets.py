@@ -31,7 +31,7 @@ from minions.engine.history.imported_entries import imported_entry
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.shared_budgets import BudgetedRun, SharedBudgets, _Account
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog

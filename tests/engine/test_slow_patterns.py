@@ -11,7 +11,7 @@ from attrs import evolve
 from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.decisions import ApprovalRequest, Decider, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, Question, Verdict
 from minions.contracts.tools import Effect
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import AT_ONCE_S

@@ -26,7 +26,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.calls.call_records import store_attachments, with_attachments
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 from minions.testing.virtual_time import FakeClock

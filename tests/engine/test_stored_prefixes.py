@@ -14,7 +14,7 @@ from attrs import evolve
 from builders import Ran, deterministic_services, executor_of, run_of
 from minions import RunStatus
 from minions.adapters.models.gemini import GeminiModel
-from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
 from minions.app.wiring.built_in_extensions import built_in_redactors
 from minions.contracts.calls import ModelCapabilities, Prompt
 from minions.contracts.journal.facts import ModelCallFinished, StoredPrefixFact
@@ -24,7 +24,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.prefix_endpoint import PrefixEndpoint, PrefixFaults

@@ -27,7 +27,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_stores import MemoryStepCache
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import DecisionRecorded, ToolCallStarted
 from minions.contracts.steps import StepScope
@@ -36,7 +36,7 @@ from minions.data.errors import MinionsError, RecipeError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import (
     archive_lines,
     load_archive,

@@ -14,8 +14,8 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import OPEN_STATES
+from minions.contracts.run_events import RunEvent
 from minions.contracts.tools import Effect
 from minions.data.errors import UsageError
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session

@@ -24,9 +24,9 @@ from builders import (
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.decisions import ApprovalRequest, Decider, Rejection, Verdict
-from minions.contracts.events import AttemptFailed
+from minions.contracts.decision_types import ApprovalRequest, Decider, Rejection, Verdict
 from minions.contracts.executions import RunStatus
+from minions.contracts.run_events import AttemptFailed
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
 from minions.data.errors import StepFailedError

@@ -26,7 +26,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.runs.deciders import Policy
 from minions.contracts.calls import Prompt
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts import ToolCallFinished, given
 from minions.contracts.messages import Message, MessageRole, assistant, tool_result

@@ -30,7 +30,7 @@ from minions.analysis.pictures.svg import svg
 from minions.analysis.pictures.text_pictures import mermaid, picture_to_json
 from minions.analysis.pictures.text_pictures import outline as drawn
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.decision_types import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentExecutionError, RunStatus
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage

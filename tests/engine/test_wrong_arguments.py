@@ -15,7 +15,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.run_factory import RecipeSource
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 
 

@@ -17,7 +17,7 @@ from minions.data.errors import MinionsError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import REJECTED, list_runs

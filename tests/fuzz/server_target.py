@@ -19,7 +19,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.http.http_answers import OPENAI_ROOT, is_of_a2a
 from minions.interfaces.server.app import App, api_document, create_app
 from minions.interfaces.server.server_options import ServerOptions
@@ -112,6 +112,10 @@ _VALUES: Final = (
         '"params"',
         '"parts"',
         '"taskId"',
+        '"tools"',
+        '"tool_calls"',
+        '"tool_call_id"',
+        '"function_call_output"',
     ),
 )
 
@@ -138,7 +142,42 @@ _NAMES: Final = {
     "approval_id": "run_2",
 }
 _QUERIES: Final = {"limit": "2", "offset": "0", "start_seq": "1", "text": "a", "address": "sum"}
+_TOOL: Final = {"name": "weather", "description": "d", "parameters": {"type": "object"}}
+_CALL: Final = {"id": "call_run_4.x", "type": "function"}
+_OFFERS: Final = """
+id: offers
+inputs: {message: {type: string}}
+steps: [{id: a, goal: "{{ inputs.message }}", memory: conversation, tools: {caller: true}}]
+"""
 _BODIES: Final[dict[str, object]] = {
+    "createChatCompletion": {
+        "model": "offers",
+        "messages": [
+            {"role": "user", "content": "a"},
+            {
+                "role": "assistant",
+                "tool_calls": [{**_CALL, "function": {"name": "weather", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "call_run_4.x", "content": "b"},
+            {"role": "user", "content": "c"},
+        ],
+        "tools": [{"type": "function", "function": _TOOL}],
+        "tool_choice": "auto",
+    },
+    "createResponse": {
+        "model": "offers",
+        "input": [
+            {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_run_4.x", "output": "b"},
+        ],
+        "tools": [{"type": "function", **_TOOL}],
+    },
+    "runAgUi": {
+        "threadId": "t",
+        "runId": "r",
+        "messages": [{"id": "1", "role": "tool", "toolCallId": "call_run_4.x", "content": "b"}],
+        "tools": [_TOOL],
+    },
     "startRun": {"recipe": "adds", "inputs": {"a": 1, "b": 2}, "session": None, "user": "u"},
     "runAgent": {"task": "add", "inputs": {"a": 1}},
     "startPlan": {"task": "make a shop", "workspace": "."},
@@ -264,7 +303,7 @@ class _ServerTarget:
     async def _made(self) -> _Served:
         recipes = self._folder / "recipes"
         recipes.mkdir(parents=True, exist_ok=True)
-        for name, text in RECIPES.items():
+        for name, text in {**RECIPES, "offers": _OFFERS}.items():
             (recipes / f"{name}.yaml").write_text(text, "utf-8")
         (self._folder / "near.txt").write_text(_CONTENT, "utf-8")
         numbers: dict[str, itertools.count[int]] = {}

@@ -41,7 +41,7 @@ from minions.app.runs.batch_items import ItemsFile
 from minions.app.settings.setting_sources import load_settings
 from minions.app.settings.settings import masked
 from minions.app.settings.user_folders import FolderTrust
-from minions.contracts.decisions import parse_decision, word_of
+from minions.contracts.decision_types import parse_decision, word_of
 from minions.contracts.model_endpoints import check_base_url
 from minions.contracts.tools import Tool, ToolScope
 from minions.data.codec import encode

@@ -19,7 +19,7 @@ from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.context.agent_memory import AgentMemory
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.guide import Agent
 
 GREET = """\

@@ -16,8 +16,8 @@ from attrs import frozen
 import minions as m
 from minions.adapters.models.script_items import tool_request
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import Verdict
-from minions.contracts.events import RunCompleted, RunStarted, StepDeltaEvent
+from minions.contracts.decision_types import Verdict
+from minions.contracts.run_events import RunCompleted, RunStarted, StepDeltaEvent
 from minions.contracts.runtime import SystemClock
 from minions.contracts.waiting import RunWait
 from minions.data.errors import LeaseHeldError, NotFoundError

@@ -33,7 +33,7 @@ from minions.data.errors import JournalError
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.worker.worker import WorkerRuntime
 from minions.recipe.model import AgentRecipe
 from minions.testing.virtual_time import FakeClock

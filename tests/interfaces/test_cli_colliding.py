@@ -72,7 +72,7 @@ def test_who_has_the_run_is_told_and_since_when(cli: Cli, command: tuple[str, ..
 
 
 def test_a_worker_that_is_known_to_be_dead_has_nothing(cli: Cli) -> None:
-    name = "from minions.engine.services.services import worker_name; print(worker_name())"
+    name = "from minions.engine.services.run_services import worker_name; print(worker_name())"
     dead = subprocess.run([sys.executable, "-c", name], cwd=ROOT, stdout=PIPE, check=True)
     asyncio.run(resume_elsewhere(dead.stdout.decode().strip()))
     assert cli("resume", "run_", *DB).code == 0

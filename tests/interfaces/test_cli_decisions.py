@@ -9,7 +9,7 @@ from attrs import evolve
 
 from command_line import Cli, Write
 from minions.app.runs.deciders import TerminalDecider, decider_for
-from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
+from minions.contracts.decision_types import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 

@@ -169,6 +169,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "untrusted_flows": [],
         "endorsed": [],
         "code": [],
+        "caller_tools": [],
         "models": [{"name": None, "steps": [], "fills_in": {"post": ["text"]}}],
         "questions": [],
         "limits": {},
@@ -584,6 +585,19 @@ def test_registered_classes_and_code_are_told(cli: Cli, write: Write) -> None:
         "  cost: unknown because",
         "    the price of the configured model is not known",
     ]
+
+
+def test_steps_that_offer_the_caller_s_tools_are_told(cli: Cli, write: Write) -> None:
+    write("r.yaml", "id: r\nsteps:\n  - {id: help, goal: Help., tools: {caller: true}}\n")
+    done = cli("explain", "r.yaml")
+    assert "tool calls, with retries: 0" not in done.out
+    assert done.out.splitlines()[1:5] == [
+        "inputs: none",
+        "tools: none",
+        "tools of the caller (may be called in):",
+        "  help",
+    ]
+    assert cli("explain", "r.yaml", "--json").json["caller_tools"] == ["help"]
 
 
 def test_the_tokens_of_each_prompt_are_told_by_section_with_the_reason(

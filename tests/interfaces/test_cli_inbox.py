@@ -11,9 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 
 from command_line import Cli, Write
-from minions.contracts.decisions import Answer, Approve, Decision, Reject
+from minions.contracts.decision_types import Answer, Approve, Decision, Reject
 from minions.contracts.journal.facts import DecisionWaiting, RecordedProposal
 from minions.engine.calls.inbox import InboxItem, ItemKind
 from minions.engine.calls.pending_decisions import PendingDecision
@@ -205,6 +206,20 @@ def test_a_plan_is_of_another_kind_than_a_question() -> None:
         ItemKind.QUESTION,
         ItemKind.PLAN,
     ]
+
+
+def test_the_result_of_a_caller_s_tool_is_given_by_hand_or_declined() -> None:
+    call = DecisionWaiting(
+        what="answer", step_id="a", tool="weather", arguments="{}", question="What?"
+    )
+    one = item("run_1", call)
+    assert one.kind is ItemKind.CALL
+    assert decided([one], ["y", "sunny"]) == [("run_1", Answer("sunny"))]
+    assert decided([one], ["e"], "rain\n") == [("run_1", Answer("rain\n"))]
+    asked = evolve(
+        one, pending=PendingDecision(key="a/1/0/tool/1/0/question/1-01234567", fact=call)
+    )
+    assert decided([asked], ["n", "not now"]) == [("run_1", Reject(reason="not now"))]
 
 
 def test_what_cannot_be_declined_is_asked_again() -> None:

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from command_line import Cli, Write
 from minions.app.runs.deciders import TerminalDecider
-from minions.contracts.decisions import Question
+from minions.contracts.decision_types import Question
 from minions.contracts.plan_diffs import PlanProposal, diff_plans
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 

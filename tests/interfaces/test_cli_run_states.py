@@ -20,7 +20,7 @@ OWN = """
 import asyncio
 from pathlib import Path
 from minions import SqliteJournal, tool
-from minions.engine.services.services import SystemClock
+from minions.engine.services.run_services import SystemClock
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 

@@ -24,7 +24,7 @@ from minions.app.runs.run_needs import OfferedParts, package_version
 from minions.app.runs.schedule_store import Progress, ScheduleStore, SkipCause, SkippedTime
 from minions.contracts.dispatch import WorkerPlan
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import worker_name
+from minions.engine.services.run_services import worker_name
 from patience import HANG_S
 
 TIDY = """

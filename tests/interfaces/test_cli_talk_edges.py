@@ -20,7 +20,7 @@ from forked_commands import PROGRAM, ForkedCommand, run_forked
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import NotFoundError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import find_run
 from minions.interfaces.cli.console.console import (

@@ -30,7 +30,7 @@ from minions.contracts.dispatch import WorkerPlan
 from minions.contracts.journal.start_note import QueuePlace, StartNote
 from minions.data.errors import FailureInfo
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services, worker_name
+from minions.engine.services.run_services import Services, worker_name
 from minions.engine.sessions.cancellation import fail_run
 from minions.engine.views.lookup import find_run
 from minions.interfaces.worker.run_execution import GIVEN_UP

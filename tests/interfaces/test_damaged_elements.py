@@ -24,7 +24,7 @@ from minions.app.wiring.built_in_extensions import built_in_tools, built_in_tool
 from minions.app.wiring.configured_runtime import CompiledRecipes, FolderAgents
 from minions.contracts.steps import CachedStep
 from minions.data.errors import MinionsError
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.recipe.catalog import Catalog

@@ -39,7 +39,7 @@ from minions.data.errors import JournalError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.worker.worker import WorkerRuntime
 from minions.recipe.model import AgentRecipe, ScheduleSpec
 from minions.testing.virtual_time import FakeClock

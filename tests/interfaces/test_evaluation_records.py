@@ -20,7 +20,7 @@ from minions.app.evaluating.evaluation_records import (
     evaluation_id,
 )
 from minions.data.errors import NotFoundError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.testing.virtual_time import FakeClock
 
 RECIPE: Final = """

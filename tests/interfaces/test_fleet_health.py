@@ -31,7 +31,7 @@ from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services, worker_name
+from minions.engine.services.run_services import Services, worker_name
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing import ScriptedModel

@@ -37,7 +37,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.worker.worker import UnableWorkers, WorkerRuntime
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document

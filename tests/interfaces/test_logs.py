@@ -19,7 +19,7 @@ from minions.app.wiring.logs import make_log
 from minions.contracts.calls import ModelFailure
 from minions.contracts.secrets import SecretRef
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 

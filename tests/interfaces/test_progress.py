@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from attrs import evolve
 from rich.console import Console
 
-from minions.contracts.events import (
+from minions.contracts.journal.facts import StepFinished as Ended
+from minions.contracts.journal.facts import StepStarted as Begun
+from minions.contracts.run_events import (
     PlanReplaced,
     RunStarted,
     ServerWait,
     StepFinished,
     StepStarted,
 )
-from minions.contracts.journal.facts import StepFinished as Ended
-from minions.contracts.journal.facts import StepStarted as Begun
 from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress
 from minions.interfaces.cli.console.render import (

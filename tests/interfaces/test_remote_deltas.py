@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from minions.adapters.dispatch.delta_reader import Piece, StreamLostError, read_pieces
 from minions.app.runs.remote_deltas import DeltaOrder, RemoteDeltas, remote_deltas_of
-from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.journal.journal import Journal
-from minions.engine.services.services import NullLog
+from minions.contracts.run_events import StepDelta, StepDeltaEvent
+from minions.engine.services.run_services import NullLog
 from minions.interfaces.server.live.channels import frame_of
 from patience import HANG_S, leap
 from typed_answers import TOKEN, TypedAnswers

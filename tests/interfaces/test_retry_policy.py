@@ -27,18 +27,18 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.analysis.explanation import explain
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.events import AttemptFailed, RunEvent, StepFinished
 from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.flow import Admission, CallAsk, FlowControl
 from minions.contracts.journal.facts import ModelCallFact, ToolCallInterrupted, ToolCallOutcome
 from minions.contracts.messages import TokenUsage
 from minions.contracts.metrics import Metrics
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import AttemptFailed, RunEvent, StepFinished
 from minions.data.json_values import JsonValue
 from minions.engine.agents.agent_step_executor import AgentStepExecutor
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

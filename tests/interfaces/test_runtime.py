@@ -14,11 +14,11 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime, make_runtime
-from minions.contracts.decisions import Deny
+from minions.contracts.decision_types import Deny
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

@@ -34,7 +34,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker import run_execution

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from attrs import evolve
+from msgspec.structs import replace
 
 from minions.recipe.kinds.goal_kind import GoalSpec
-from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from recipe.sample_catalog import CATALOG, FILES, load
 
 OWN = evolve(FILES, name="notes", specs=(evolve(FILES.specs[0], is_offered=False), FILES.specs[1]))
-TWO = evolve(CATALOG, toolsets={"files": FILES, "notes": OWN})
+TWO = replace(CATALOG, toolsets={"files": FILES, "notes": OWN})
 
 
 def goal(tools: str) -> GoalSpec:
@@ -57,3 +60,24 @@ def test_every_check_looks_at_tools_that_are_found() -> None:
     (step,) = recipe.steps
     assert isinstance(step, GoalSpec)
     assert step.offered_tools == ("files__read", "files__write")
+
+
+def test_tools_of_the_caller_are_offered_where_the_step_says_so() -> None:
+    assert goal("{names: [add], caller: true}").offers_caller_tools
+    assert goal("{names: [add], caller: true}").tools == ("add",)
+    assert not goal("{names: [add], caller: false}").offers_caller_tools
+    assert not goal("[add]").offers_caller_tools
+
+
+def test_a_step_that_may_call_them_is_not_cached_nor_is_a_recipe_with_one(tmp_path: Path) -> None:
+    inner = "id: inner\nsteps:\n  - {id: a, goal: A, tools: {caller: true}}\n"
+    (tmp_path / "inner.yaml").write_text(inner)
+    text = (
+        "id: outer\nsteps:\n"
+        "  - {id: a, goal: A, cache: true, tools: {caller: true}}\n"
+        "  - {id: b, recipe: inner.yaml, cache: true}\n"
+    )
+    (tmp_path / "outer.yaml").write_text(text)
+    faults = check_recipe_text(text, str(tmp_path / "outer.yaml"), CATALOG).faults
+    said = [each.message for each in faults]
+    assert ["whoever asks" in each for each in said] == [True, True], said

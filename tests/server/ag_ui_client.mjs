@@ -18,12 +18,22 @@ const [interrupt] = finished.outcome.interrupts;
 const answer = { interruptId: interrupt.id, status: "resolved", payload: { approved: true } };
 await signs.runAgent({ resume: [answer] }, subscriber);
 
+const parameters = { type: "object", properties: { town: { type: "string" } } };
+const tools = [{ name: "weather", description: "Of a town.", parameters }];
+const helps = agentOf("helps", [{ id: "1", role: "user", content: "Hello" }]);
+await helps.runAgent({ tools });
+const [call] = helps.messages.at(-1).toolCalls;
+const { town } = JSON.parse(call.function.arguments);
+helps.addMessage({ id: "2", role: "tool", toolCallId: call.id, content: `sunny in ${town}` });
+await helps.runAgent({ tools });
+
 const failed = await agentOf("none").runAgent().then(() => "", (error) => String(error));
 console.log(
   JSON.stringify({
     said,
     waits: interrupt.reason,
     result: finished.result,
+    called: helps.messages.at(-1).content,
     failed: failed.match(/404/)?.[0] ?? failed,
   }),
 );

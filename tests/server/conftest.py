@@ -21,7 +21,7 @@ from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.server_options import ServerOptions
 from served import RECIPES, Door, MakeApp, echo

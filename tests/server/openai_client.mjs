@@ -31,6 +31,19 @@ const unknown = await failureOf(client.models.retrieve("none"));
 const tools = [{ type: "function", function: { name: "f", parameters: {} } }];
 const refused = await failureOf(client.chat.completions.create({ model, messages: hello, tools }));
 const failed = await failureOf(client.chat.completions.create({ model: "fails", messages: hello }));
+const weather = {
+  type: "function",
+  function: {
+    name: "weather",
+    description: "Of a town.",
+    parameters: { type: "object", properties: { town: { type: "string" } }, required: ["town"] },
+    parse: JSON.parse,
+    function: ({ town }) => `sunny in ${town}`,
+  },
+};
+const called = [];
+for (const stream of [false, true])
+  called.push(await client.chat.completions.runTools({ model: "helps", messages: hello, tools: [weather], stream }).finalContent());
 console.log(
   JSON.stringify({
     models,
@@ -38,6 +51,7 @@ console.log(
     pieces: pieces.join(""),
     response: second.output_text,
     streamed: streamed.output_text,
+    called,
     refusals: [
       `${unknown.constructor.name} ${unknown.status} ${unknown.code}`,
       `${refused.constructor.name} ${refused.status} ${refused.param}`,

@@ -13,8 +13,9 @@ from typing import Any, Final
 import pytest
 
 from asgi_client import Client, Reply
-from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import Prompt
+from minions.contracts.messages import MessageRole
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
 from minions.interfaces.server.live.agui_answers import AgUiEvents
 from patience import HANG_S
@@ -255,6 +256,126 @@ async def test_an_interrupt_is_answered_with_the_scope_decide_alone(make_app: Ma
     assert (reply.status, reply.json["code"]) == (403, "missing-scope")
 
 
+# --- tools of the front end ----------------------------------------------------------------------
+
+
+_HELPS: Final = """
+id: helps
+inputs: {message: {type: string}}
+permissions: {allow_write: true, requires_approval: [sign]}
+steps:
+  - id: answer
+    goal: Answer the user.
+    memory: conversation
+    tools: {names: [look, sign], caller: true}
+"""
+_WEATHER: Final = {
+    "name": "weather",
+    "description": "Of a town.",
+    "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
+}
+
+
+def calling(prompt: Prompt) -> Answer:
+    said = [f"{each.content}" for each in prompt.messages if each.role is MessageRole.TOOL]
+    if prompt.messages[-1].role is MessageRole.TOOL:
+        return " | ".join(said)
+    calls = [tool_request("look", {"text": "here"}), tool_request("weather", {"town": "Bern"})]
+    if "sign" in f"{prompt.messages[-1].content}":
+        calls[0] = tool_request("sign", {"text": "it"})
+    return calls
+
+
+@pytest.fixture
+def helping(make_app: MakeApp, recipes: Path) -> Client:
+    (recipes / "helps.yaml").write_text(_HELPS)
+    return Client(make_app(answers=calling))
+
+
+async def call_run(client: Client, number: int, *messages: object, **more: object) -> Reply:
+    listed = [{"id": f"m{at}", **each} for at, each in enumerate(messages)]  # type: ignore[dict-item]  # JSON
+    body: dict[str, object] = {
+        "threadId": "thread",
+        "runId": f"run {number}",
+        "messages": listed,
+        "tools": [_WEATHER],
+        **more,
+    }
+    return await client.post("/agents/helps/ag-ui", body)
+
+
+def calls(events: Sequence[Event]) -> list[tuple[str, str]]:
+    """The names of the calls that the front end is to carry out, with their ids."""
+    over = {each["toolCallId"] for each in events if each["type"] == "TOOL_CALL_RESULT"}
+    begun = [each for each in events if each["type"] == "TOOL_CALL_START"]
+    return [
+        (each["toolCallName"], each["toolCallId"])
+        for each in begun
+        if each["toolCallId"] not in over
+    ]
+
+
+HELLO: Final = {"role": "user", "content": "Hello"}
+
+
+def answered(call: str, text: str) -> list[dict[str, Any]]:  # Any: JSON
+    """What a front end adds to its messages."""
+    function = {"name": "weather", "arguments": "{}"}
+    made = {"id": call, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "toolCalls": [made]},
+        {"role": "tool", "toolCallId": call, "content": text},
+    ]
+
+
+async def test_a_front_end_carries_out_its_tool_and_the_run_continues(helping: Client) -> None:
+    first = await call_run(helping, 1, HELLO)
+    events = events_in(first)
+    [(name, call)] = calls(events)
+    assert name == "weather"
+    assert [each["delta"] for each in events if each["type"] == "TOOL_CALL_ARGS"][-1] == (
+        '{"town":"Bern"}'
+    )
+    assert events[-1]["outcome"] == {"type": "success"}
+    [own] = [each for each in events if each["type"] == "TOOL_CALL_RESULT"]
+    told = {"role": "tool", "toolCallId": own["toolCallId"], "content": own["content"]}
+    made, result = answered(call, "sunny")  # a front end keeps the results that it was told, too
+    second = await call_run(helping, 2, HELLO, made, told, result)
+    assert text_of(events_in(second)) == "look: here | sunny"
+    assert second.headers["x-minions-run"] == first.headers["x-minions-run"]
+    assert calls(events_in(second)) == []
+    again = await call_run(helping, 3, HELLO, *answered(call, "sunny"))
+    assert text_of(events_in(again)) == "look: here | sunny"
+
+
+async def test_a_front_end_s_call_and_an_interrupt_are_answered_one_after_the_other(
+    helping: Client,
+) -> None:
+    events = events_in(await call_run(helping, 1, {"role": "user", "content": "sign"}))
+    [(_, call)] = calls(events)
+    [interrupt] = events[-1]["outcome"]["interrupts"]
+    assert interrupt["reason"] == "approval"
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    second = await call_run(helping, 2, HELLO, *answered(call, "sunny"), resume=[entry])
+    assert second.headers["x-minions-ignored"] == "messages[2]"
+    assert calls(events_in(second)) == [("weather", call)]
+    third = await call_run(helping, 3, HELLO, *answered(call, "sunny"))
+    assert text_of(events_in(third)) == "sign: it | sunny"
+
+
+async def test_what_a_front_end_may_not_bring_is_refused(helping: Client) -> None:
+    [(_, call)] = calls(events_in(await call_run(helping, 1, HELLO)))
+    other = await call_run(helping, 2, HELLO, *answered(call, "x"), threadId="another thread")
+    assert (other.status, other.json["code"]) == (404, "unknown-call")
+    nameless = await call_run(helping, 3, HELLO, {"role": "tool", "content": "x"})
+    assert (nameless.status, nameless.json["code"]) == (422, "bad-body")
+    named = await call_run(helping, 4, HELLO, tools=[{**_WEATHER, "name": "look"}])
+    assert (named.status, named.json["code"]) == (422, "bad-body")
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": "1", **HELLO}], "tools": [_WEATHER]}
+    refused = await helping.post("/agents/chat/ag-ui", body)
+    assert (refused.status, refused.json["code"]) == (422, "unsupported-parameter")
+
+
 # --- the protocol's own packages -----------------------------------------------------------------
 
 
@@ -273,6 +394,33 @@ async def test_every_event_is_one_of_the_python_package(make_app: MakeApp) -> No
             assert kept == event
 
 
+async def test_the_events_of_a_front_end_s_call_are_those_of_the_python_package(
+    helping: Client,
+) -> None:
+    core = pytest.importorskip("ag_ui.core", reason="the Python package ag-ui-protocol is missing")
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(core.Event)  # Any: of a package that may be missing
+    for event in events_in(await call_run(helping, 1, HELLO)):
+        parsed = adapter.validate_python(event)
+        assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == event
+
+
+_OFFERS: Final = """
+id: helps
+inputs: {message: {type: string}}
+model: scripted/calls
+steps: [{id: answer, goal: "{{ inputs.message }}", tools: {caller: true}}]
+"""
+_CALLS: Final = """
+from minions.testing import tool_request
+
+def call(prompt):
+    last = prompt.messages[-1]
+    return last.content if last.role == "tool" else tool_request("weather", {"town": "Bern"})
+
+calls = ScriptedModel(call, name="scripted/calls")
+"""
 _CLIENT: Final = Path(__file__).with_name("ag_ui_client.mjs")
 
 
@@ -293,8 +441,8 @@ def test_the_protocol_s_own_client_runs_and_resumes_an_agent(tmp_path: Path) -> 
     assert folder is not None
     (tmp_path / "recipes").mkdir()
     (tmp_path / ".git").mkdir()
-    (tmp_path / "own.py").write_text(EXTENSIONS)
-    for name, text in RECIPES.items():
+    (tmp_path / "own.py").write_text(f"{EXTENSIONS}{_CALLS}")
+    for name, text in {**RECIPES, "helps": _OFFERS}.items():
         (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
     (tmp_path / "client.mjs").write_text(_CLIENT.read_text())
     (tmp_path / "node_modules").symlink_to(folder)
@@ -311,5 +459,6 @@ def test_the_protocol_s_own_client_runs_and_resumes_an_agent(tmp_path: Path) -> 
         "said": ["user: Hello", "assistant: said"],
         "waits": "approval",
         "result": "sign: a treaty",
+        "called": "sunny in Bern",
         "failed": "404",
     }

@@ -20,7 +20,7 @@ from minions.app.settings.settings import Settings
 from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.server.app import api_document, create_app
 from minions.interfaces.server.server_options import ServerOptions
 from served import echo

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
+from openai.types.responses import FunctionToolParam, Response
 
 from docs.markdown_blocks import Block, blocks_of
 from patience import HANG_S
@@ -21,9 +22,19 @@ from serving import Serving
 
 HELLO: Final[list[ChatCompletionMessageParam]] = [{"role": "user", "content": "one two three"}]
 TOOL: Final[ChatCompletionFunctionToolParam] = {"type": "function", "function": {"name": "f"}}
+TOWN: Final[dict[str, object]] = {
+    "type": "object",
+    "properties": {"town": {"type": "string"}},
+    "required": ["town"],
+}
+WEATHER: Final[ChatCompletionFunctionToolParam] = {
+    "type": "function",
+    "function": {"name": "weather", "description": "Of a town.", "parameters": TOWN},
+}
 
 _TELLS = '''
 from minions import ScriptedModel, tool
+from minions.testing import tool_request
 
 @tool(effect="pure")
 def look(text: str = "") -> str:
@@ -41,6 +52,9 @@ def gate() -> str:
     return "through"
 
 def tell(prompt):
+    if any(each.name == "weather" for each in prompt.tools):
+        last = prompt.messages[-1]
+        return last.content if last.role == "tool" else tool_request("weather", {"town": "Bern"})
     seen = [each.content for each in prompt.messages if each.role in ("user", "assistant")]
     return " / ".join(seen[1:] if seen[0] == "Answer the user." else seen)
 
@@ -51,11 +65,20 @@ id: fails
 inputs: {message: {type: string}}
 steps: [{id: a, assert: "1 == 2"}]
 """
+_HELPS = """
+id: helps
+inputs: {message: {type: string}}
+steps: [{id: answer, goal: "{{ inputs.message }}", tools: {caller: true}}]
+"""
 _NODE: Final = Path(__file__).with_name("openai_client.mjs")
 
 
 def _page() -> Iterator[Block]:
     return blocks_of(Path(__file__).parents[2] / "docs" / "chat-clients.md")
+
+
+def _recipe_of_page(name: str) -> str:
+    return next(each.text for each in _page() if each.file == f"recipes/{name}.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +88,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     (folder / "recipes").mkdir()
     (folder / ".git").mkdir()
     (folder / "own.py").write_text(_TELLS)
-    guide = next(each.text for each in _page() if each.file == "recipes/guide.yaml")
-    for name, text in {**RECIPES, "fails": _FAILS, "guide": guide}.items():
+    shown = {name: _recipe_of_page(name) for name in ("guide", "helper")}
+    for name, text in {**RECIPES, "fails": _FAILS, "helps": _HELPS, **shown}.items():
         (folder / "recipes" / f"{name}.yaml").write_text(text)
     with Serving(folder, "--extensions", "own.py", "--no-store", "--approve", "wait") as server:
         yield server
@@ -79,7 +102,14 @@ def client(server: Serving) -> Iterator[openai.OpenAI]:
 
 
 def test_recipes_are_listed_as_models(client: openai.OpenAI) -> None:
-    assert [each.id for each in client.models.list()] == ["chat", "fails", "guide", "signs"]
+    assert [each.id for each in client.models.list()] == [
+        "chat",
+        "fails",
+        "guide",
+        "helper",
+        "helps",
+        "signs",
+    ]
     assert client.models.retrieve("chat").owned_by == "minions"
 
 
@@ -133,14 +163,82 @@ def test_a_streamed_response_is_put_together(client: openai.OpenAI) -> None:
     assert whole.output_text == "one two three"
 
 
+def test_a_tool_of_the_client_is_called_and_its_result_is_told(client: openai.OpenAI) -> None:
+    said: list[ChatCompletionMessageParam] = [*HELLO]
+    create = client.chat.completions.create
+    first = create(model="helps", messages=said, tools=[WEATHER]).choices[0]
+    assert first.finish_reason == "tool_calls"
+    assert first.message.tool_calls is not None
+    [call] = first.message.tool_calls
+    assert call.type == "function"
+    assert (call.function.name, call.function.arguments) == ("weather", '{"town":"Bern"}')
+    said.append(first.message.to_dict())  # type: ignore[arg-type]  # as its own guide does it
+    said.append({"role": "tool", "tool_call_id": call.id, "content": "sunny"})
+    second = create(model="helps", messages=said, tools=[WEATHER])
+    assert second.choices[0].message.content == "sunny"
+    assert create(model="helps", messages=said).choices[0].message.content == "sunny"
+    said[-1] = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    with pytest.raises(openai.ConflictError) as other:
+        create(model="helps", messages=said)
+    assert other.value.code == "already-decided"
+
+
+def test_a_streamed_call_of_the_client_s_tool_is_put_together(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(model="helps", messages=HELLO, tools=[WEATHER]) as stream:
+        kinds = {each.type for each in stream}
+        message = stream.get_final_completion().choices[0].message
+    assert "tool_calls.function.arguments.done" in kinds
+    assert message.tool_calls is not None
+    [call] = message.tool_calls
+    assert call.function.arguments == '{"town":"Bern"}'
+    result: ChatCompletionMessageParam = {
+        "role": "tool",
+        "tool_call_id": call.id,
+        "content": "sunny",
+    }
+    with client.chat.completions.stream(model="helps", messages=[result]) as stream:
+        assert stream.get_final_completion().choices[0].message.content == "sunny"
+
+
+def test_a_response_calls_a_tool_of_the_client(client: openai.OpenAI) -> None:
+    """A-185."""
+    tool: FunctionToolParam = {
+        "type": "function",
+        "name": "weather",
+        "parameters": TOWN,
+        "strict": False,
+    }
+    for is_streamed in (False, True):
+        if is_streamed:
+            with client.responses.stream(model="helps", input="hi", tools=[tool]) as stream:
+                kinds = [each.type for each in stream]
+                first: Response = stream.get_final_response()
+            assert "response.function_call_arguments.done" in kinds
+        else:
+            first = client.responses.create(model="helps", input="hi", tools=[tool])
+        [call] = first.output
+        assert call.type == "function_call"
+        assert call.arguments == '{"town":"Bern"}'
+        second = client.responses.create(
+            model="helps",
+            previous_response_id=first.id,
+            input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}],
+        )
+        assert second.output_text == "sunny"
+
+
 def test_the_lines_of_the_page_about_chat_clients_run(
     server: Serving,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    program = next(each.text for each in _page() if each.language == "python")
     monkeypatch.setenv("TOKEN", server.token)
-    exec(program.replace("http://127.0.0.1:8642", server.url), {})
+    asking, calling = [
+        each.text for each in _page() if each.language == "python" and "OpenAI" in each.text
+    ]
+    exec(calling.replace("http://127.0.0.1:8642", server.url), {})
+    assert capsys.readouterr().out == "It is sunny in Bern.\n"
+    exec(asking.replace("http://127.0.0.1:8642", server.url), {})
     printed = capsys.readouterr().out
     assert "'guide'" in printed
     assert "Where do I start?" in printed
@@ -185,6 +283,8 @@ async def test_the_asynchronous_client_does_the_same(server: Serving) -> None:
             "chat",
             "fails",
             "guide",
+            "helper",
+            "helps",
             "signs",
         ]
         chunks = await client.chat.completions.create(model="chat", messages=HELLO, stream=True)
@@ -195,38 +295,61 @@ async def test_the_asynchronous_client_does_the_same(server: Serving) -> None:
             await client.models.retrieve("none")
 
 
-def _node_folder() -> Path | None:
-    """The folder in which Node finds OpenAI's package; None: there is none."""
+def _node_folder(*packages: str) -> Path | None:
+    """The folder in which Node finds these packages; None: there is none."""
     named = os.environ.get("MINIONS_NODE_MODULES")
     folder = Path(named) if named else Path(__file__).parents[2] / "node_modules"
-    return folder if (folder / "openai").is_dir() and shutil.which("node") else None
+    has_all = all((folder / each).is_dir() for each in packages)
+    return folder if has_all and shutil.which("node") else None
 
 
-@pytest.mark.skipif(
-    _node_folder() is None,
-    reason="Node, or its package openai in MINIONS_NODE_MODULES, is missing",
-)
-def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> None:
-    """A-185."""
-    folder = _node_folder()
-    assert folder is not None
-    program = tmp_path / "client.mjs"
-    program.write_text(_NODE.read_text())
+def _run_node(program: Path, folder: Path, server: Serving, tmp_path: Path) -> Any:  # Any: JSON
+    """What the program prints."""
+    (tmp_path / "client.mjs").write_text(program.read_text())
     (tmp_path / "node_modules").symlink_to(folder)
     ran = subprocess.run(
-        ["node", str(program), f"{server.url}/v1", server.token],
+        ["node", str(tmp_path / "client.mjs"), f"{server.url}/v1", server.token],
         capture_output=True,
         text=True,
         check=False,
         timeout=HANG_S,
     )
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == {
-        "models": ["chat", "fails", "guide", "signs"],
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.skipif(
+    _node_folder("openai") is None,
+    reason="Node, or its package openai in MINIONS_NODE_MODULES, is missing",
+)
+def test_the_client_of_node_does_the_same(server: Serving, tmp_path: Path) -> None:
+    """A-185."""
+    folder = _node_folder("openai")
+    assert folder is not None
+    assert _run_node(_NODE, folder, server, tmp_path) == {
+        "models": ["chat", "fails", "guide", "helper", "helps", "signs"],
         "whole": "one / 1 / two",
         "pieces": "one two",
         "response": "one / one / two",
         "streamed": "one two",
+        "called": ["sunny in Bern", "sunny in Bern"],
         "refusals": ["NotFoundError 404 model_not_found", "BadRequestError 400 tools"],
         "failed": "InternalServerError 500",
     }
+
+
+_AI: Final = Path(__file__).with_name("ai_client.mjs")
+_AI_PACKAGES: Final = ("ai", "@ai-sdk/openai", "@ai-sdk/openai-compatible")
+
+
+@pytest.mark.skipif(
+    _node_folder(*_AI_PACKAGES) is None,
+    reason="Node, or its packages ai, @ai-sdk/openai and @ai-sdk/openai-compatible in "
+    "MINIONS_NODE_MODULES, are missing",
+)
+def test_the_client_of_many_chat_uis_calls_its_tools(server: Serving, tmp_path: Path) -> None:
+    """A-185."""
+    folder = _node_folder(*_AI_PACKAGES)
+    assert folder is not None
+    said = _run_node(_AI, folder, server, tmp_path)
+    assert said == {name: ["sunny in Bern"] * 2 for name in ("compatible", "chat", "responses")}

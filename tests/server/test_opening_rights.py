@@ -23,7 +23,7 @@ from minions.contracts.tools import Effect
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.interfaces.http.tokens import OVER_MCP
 from minions.interfaces.server.app import App
 from minions.interfaces.server.recipe_store import RecipeStore

@@ -14,12 +14,12 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_side_tables import SqliteState
 from minions.app.runs.deciders import Policy
 from minions.contracts.approvals import ApprovalRule, ApprovalStage, DecisionMaker
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.tools import Effect
 from minions.contracts.waiting import RunWait
 from minions.data.errors import RecipeError
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.tool_kind import ToolSpecStep

@@ -24,8 +24,8 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.events import ServerWait, StepDelta, StepDeltaEvent, StepEventType
 from minions.contracts.messages import assistant
+from minions.contracts.run_events import ServerWait, StepDelta, StepDeltaEvent, StepEventType
 from minions.contracts.runtime import SystemClock
 from minions.interfaces.server.live.channels import HEARTBEAT
 from patience import HANG_S
@@ -301,7 +301,7 @@ async def test_many_readers_cost_one_encoding(
 
 
 def _counted(encoded: list[object]):  # type: ignore[no-untyped-def]  # stands for a function
-    from minions.contracts.events import event_to_json
+    from minions.contracts.run_events import event_to_json
 
     def count(event: object) -> Mapping[str, object]:
         encoded.append(event)

@@ -18,7 +18,7 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from minions.engine.sessions.archive import load_archive, store_archive
 from minions.interfaces.server.live.recovery import Recovery
 from served import Door, MakeApp

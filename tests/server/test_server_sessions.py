@@ -12,7 +12,7 @@ from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
 from minions.contracts.calls import Prompt
-from minions.contracts.events import StepEventType
+from minions.contracts.run_events import StepEventType
 from minions.data.json_values import as_object
 from minions.interfaces.server.app import api_document, create_app
 from minions.interfaces.server.documents import shared_documents

@@ -18,7 +18,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.testing.virtual_time import FakeClock
 from served import RECIPES
 from serving import EXTENSIONS, Serving

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from asgi_client import TOKEN, Client
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryMetrics, OpenTelemetryTracer
 from minions.app.settings.settings import Settings
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.server.app import create_app
 from minions.interfaces.server.server_options import ServerOptions
 

@@ -31,7 +31,7 @@ from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.runtime import SystemClock
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import worker_name
+from minions.engine.services.run_services import worker_name
 from minions.interfaces.server.app import App
 from minions.recipe.model import ScheduleSpec
 from served import MakeApp

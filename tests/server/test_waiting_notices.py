@@ -18,7 +18,7 @@ from minions.app.wiring.webhook import Webhook, signature, waiting_webhook
 from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.waiting import RunWait
 from minions.data.errors import UsageError
-from minions.engine.services.services import NullLog
+from minions.engine.services.run_services import NullLog
 from patience import HANG_S
 from served import MakeApp
 

@@ -91,6 +91,47 @@ def test_pending_decisions_come_in_pages_and_the_focus_goes_to_the_next_one(
     expect(found.first.get_by_role("heading", level=2)).to_be_focused()
 
 
+def test_the_result_of_a_caller_s_tool_may_be_given_by_hand(
+    window: BrowserContext, served: Served
+) -> None:
+    card = {
+        "id": "d1",
+        "run_id": "run_1",
+        "session_id": "ses_1",
+        "recipe": "mail",
+        "key": "k",
+        "step_id": "letter",
+        "kind": "call",
+        "what": "answer",
+        "tool": "weather",
+        "question": "What does the caller's tool 'weather' give?",
+        "words": "",
+        "digest": "d",
+        "arguments": '{"town":"Bern"}',
+        "form": None,
+        "default": None,
+        "can_decline": True,
+    }
+    sent: list[object] = []
+
+    def settle(route: Route) -> None:
+        sent.append(json.loads(route.request.post_data or ""))
+        route.fulfill(status=202, json={})
+
+    page = window.new_page()
+    listed = {"approvals": [card], "total": 1, "limit": 50, "offset": 0}
+    page.route("**/api/v1/approvals?*", lambda route: route.fulfill(json=listed))
+    page.route("**/api/v1/approvals/d1", settle)
+    page.goto(served.at("/approvals"))
+    found = page.get_by_role("article", name="Result of weather")
+    expect(found).to_contain_text("The program that asked carries this out")
+    expect(found).to_contain_text("Bern")
+    found.get_by_label("The result").fill("sunny")
+    found.get_by_role("button", name="Answer", exact=True).click()
+    expect(page.get_by_text("Answered; the run is resumed.")).to_be_visible()
+    assert sent == [{"decision": "answer", "value": "sunny"}]
+
+
 def test_a_theme_is_chosen_and_kept(window: BrowserContext, served: Served) -> None:
     run = served.begin("forty")
     page = window.new_page()

@@ -14,7 +14,7 @@ from forked_commands import PROGRAM, ForkedCommand
 from minions.adapters.stores.memory_stores import RESERVED
 from minions.adapters.stores.sqlite_side_tables import SqliteState
 from minions.app.runs.left_runs import WorkerRecord
-from minions.engine.services.services import worker_name
+from minions.engine.services.run_services import worker_name
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page

@@ -38,7 +38,7 @@ from minions.contracts.tools import Effect, Toolbox, ToolScope
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.recipe.reading.load import load_recipe_text

@@ -27,7 +27,7 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import SystemClock
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.services.services import is_worker_gone
+from minions.engine.services.run_services import is_worker_gone
 from patience import HANG_S
 from postgres import PostgresServer
 

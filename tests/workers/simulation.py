@@ -36,7 +36,7 @@ from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope
 from minions.data.errors import JournalError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.recipe.reading.load import load_recipe_text

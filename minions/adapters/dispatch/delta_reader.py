@@ -21,8 +21,8 @@ from minions.adapters.http.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.http.http_response import BrokenBodyError
-from minions.contracts.events import StepDeltaEvent
 from minions.contracts.model_endpoints import check_base_url
+from minions.contracts.run_events import StepDeltaEvent
 from minions.data.codec import decode
 from minions.data.errors import UsageError
 from minions.data.json_values import parse_json

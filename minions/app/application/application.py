@@ -28,14 +28,14 @@ from minions.app.wiring.configured_servers import make_program_toolsets
 from minions.app.wiring.databases import journal_at, state_beside
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Tool, Toolset
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions, ModelSource, checked_tools
 from minions.engine.history.event_stream import Listener
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.model import AgentRecipe

@@ -21,7 +21,7 @@ from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.model import AgentRecipe
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue, as_array, as_object, as_objects
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.planning.plan_json import Sharing, read_plan
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
 from minions.recipe.text.yaml_reader import yaml_text

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from minions.app.capturing.proofs import Proof, prove_recipe
 from minions.app.capturing.recorded_traces import traces_of_tests
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.decisions import Reject
+from minions.contracts.decision_types import Reject
 from minions.contracts.executions import RunStatus, StepStatus, address_of
 from minions.contracts.journal.facts import DecisionTaken, StepFailed
 from minions.contracts.journal.journal import JournalEntry

@@ -12,7 +12,7 @@ from minions.app.evaluating.recipe_tests import read_calls
 from minions.capture.recipe_writing import CAPTURED
 from minions.capture.task_inputs import inputs_of_task
 from minions.capture.traces import Trace, TracedAnswer, TracedCall, TracedText
-from minions.contracts.decisions import Answer
+from minions.contracts.decision_types import Answer
 from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import (
     DecisionTaken,

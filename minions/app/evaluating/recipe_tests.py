@@ -24,7 +24,7 @@ from minions.contracts.calls import (
     ToolFailure,
 )
 from minions.contracts.context import RunContext, ToolCallExecutor, ToolCallExecutorFactory
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalRequest,
     Approve,

@@ -24,7 +24,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.history.event_stream import Listener
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.run_waits import new_wait
 from minions.recipe.model import AgentRecipe
 

@@ -17,7 +17,7 @@ from minions.contracts.journal.run_rows import RunFilter, Spent
 from minions.data.errors import NotFoundError
 from minions.data.json_values import dumps, parse_json
 from minions.engine.batches.lines import RunNames
-from minions.engine.services.services import is_worker_gone
+from minions.engine.services.run_services import is_worker_gone
 from minions.engine.views.run_states import executed_runs
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     ApprovalRequest,
     Decider,
     Deny,

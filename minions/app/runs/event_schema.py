@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from minions.contracts.events import RunEvent
+from minions.contracts.run_events import RunEvent
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
 

@@ -31,7 +31,7 @@ from minions.engine.run.recipe_moves import (
 )
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.run.run_start import own_recipe
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.run_names import not_unique
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe

@@ -13,7 +13,7 @@ from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.calls import ChatModel
-from minions.contracts.decisions import ApprovalClass, Approve, Reject, Verdict, word_of
+from minions.contracts.decision_types import ApprovalClass, Approve, Reject, Verdict, word_of
 from minions.contracts.executions import OutputT
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.journal.start_note import StartNote

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 from minions.adapters.dispatch.delta_reader import Piece, StreamLostError, read_pieces
 from minions.app.settings.settings import Settings
 from minions.app.wiring.databases import postgres_of
-from minions.contracts.events import StepDeltaEvent
 from minions.contracts.journal.journal import Journal, Lease
+from minions.contracts.run_events import StepDeltaEvent
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import SecretRef, SecretSource
 from minions.data.errors import UsageError, words_of

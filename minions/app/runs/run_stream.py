@@ -13,9 +13,9 @@ from collections.abc import (
 from types import TracebackType
 from typing import Generic, Self, TypeAlias
 
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
 from minions.contracts.instructions import T_co
+from minions.contracts.run_events import RunEvent
 from minions.data.errors import UsageError
 from minions.engine.run.agent_run import AgentRun
 

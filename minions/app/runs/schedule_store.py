@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final, Self
 
 from attrs import evolve, field, frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.contracts.journal.journal import Journal
@@ -51,7 +52,7 @@ def recipe_of_texts(
     Raises:
         RecipeError: What it names is not registered here.
     """
-    known = evolve(catalog, find_recipe=BundledRecipes(bundle))
+    known = replace(catalog, find_recipe=BundledRecipes(bundle))
     return recipe_from_document(document, known, file=called, directory=directory)
 
 

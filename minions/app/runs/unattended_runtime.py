@@ -19,7 +19,7 @@ from minions.app.settings.settings import Settings, bounded, within_share
 from minions.app.wiring.configured_models import ModelChoice
 from minions.app.wiring.configured_runtime import Runtime, ServiceChanges
 from minions.app.wiring.patient_runtime import open_patient_calls
-from minions.contracts.decisions import Verdict
+from minions.contracts.decision_types import Verdict
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.start_note import QueuePlace
 from minions.contracts.patience import Patience, PatientCalls, WakeRuns
@@ -33,7 +33,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.event_loop import FEW, beside
 from minions.engine.services.run_pause import RunPause
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 

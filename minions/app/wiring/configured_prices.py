@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def make_prices(settings: Settings) -> PriceBook:
     """The price book: the operator's own prices over the bundled ones. Loads nothing yet."""
-    from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
+    from minions.adapters.models.price_books import GenaiPriceBook, OwnPrice
 
     own = {
         name: OwnPrice(

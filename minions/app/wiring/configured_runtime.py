@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypedDict, Unpack
 
 import attrs
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
@@ -33,7 +34,7 @@ from minions.contracts.calls import (
     ChatModel,
 )
 from minions.contracts.context import ToolCallExecutorFactory
-from minions.contracts.decisions import Decider, Deny
+from minions.contracts.decision_types import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal.child_run_links import ChildRunQueue
 from minions.contracts.journal.journal import Journal
@@ -52,7 +53,7 @@ from minions.engine.compile.extensions import (
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe
@@ -193,7 +194,7 @@ class Runtime:
     def _compile_recipes(self, extensions: Extensions) -> CompiledRecipes:
         catalog, operator = extensions.catalog(), self.services.operator
         return CompiledRecipes(
-            attrs.evolve(catalog, strict=self.is_strict, operator=operator, check_watch=check_watch)
+            replace(catalog, strict=self.is_strict, operator=operator, check_watch=check_watch)
         )
 
     async def aclose(self) -> None:
@@ -486,7 +487,7 @@ class CompiledRecipes:
 
         before = _stamps(files)  # a file that changes while it is read is read again
         named = source if source.endswith(SUFFIXES) else path
-        recipe = load_recipe(named, evolve(self.catalog, find_recipe=find))
+        recipe = load_recipe(named, replace(self.catalog, find_recipe=find))
         return _CompiledRecipe(recipe, {**_stamps(files), **before})
 
 

@@ -242,6 +242,6 @@ def shared_dispatch(settings: Settings, log: Log) -> DispatchEngine | None:
     if settings.no_store or (url := postgres_of(settings)) is None:
         return None
     from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
 
     return DbosDispatch(url, log, is_gone=is_worker_gone)

@@ -43,7 +43,7 @@ def make_log(
         write: Called with each line.
     """
     if not is_logging(settings):
-        from minions.engine.services.services import NullLog
+        from minions.engine.services.run_services import NullLog
 
         return NullLog()
     return _StructuredLog(_logger(settings.log_format or LogFormat.TEXT, write, now))

@@ -2,18 +2,19 @@
 
 A note is a JSON object: an application may add keys of its own, which are kept. This module is the
 only place that knows the keys of ours; what is not of the form that they have counts as not noted.
-Two parts of a note have types of their own: `QueuePlace`, where a run waits for a worker, and
-`Offer`, what its caller lets it open.
+Parts of a note have types of their own: `QueuePlace`, where a run waits for a worker, `Offer`,
+what its caller lets it open, and `CallerTool`, what its caller carries out itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 from attrs import field, frozen
 from attrs.validators import ge, le, matches_re
 from msgspec import Struct
@@ -21,6 +22,7 @@ from msgspec import field as struct_field
 
 from minions.contracts.journal.child_run_links import ChildLink, ChildWait
 from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 DEFAULT_QUEUE: Final = "default"
 """The queue of jobs for which none is named."""
@@ -28,6 +30,8 @@ LOWEST_PRIORITY: Final = 1_000
 """The greatest number that a priority may be."""
 QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
 """The pattern of a queue's name."""
+LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
+"""The pattern of the name of a job's label."""
 
 
 @frozen(kw_only=True)
@@ -90,13 +94,12 @@ _OFFER: Final = "offer"
 """The key of the note."""
 
 
-@frozen(kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """What the operator offers a caller who begins a run, beside what the recipe itself says."""
 
     way: str
     """How the caller came in: `http` or `mcp`; for messages."""
-    folders: tuple[str, ...] = field(default=())
+    folders: tuple[str, ...] = msgspec.field(default=())
     """Folders beneath which values of the caller may choose one: absolute, without links. Relative
     paths start at the first one."""
     brings_recipe: bool = False
@@ -142,11 +145,42 @@ class Offer:
         )
 
 
+@frozen(kw_only=True)
+class CallerTool:
+    """A tool that the caller who began a run brought, and carries out itself."""
+
+    name: str
+    description: str = ""
+    parameters: JsonSchema = field(factory=dict)
+    """JSON Schema of the arguments, of type object."""
+
+    def to_note(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+
+    @classmethod
+    def of_note(cls, note: JsonValue) -> Iterator[CallerTool]:
+        """Those that were stored; what is of another form is none."""
+        for each in note if isinstance(note, list | tuple) else ():
+            match each:
+                case {
+                    "name": str(name),
+                    "description": str(words),
+                    "parameters": Mapping() as form,
+                }:
+                    yield cls(name=name, description=words, parameters=form)
+
+
 SCHEDULE: Final = "schedule"
 """The key of a note that says which schedule started the run, and for which time."""
 TOKEN: Final = "token"  # noqa: S105  # a name of one
 """The key of a note that says with which token of the server the run was started, by its name."""
 _STARTERS: Final = "started_by"
+_CALLER_TOOLS: Final = "caller_tools"
 _IMPORTED: Final = "imported"
 SERVER: Final = "server"
 _QUEUE: Final = "queue"
@@ -173,6 +207,8 @@ class StartNote(Struct, frozen=True, kw_only=True):
     """The waves of model calls, one of whose answers it waits for."""
     offer: Offer | None = None
     """What the caller who began it was offered; None: the operator began it."""
+    caller_tools: tuple[CallerTool, ...] = ()
+    """The tools that the caller who began it brought."""
     evaluation: str | None = None
     """The evaluation that it is a case of."""
     command: str | None = None
@@ -218,6 +254,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             waits=ChildWait.of_note(note),
             batch_waves=_texts(note.get(_BATCH_WAVES)),
             offer=Offer.of_note(note),
+            caller_tools=tuple(CallerTool.of_note(note.get(_CALLER_TOOLS))),
             evaluation=_text(note, "eval"),
             command=_text(note, "command"),
             batch=note.get("batch"),
@@ -256,6 +293,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             SERVER: self.is_of_server or None,
             _QUEUE: None if self.queue is None else self.queue.to_note(),
             _BATCH_WAVES: list(self.batch_waves) or None,
+            _CALLER_TOOLS: [each.to_note() for each in self.caller_tools] or None,
         }
         return {
             **{name: value for name, value in entries.items() if value is not None},

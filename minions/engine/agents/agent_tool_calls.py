@@ -19,7 +19,7 @@ from minions.data.schema import JsonSchema, SchemaValidator
 from minions.engine.agents.results import category_of, peak_memory_bytes
 from minions.engine.services.event_loop import DaemonPool
 from minions.engine.services.retry import is_being_cancelled
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 T = TypeVar("T")
 

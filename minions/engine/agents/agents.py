@@ -16,7 +16,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.context.agent_context import Agent
 from minions.engine.context.agent_memory import AgentMemory
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent, RecipeHost
 from minions.engine.sessions.runner import ChatAgent
 from minions.recipe.model import AgentRecipe

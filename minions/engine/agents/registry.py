@@ -16,7 +16,7 @@ from minions.engine.agents.agents import AgentLike, StepAgent, as_agent, call_ag
 from minions.engine.compile.extensions import NamedAgents
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent, RecipeHost
 from minions.recipe.model import AgentRecipe, InputSpec
 

@@ -31,7 +31,7 @@ from minions.engine.agents.registry import AgentRegistry
 from minions.engine.agents.results import as_result, error_result, peak_memory_bytes
 from minions.engine.context.agent_memory import AgentMemory, attributed_request
 from minions.engine.services.retry import is_retryable_error, with_retries
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -38,7 +38,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.services import room_for_more
+from minions.engine.services.run_services import room_for_more
 from minions.engine.step.work import lacks_memory
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from minions.contracts.approvals import AskedRule, Tally, Vote, rule_words, tally_of
 from minions.contracts.calls import CallOrigin, ToolCall, ToolFailure
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     ApprovalRequest,
     Approve,
     Decision,
@@ -52,7 +52,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe, CallRule, Reviewer, UntrustedRule
 
 if TYPE_CHECKING:
-    from minions.engine.services.services import Services
+    from minions.engine.services.run_services import Services
 
 
 async def needed_approval(

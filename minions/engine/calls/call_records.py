@@ -8,7 +8,6 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.events import AttemptFailed
 from minions.contracts.journal.facts import (
     ModelCallFact,
     ModelCallFailed,
@@ -17,6 +16,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import NO_USAGE, Message, TokenUsage, attachments_of
+from minions.contracts.run_events import AttemptFailed
 from minions.data.json_values import JsonValue
 from minions.engine.compile.prompt_sections import apportioned, tokens_of_call
 from minions.engine.context.step_view import StepView

@@ -42,6 +42,8 @@ class ItemKind(StrEnum):
     """A call that needs approval."""
     QUESTION = "question"
     """Of an `ask` step, or of a tool."""
+    CALL = "call"
+    """A call of a tool that the caller of the run carries out."""
     PLAN = "plan"
     """A plan to review."""
     BUDGET = "budget"
@@ -69,6 +71,8 @@ class InboxItem:
         if self.pending is None:
             return ItemKind.DOUBT if self.call is not None else ItemKind.UNREADABLE
         if self.pending.what == "answer":
+            if self.pending.is_of_caller:
+                return ItemKind.CALL
             return ItemKind.PLAN if self.pending.fact.plan is not None else ItemKind.QUESTION
         return ItemKind.BUDGET if is_budget_key(self.pending.key) else ItemKind.APPROVAL
 

@@ -31,7 +31,6 @@ from minions.contracts.context import (
     RunContext,
     snake_case,
 )
-from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import (
@@ -43,6 +42,7 @@ from minions.contracts.journal.facts import (
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.retry_config import CircuitPolicy
+from minions.contracts.run_events import ServerWait
 from minions.data.errors import NEEDS_DECISION, OUTPUT_TRUNCATED
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView

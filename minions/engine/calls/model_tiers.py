@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import field, frozen
+import msgspec
 from msgspec import Struct
 
 from minions.contracts.calls import (
@@ -23,10 +23,10 @@ from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_executors import ModelCallExecutors, model_of
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 _FEATURES: Final = {
     OutputMode.JSON_SCHEMA: Feature.JSON_SCHEMA,
@@ -50,8 +50,7 @@ ENDLESS_TOKENS: Final = 4096
 """Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
 
 
-@frozen(kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """An answer, and the snapshot that removes it from the conversation."""
 
     raw: ModelCallResponse
@@ -67,7 +66,7 @@ class Answer:
     """Whether it was constrained by a strict schema."""
     is_bounded: bool = False
     """Whether bounds were sent that the declared schema does not have."""
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     """Of its call, with all attempts."""
 
 

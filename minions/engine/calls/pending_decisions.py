@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from minions.contracts.approvals import AskedRule, Vote, rule_words
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     Approve,
     Decision,
@@ -31,7 +31,6 @@ from minions.contracts.journal.facts import (
     RecordedProposal,
     RecordedVote,
 )
-from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.tools import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -45,6 +44,7 @@ from minions.engine.history.keys import budget_key, is_budget_key, is_question_k
 from minions.engine.history.replay import Replay
 
 if TYPE_CHECKING:
+    from minions.contracts.plan_diffs import PlanProposal
     from minions.engine.history.recorder import Recorder
     from minions.engine.services.shared_budgets import SharedBudgets
 
@@ -81,8 +81,13 @@ class PendingDecision:
 
     @property
     def tool(self) -> str | None:
-        """The tool of an approval."""
+        """The tool of an approval; of an answer the caller's tool whose result it is."""
         return self.fact.tool
+
+    @property
+    def is_of_caller(self) -> bool:
+        """Whether it is the result of a call that the caller of the run carries out."""
+        return self.what == "answer" and self.tool is not None
 
     @property
     def digest(self) -> str | None:
@@ -172,6 +177,9 @@ class PendingDecision:
             made += f" ({who})" if who else ""
             made += "".join(f" ({each})" for each in review_words(self.fact))
             return f"{self.tool}({arguments}) in step '{self.address}' needs approval{made}"
+        if self.is_of_caller:
+            arguments = shortened(f"{self.fact.arguments}")
+            return f"{self.tool}({arguments}) in step '{self.address}' waits for its caller"
         return f"step '{self.address}' asks: {self.fact.question}"
 
 
@@ -504,6 +512,8 @@ def _asking(view: StepView, question: Question) -> DecisionWaiting:
     return DecisionWaiting(
         what="answer",
         step_id=question.step_id,
+        tool=question.tool,
+        arguments=question.arguments,
         question=question.text,
         form=question.form,
         default=question.default if question.has_default else UNSET,

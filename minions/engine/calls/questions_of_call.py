@@ -1,4 +1,7 @@
-"""Questions that a tool call asks a person: recorded as those of `ask` steps."""
+"""Questions that a tool call asks: recorded as those of `ask` steps.
+
+Most tools ask a person. A tool that the caller of the run brought asks the caller, for its result.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from minions.contracts.decisions import Answer, Question, Reject
+from attrs import evolve, field, frozen
+
+from minions.contracts.decision_types import Answer, Question, Reject
 from minions.contracts.journal.facts import DecisionWaiting
-from minions.contracts.tools import DECLINED, ToolQuestions
+from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.messages import ToolCallRequest
+from minions.contracts.tools import CALLER_TOOLS, DECLINED, Tool, ToolQuestions, ToolScope, ToolSpec
 from minions.data.errors import (
     NEEDS_DECISION,
     FailureInfo,
@@ -25,6 +32,34 @@ from minions.engine.history.keys import question_key
 
 Reply: TypeAlias = Answer | Reject
 """What a person says to a question: `Reject` declines to answer."""
+
+
+@frozen
+class ToolOfCaller(Tool):
+    """A tool that the caller of the run carries out: each call waits for its result."""
+
+    tool: CallerTool
+    spec: ToolSpec = field(init=False, eq=False, repr=False)
+
+    @spec.default
+    def _spec(self) -> ToolSpec:
+        return evolve(
+            CALLER_TOOLS,
+            name=self.tool.name,
+            description=self.tool.description,
+            parameters=self.tool.parameters,
+            # Else the caller would choose a toolset whose private data may be given to it.
+            origin=f"caller's {self.tool.name}",
+        )
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """The text that the caller gave as the result.
+
+        Raises:
+            ToolError: There is none yet (`needs-decision`), or none is given (`question-declined`).
+        """
+        assert scope.questions is not None  # noqa: S101  # a run that was begun by a caller has them
+        return await scope.questions.ask(f"What does the caller's tool '{self.tool.name}' give?")
 
 
 async def pending_replies(view: StepView, call: str) -> dict[str, Reply]:
@@ -63,19 +98,27 @@ def _repeated(view: StepView, key: str, fact: DecisionWaiting) -> Question:
         text=fact.question or "",
         form=fact.form,
         can_decline=True,
+        timeout_s=fact.timeout_s,
+        tool=fact.tool,
+        arguments=fact.arguments,
     )
 
 
 class QuestionsOfCall(ToolQuestions):
     """The questions of one tool call, which knows what the call waits for."""
 
-    def __init__(self, view: StepView, key: str, replies: Mapping[str, Reply]) -> None:
+    def __init__(
+        self, view: StepView, key: str, request: ToolCallRequest, replies: Mapping[str, Reply]
+    ) -> None:
         """Nothing is asked yet.
 
         Args:
             key: Of the tool call: its questions are found again under it.
+            request: The call, which a tool of the run's caller asks that caller to make.
             replies: What was said already, by the keys of the questions.
         """
+        is_of_caller = isinstance(view.tools.find(request.name), ToolOfCaller)
+        self._request = request if is_of_caller else None
         self._view = view
         self._key = key
         self._replies = dict(replies)
@@ -112,6 +155,13 @@ class QuestionsOfCall(ToolQuestions):
             form=form,
             can_decline=True,
         )
+        if self._request is not None:
+            question = evolve(
+                question,
+                timeout_s=self._view.context.scope.rights.approval_timeout_s,
+                tool=self._request.name,
+                arguments=self._request.arguments,
+            )
         try:
             reply = self._replies.get(key) or await _reply_to(self._view, question)
         except JournalError as error:

@@ -23,7 +23,7 @@ from minions.engine.history.memory import READ_RESULT
 
 if TYPE_CHECKING:
     from minions.contracts.approvals import AskedRule, DecisionMaker
-    from minions.contracts.decisions import Decision
+    from minions.contracts.decision_types import Decision
     from minions.engine.calls.pending_decisions import PendingDecision
     from minions.engine.history.open_calls import OpenCall
     from minions.engine.history.replay import Replay
@@ -131,7 +131,13 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
     Raises:
         UsageError: It is not one that decides this.
     """
-    from minions.contracts.decisions import Answer, ApprovalClass, Approve, Reject, said_decision
+    from minions.contracts.decision_types import (
+        Answer,
+        ApprovalClass,
+        Approve,
+        Reject,
+        said_decision,
+    )
     from minions.engine.history.approval_classes import checked_class
     from minions.engine.history.open_calls import OpenCall
 
@@ -242,7 +248,7 @@ def check_edits(replay: Replay, decisions: Mapping[str, Decision], tools: Toolbo
     Raises:
         UsageError: `bad-arguments`; they do not fit.
     """
-    from minions.contracts.decisions import Approve
+    from minions.contracts.decision_types import Approve
 
     for key, decision in decisions.items():
         waiting = replay.newest("decision", key)
@@ -329,7 +335,7 @@ def _settled(word: str, decision: Decision | None) -> Decision:
     Raises:
         UsageError: That is not said.
     """
-    from minions.contracts.decisions import Done, Fail, Redo
+    from minions.contracts.decision_types import Done, Fail, Redo
 
     match decision:
         case Redo() | Fail():
@@ -353,7 +359,7 @@ def _settled(word: str, decision: Decision | None) -> Decision:
 
 def decided_call(call: ToolCall, decision: Decision) -> ToolCall:
     """The call with the end that a person declared: done, done with a result, or failed."""
-    from minions.contracts.decisions import Done
+    from minions.contracts.decision_types import Done
 
     if not isinstance(decision, Done):
         failure = ToolFailure(

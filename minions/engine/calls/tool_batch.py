@@ -18,8 +18,7 @@ from minions.contracts.calls import (
     ToolFailure,
 )
 from minions.contracts.context import ToolCallExecutorFactory
-from minions.contracts.decisions import Decision, Redo, word_of
-from minions.contracts.events import AttemptFailed
+from minions.contracts.decision_types import Decision, Redo, word_of
 from minions.contracts.executions import StepExecution
 from minions.contracts.journal.facts import (
     MessageRecorded,
@@ -30,6 +29,7 @@ from minions.contracts.journal.facts import (
     ToolCallStarted,
 )
 from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.contracts.run_events import AttemptFailed
 from minions.contracts.tools import NO_TOOLS, Effect, Tool
 from minions.data.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
 from minions.data.json_parts import is_large
@@ -429,7 +429,7 @@ class ToolBatch:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
         replies = self._replies.pop(running.key, {})
-        questions = QuestionsOfCall(self.view, running.key, replies)
+        questions = QuestionsOfCall(self.view, running.key, running.request, replies)
         view = self.view.for_call(agents, questions)
 
         recorder, made = self.view.context.scope.recorder, 0

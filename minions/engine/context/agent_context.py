@@ -16,7 +16,7 @@ from minions.contracts.journal.facts import WarningRecorded
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
-from minions.contracts.sessions import ModelMemory
+from minions.contracts.session_views import ModelMemory
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import NO_TOOLS, Toolbox, ToolSpec
 from minions.data.errors import FailureInfo

@@ -19,12 +19,13 @@ from minions.contracts.journal.start_note import Offer
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
+from minions.contracts.tools import Tool
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.opening_rights import MadeOf, OpeningRights
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
+from minions.engine.services.run_services import ChosenExamples, NullLog, Services
 from minions.engine.services.secret_sources import NO_SECRETS, declared_secrets
-from minions.engine.services.services import ChosenExamples, NullLog, Services
 from minions.recipe.examples import (
     ExampleChoice,
     ExampleSource,
@@ -72,6 +73,8 @@ class RunScope:
     """What recorded runs give as examples for its steps."""
     recipes: tuple[AgentRecipe, ...]
     """The recipe of the run first, then each that is a step of the one before; this one last."""
+    caller_tools: tuple[Tool, ...] = ()
+    """The tools that the caller of the run brought, for the steps that offer them."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
     starters: tuple[str, ...] = ()
@@ -94,6 +97,7 @@ class RunScope:
         session_id: str | None = None,
         replay: Replay | None = None,
         offer: Offer | None = None,
+        caller_tools: tuple[Tool, ...] = (),
         user: str | None = None,
         starters: tuple[str, ...] = (),
     ) -> RunScope:
@@ -106,6 +110,7 @@ class RunScope:
             session_id: None: a new id.
             replay: What the run recorded before; None: the run is new.
             offer: What the caller who began it was offered; None: the operator began it.
+            caller_tools: The tools that the caller brought.
             user: The label of the user for whom it runs; None: it has none.
             starters: Names of whoever started the run, as far as they are known.
         Raises:
@@ -135,6 +140,7 @@ class RunScope:
             base_model=recipe.model,
             retry=recipe.retry,
             recipes=(recipe,),
+            caller_tools=caller_tools,
             user=user,
             starters=starters,
         )

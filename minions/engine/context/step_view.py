@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import AnswerLater, Limits, RunContext
-from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.executions import item_address
 from minions.contracts.file_changes import ChangeRecorder, FileChange
 from minions.contracts.journal.facts import FileChangeRecorded
 from minions.contracts.retry_config import RetryConfig
+from minions.contracts.run_events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.sessions import ModelMemory
+from minions.contracts.session_views import ModelMemory
 from minions.contracts.tools import (
     AgentCalls,
     ReportProgress,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from minions.contracts.approvals import ApprovalRule
-from minions.contracts.decisions import ApprovalClass
+from minions.contracts.decision_types import ApprovalClass
 from minions.contracts.journal.facts import DecisionFact, DecisionRecorded, RecordedClass
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import MinionsError, UsageError

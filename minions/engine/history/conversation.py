@@ -22,7 +22,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.contracts.tool_search import FIND_TOOLS
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import UsageError

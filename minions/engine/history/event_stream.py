@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias, TypedDict, assert_never
 
-from minions.contracts import events
-from minions.contracts.events import RunEvent
+from minions.contracts import run_events as events
 from minions.contracts.executions import RunState, RunStatus, address_of
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -53,6 +52,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import MessageRole, TokenUsage
+from minions.contracts.run_events import RunEvent
 from minions.data.errors import words_of
 from minions.data.json_values import JsonValue
 from minions.engine.history.recorded_calls import error_document

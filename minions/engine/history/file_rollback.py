@@ -36,7 +36,7 @@ from minions.data.errors import EnvironmentRefusedError
 from minions.engine.history.keys import execution_key
 from minions.engine.history.open_calls import was_refused
 from minions.engine.history.recorder import Recorder
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 _KINDS: Final = frozenset({"file_change", "file_rollback", "tool_call"})
 _OVERWRITTEN: Final = (

@@ -50,7 +50,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry, unreadable_entry
 from minions.contracts.messages import NO_MESSAGES, Conversation, Message, calls_length, tool_result
-from minions.contracts.sessions import MemorySnapshot, ModelMemory
+from minions.contracts.session_views import MemorySnapshot, ModelMemory
 from minions.data.errors import StaleSnapshotError
 from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in

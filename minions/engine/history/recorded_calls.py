@@ -38,7 +38,7 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
-from minions.contracts.sessions import StepMetrics
+from minions.contracts.session_views import StepMetrics
 from minions.data.errors import FailureInfo
 from minions.data.failure_categories import FailureCategory
 from minions.data.json_values import JsonValue

@@ -23,7 +23,7 @@ from minions.data.errors import JournalError, LeaseHeldError, UsageError
 from minions.data.json_parts import is_large
 from minions.engine.history.event_stream import NOTED, EventMaker, EventStream
 from minions.engine.services.event_loop import Due, breathe
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 if TYPE_CHECKING:
     from minions.engine.history.approval_classes import ApprovalClasses

@@ -13,7 +13,7 @@ from typing import Final, assert_never
 from attrs import frozen
 
 from minions.contracts.approvals import DecisionMaker, Vote
-from minions.contracts.decisions import Approve, Decision, Reject
+from minions.contracts.decision_types import Approve, Decision, Reject
 from minions.contracts.executions import RunWarning, address_of, around
 from minions.contracts.journal.facts import (
     BackEdge,

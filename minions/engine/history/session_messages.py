@@ -48,7 +48,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import CUT_AT_LIMIT
-from minions.contracts.sessions import SessionStep, StepMetrics
+from minions.contracts.session_views import SessionStep, StepMetrics
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import recorded_message
 

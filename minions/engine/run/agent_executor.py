@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from minions.contracts.approvals import DecisionMaker
-from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, OutputT
+from minions.contracts.run_events import RunEvent
 from minions.contracts.secrets import InputValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.executions import AgentResult, RunState, RunStatus
 from minions.contracts.instructions import T_co
@@ -428,10 +428,11 @@ class AgentRun(Generic[T_co]):
             message=message if isinstance(message, str) else None,
             tools=context.tools,
         )
-        sharing = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
-        live.pending_tools = frozenset[str]().union(
-            *(step.available_tools for step in sharing if step.shares_conversation)
-        )
+        steps = (step for step in self._built.graph.steps if not isinstance(step, PythonStep))
+        sharing = [step for step in steps if step.shares_conversation]
+        live.pending_tools = frozenset[str]().union(*(step.available_tools for step in sharing))
+        if any(step.tool_search.caller for step in sharing):
+            live.pending_tools |= {each.spec.name for each in context.scope.caller_tools}
         context.progress.join_session(live)
 
     @property
@@ -524,7 +525,7 @@ class AgentRun(Generic[T_co]):
         pending = await self._record.pending()
         if end.error.code != NEEDS_DECISION:
             return end, pending  # calls in doubt come first
-        return evolve(end, error=waiting_failure(end.error, pending, self.run_id)), pending
+        return replace(end, error=waiting_failure(end.error, pending, self.run_id)), pending
 
     async def _was_cancelled(self) -> bool:
         """Whether another process recorded the run as cancelled."""
@@ -548,7 +549,7 @@ class AgentRun(Generic[T_co]):
         except (MinionsError, ValueError) as error:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
-            return evolve(end, status=RunStatus.FAILED, error=info), None
+            return replace(end, status=RunStatus.FAILED, error=info), None
 
 
 _CANCELLED = WalkEnd(

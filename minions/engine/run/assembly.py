@@ -17,6 +17,7 @@ from minions.contracts.context import ModelCallExecutorFactory, ToolCallExecutor
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue, as_object, dumps
+from minions.engine.calls.questions_of_call import ToolOfCaller
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation
@@ -31,7 +32,7 @@ from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk, Routes
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe
@@ -108,7 +109,7 @@ class RunWiring:
         Raises:
             UsageError, EnvironmentRefusedError: Of `opened`; or a step's model is missing.
         """
-        recipe, chosen = start.recipe, start.chosen
+        recipe, chosen, noted = start.recipe, start.chosen, StartNote.of(start.note)
         scope = RunScope.of_run(
             recipe,
             services,
@@ -116,7 +117,8 @@ class RunWiring:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            offer=StartNote.of(start.note).offer if start.note else None,
+            offer=noted.offer,
+            caller_tools=tuple(map(ToolOfCaller, noted.caller_tools)),
             user=start.user,
             starters=start.starters,
         )
@@ -187,14 +189,15 @@ class RunWiring:
             scope: Of the recipe.
             runs: Ids of the steps that run; None: all of them.
         Raises:
-            UsageError, EnvironmentRefusedError: As of `Preparation.open_tools` and `built`.
+            UsageError, EnvironmentRefusedError: As of `Preparation.open_tools` and `built`; a tool
+                of the caller has the name of one of these.
         """
         known: dict[str, JsonValue] = {"inputs": dict(inputs), "run": scope.ids}
         tools = self.preparation.open_tools(recipe, known, scope.secrets, rights=scope.opening)
         built = self.preparation.built(recipe, tools, runs)
         return OpenedRecipe(
             built=built,
-            tools=tools,
+            tools=tools.plus(scope.caller_tools) if scope.caller_tools else tools,
             system_prompt=_rendered(built.system_prompt, known) if built.system_prompt else None,
             goal=_rendered(built.goal, known) if built.goal else None,
         )

@@ -12,7 +12,7 @@ from minions.data.json_values import JsonValue, as_object
 from minions.data.schema import JsonSchema
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.kinds.analyze_kind import AnalyzeSpec
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.text.schemas import schema_of_example

@@ -16,7 +16,7 @@ from minions.engine.history.recorder import acquire_lease
 from minions.engine.history.replay import Replay
 from minions.engine.run.run_record import maker_fields
 from minions.engine.run.run_start import ResumePlan, refuse_rolled_back
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 if TYPE_CHECKING:
     from minions.contracts.approvals import DecisionMaker
@@ -42,7 +42,7 @@ async def record_decisions(
         UsageError: Nothing waits under a name, or a decision does not fit.
         LeaseHeldError, JournalError: It could not be recorded; nothing was done.
     """
-    from minions.contracts.decisions import word_of
+    from minions.contracts.decision_types import word_of
     from minions.engine.calls.resume_decisions import checked_decisions
 
     refuse_rolled_back(recorded, None)

@@ -34,7 +34,7 @@ from minions.engine.history.replay import Replay
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.recipe_changes import is_same_json, is_same_step
 from minions.engine.run.recorded_run import RecordedRun, edited_inputs, newest_start
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.recipe.expressions.values import PathPart, Reference
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.nested_recipes import bundle_of

@@ -11,7 +11,7 @@ from minions.contracts.journal.journal import EntryDraft
 from minions.data.errors import Fault, RecipeError
 from minions.data.json_values import JsonValue
 from minions.engine.history.recorder import held_lease
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 
 async def record_rejected_run(

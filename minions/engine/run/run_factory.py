@@ -38,7 +38,7 @@ from minions.engine.run.assembly import RunWiring
 from minions.engine.run.run_record import RunOutput
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.engine.run.walk import RecipeWalk, WalkEnd
-from minions.engine.services.services import Services, TextOutputParser
+from minions.engine.services.run_services import Services, TextOutputParser
 from minions.engine.step.next_step import NextStepChain, StepManager
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Required, TypedDict
 
 import attrs
 
-from minions.contracts.events import RunCompleted
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.journal.facts import (
     MessageRecorded,
@@ -21,6 +20,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import NO_USAGE, usage_document, user
+from minions.contracts.run_events import RunCompleted
 from minions.data.codec import decode, encode
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps_in_parts
@@ -116,7 +116,7 @@ class RunRecord:
         return entry
 
     async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:
-        from minions.contracts.decisions import word_of
+        from minions.contracts.decision_types import word_of
 
         resumed = RunResumed(
             **beginning,

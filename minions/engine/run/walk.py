@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from attrs import evolve, frozen
+from attrs import evolve
 from msgspec import Struct
 
 from minions.contracts.context import ToolCallExecutorFactory
@@ -41,7 +41,7 @@ from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.scheduler import DependencyWalk, Skip
 from minions.engine.services.event_loop import beside
-from minions.engine.services.services import room_for_more
+from minions.engine.services.run_services import room_for_more
 from minions.engine.step.next_step import StepManager
 from minions.engine.step.work import all_waiting
 from minions.recipe.expressions.template import Template
@@ -57,8 +57,7 @@ _STEPS: Final = 8
 """Steps after which others work, also where none of them waits for anything."""
 
 
-@frozen(kw_only=True)
-class WalkEnd:
+class WalkEnd(Struct, frozen=True, kw_only=True):
     """The end of a walk."""
 
     status: RunStatus

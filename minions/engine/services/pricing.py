@@ -8,7 +8,7 @@ from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.messages import TokenUsage
 from minions.data.errors import EnvironmentRefusedError, StepFailedError, words_of
 from minions.engine.services.budget import RunBudget
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 

@@ -16,7 +16,7 @@ from returns.result import Result, Success
 
 from minions.contracts.retry_config import ExceptionTypes, RetryConfig, may_pass
 from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 V = TypeVar("V")
 

@@ -29,7 +29,7 @@ from minions.data.texts import one_line, shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import REJECTED, list_runs
 from minions.engine.views.run_detail import show_run

@@ -12,7 +12,7 @@ from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import FailureInfo, LeaseHeldError, UsageError
 from minions.engine.history.recorder import acquire_lease
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_summary import RunSummary
 

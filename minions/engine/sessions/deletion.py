@@ -21,7 +21,7 @@ from minions.contracts.journal.run_rows import Expiry, RunFilter, SessionFilter,
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.data.texts import shell_word
 from minions.engine.history.recorder import held_lease
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 
 OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)

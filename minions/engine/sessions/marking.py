@@ -13,7 +13,7 @@ from minions.data.texts import shell_word
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.event_stream import EventStream
 from minions.engine.history.recorder import Recorder
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import REJECTED, find_run
 from minions.engine.views.run_names import unknown_address
 from minions.engine.views.run_summary import RunSummary

@@ -13,7 +13,7 @@ from minions.contracts.executions import AgentResult, OutputT
 from minions.contracts.messages import Message, MessageBundle, user
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.secrets import InputValue
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, dumps
@@ -25,7 +25,7 @@ from minions.engine.context.agent_memory import (
 )
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
 

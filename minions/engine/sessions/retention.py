@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter, SessionFilter, SessionRow
 from minions.data.errors import LeaseHeldError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.deletion import OPEN, child_sessions, expiry_at, has_owner
 
 ForgetRuns: TypeAlias = Callable[[Collection[str]], Awaitable[object]]

@@ -14,7 +14,7 @@ from minions.engine.history.file_rollback import (
     roll_back_within,
 )
 from minions.engine.history.recorder import Recorder
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_summary import RunSummary
 

@@ -12,13 +12,13 @@ from attrs import field, frozen
 from minions.contracts.agent_errors import StepResult
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import OPEN_STATES, CompletionMode, RunStatus
 from minions.contracts.instructions import HistoryWindow
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import MessageBundle
+from minions.contracts.run_events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.secrets import InputValue
-from minions.contracts.sessions import AgentHooks, Session, SessionStep
+from minions.contracts.session_views import AgentHooks, Session, SessionStep
 from minions.contracts.steps import DefaultStep
 from minions.contracts.tools import Tool, Toolbox
 from minions.data.errors import MinionsError, UsageError
@@ -31,7 +31,7 @@ from minions.engine.history.session_messages import CONVERSATION_KINDS, sequence
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.expressions.values import MAX_TEXT

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from minions.contracts.messages import Message, MessageRole, message_from_dict
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.sessions.store import StepRepository

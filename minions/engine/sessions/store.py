@@ -18,14 +18,14 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.journal.run_rows import LISTED, SessionFilter, SessionRow
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.session_views import Session, SessionStep
 from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import read_conversation, refuse_while_it_waits
 from minions.engine.history.entry_checks import origin_of
 from minions.engine.history.recorder import held_lease
 from minions.engine.history.session_messages import SessionConversation, sequence_of
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.views.lookup import UNREADABLE
 from minions.engine.views.run_states import with_states
 

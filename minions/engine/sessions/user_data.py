@@ -20,7 +20,7 @@ from minions.contracts.journal.journal import Journal, digests_in
 from minions.contracts.journal.run_rows import JUDGED, RunFilter, SessionFilter
 from minions.data.codec import encode
 from minions.data.errors import LeaseHeldError, NotFoundError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.deletion import OPEN, child_sessions, remove_sessions
 from minions.engine.sessions.retention import ForgetRuns
 

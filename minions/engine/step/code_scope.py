@@ -18,7 +18,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import ModelCallExecutorFactory, RunContext, ToolCallExecutorFactory
-from minions.contracts.decisions import Question
+from minions.contracts.decision_types import Question
 from minions.contracts.executions import CompletionMode, StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.instructions import OutputInstructions

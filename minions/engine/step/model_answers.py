@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec import field as struct_field
+from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -20,12 +21,12 @@ from minions.contracts.calls import (
     PromptLayout,
     ToolCall,
 )
-from minions.contracts.events import ModelReplaced
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Rollback
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant
-from minions.contracts.sessions import MemorySnapshot
+from minions.contracts.run_events import ModelReplaced
+from minions.contracts.session_views import MemorySnapshot
 from minions.contracts.steps import Step
 from minions.contracts.tool_search import FEWEST_TOOLS
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
@@ -428,7 +429,7 @@ class ModelAnswers:
             usage=done.usage,
         )
         if is_call_for_schema:
-            answer = evolve(answer, response=await self._as_text(done.response))
+            answer = replace(answer, response=await self._as_text(done.response))
             done = evolve(done, response=answer.response)
         self.trace.add_model_call(done)
         is_cut = answer.raw.finish_reason == CUT_AT_LIMIT

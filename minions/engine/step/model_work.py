@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -18,7 +19,6 @@ from minions.contracts.calls import (
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
-from minions.contracts.events import OutputChecked
 from minions.contracts.executions import Completion, StepExecution, Verdict
 from minions.contracts.instructions import (
     OutputFailure,
@@ -37,6 +37,7 @@ from minions.contracts.output import (
     older_output_words,
     output_words,
 )
+from minions.contracts.run_events import OutputChecked
 from minions.contracts.steps import Step
 from minions.contracts.tools import NO_TOOLS, Toolbox
 from minions.data.errors import (
@@ -222,7 +223,7 @@ class ModelLoop:
         if ending.error.code == LIMIT_REACHED:
             self.view.context.progress.budget.refuse()
         message = f"{ending.error.message} The last call gave no output either: {why}"
-        return evolve(ending, error=evolve(ending.error, message=message))
+        return replace(ending, error=evolve(ending.error, message=message))
 
     async def _judge(self, chain: StepCompletionChain) -> Completion:
         """The chain's word; without one the budget still holds, whatever the links are."""
@@ -308,7 +309,7 @@ class ModelLoop:
             output = final if final is not None else self._plain_output(answer)
             return Ending(output=output, completion=verdict)
         if final is not None:
-            answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
+            answer = replace(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         climbed = await self._ladder(self.output).climb(answer)
         while self.trace.calls_left > 0 and (
             _is_of_output(climbed) or self._doubt(self.output, climbed)
@@ -513,9 +514,12 @@ class ModelWork(StepWork):
 
         To offer a tool that will be refused costs a call, or the run.
         """
-        if not step.available_tools:
+        names = step.available_tools
+        if step.tool_search.caller and context.scope.caller_tools:
+            names = names.union(each.spec.name for each in context.scope.caller_tools)
+        if not names:
             return NO_TOOLS
-        named = context.tools.subset(step.available_tools)
+        named = context.tools.subset(names)
         return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))
 
     @staticmethod

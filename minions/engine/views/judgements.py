@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.decisions import Approve, Reject
+from minions.contracts.decision_types import Approve, Reject
 from minions.contracts.executions import address_of, is_within
 from minions.contracts.journal.facts import (
     DecisionFact,

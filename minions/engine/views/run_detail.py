@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 from attrs import evolve, field, frozen
 from msgspec import Struct
 
-from minions.contracts.events import StepCompleted
 from minions.contracts.executions import RunState, StepStatus, address_of, item_address
 from minions.contracts.journal.child_run_links import OPEN_STATES, WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
@@ -45,8 +44,9 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.start_note import StartNote
 from minions.contracts.messages import Message, message_to_json
+from minions.contracts.run_events import StepCompleted
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
-from minions.contracts.sessions import SessionStep, StepMetrics
+from minions.contracts.session_views import SessionStep, StepMetrics
 from minions.data.errors import NEEDS_DECISION, Fault
 from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_text
 from minions.engine.history.current_rows import current_rows
@@ -54,7 +54,7 @@ from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.event_stream import EventMaker
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.services.event_loop import beside
-from minions.engine.services.services import is_worker_gone
+from minions.engine.services.run_services import is_worker_gone
 from minions.engine.views.child_run_states import ChildRunStates, child_runs_in
 from minions.engine.views.lookup import REJECTED, json_of_blob
 from minions.engine.views.output_rungs import RungCount, rungs_in

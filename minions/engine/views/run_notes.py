@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
-from minions.contracts.decisions import Answer, Decision, name_of
+from minions.contracts.decision_types import Answer, Decision, name_of
 from minions.contracts.journal.facts import (
     BackEdge,
     DecisionTaken,

@@ -12,7 +12,7 @@ from minions.contracts.journal.journal import Journal, Lease
 from minions.contracts.runtime import IsWorkerGone
 
 if TYPE_CHECKING:
-    from minions.contracts.sessions import Session
+    from minions.contracts.session_views import Session
     from minions.engine.views.run_summary import RunSummary
 
 

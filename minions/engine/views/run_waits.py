@@ -90,10 +90,11 @@ async def due_reminder(
 
 
 def _waiting(end: JournalEntry) -> Sequence[Mapping[str, JsonValue]]:
+    """What persons are to decide: a result of the caller's own tool is the caller's matter."""
     fact = end.fact
     if not isinstance(fact, RunFinished) or fact.status != RunStatus.NEEDS_DECISION:
         return ()
-    return fact.waiting or ()
+    return [each for each in fact.waiting or () if each["what"] != "answer" or "tool" not in each]
 
 
 def _identity(decision: Mapping[str, JsonValue]) -> tuple[JsonValue, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final
 
-from minions.contracts.events import RunEvent
 from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.run_events import RunEvent
 from minions.engine.history.event_stream import EventMaker
 from minions.engine.services.event_loop import breathe
 

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, 
 
 import attrs
 import click
+import msgspec
 from attrs import evolve, field, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.app.settings.setting_sources import (
     Origin,
@@ -450,15 +453,14 @@ class StrictOption:
 # --- the parts of a process ----------------------------------------------------------------------
 
 
-@frozen(kw_only=True, eq=False, repr=False)
-class CommandContext:
+class CommandContext(Struct, frozen=True, kw_only=True, eq=False):
     """The settings and the environment of one command."""
 
     origin: Origin
     environ: Mapping[str, str]
     flags: Mapping[str, object]
     """The settings that options of the command gave."""
-    stdin: StandardInput = field(factory=StandardInput)
+    stdin: StandardInput = msgspec.field(default_factory=StandardInput)
     """Standard input, for the argument that names it."""
 
     @property
@@ -543,7 +545,7 @@ class CommandContext:
         if self.settings.extensions:
             catalog = self.extensions().catalog()
             redactors = frozenset((*(catalog.redactors or ()), *kinds))
-            return evolve(
+            return replace(
                 catalog,
                 strict=self.settings.strict,
                 check_watch=check_watch,

@@ -15,8 +15,12 @@ from attrs import evolve, frozen
 from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.app.wiring.databases import place_of_journal, shared_dispatch
 from minions.app.wiring.logs import make_log
-from minions.contracts.dispatch import LABEL_NAME
-from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.journal.start_note import (
+    DEFAULT_QUEUE,
+    LABEL_NAME,
+    LOWEST_PRIORITY,
+    QueuePlace,
+)
 from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
@@ -208,7 +212,7 @@ async def run_hindrance(context: CommandContext, journal: Journal, run_id: str) 
     """
     from minions.app.runs.work_lists import WorkLists
     from minions.app.wiring.databases import state_beside
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
 
     state = state_beside(journal)
     engine = shared_dispatch(context.settings, make_log(context.settings, log_line))

@@ -36,7 +36,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.queued_decisions import record_decisions
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     CacheOption,

@@ -22,9 +22,9 @@ from minions.app.runs.deciders import TerminalDecider
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_models import Cassettes
 from minions.contracts.context import Limits
-from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.start_note import StartNote
+from minions.contracts.run_events import RunEvent, event_to_json
 from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,

@@ -10,11 +10,11 @@ from typing import Final
 from minions.app.settings.settings import bounded
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, SessionFilter
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.session_views import Session, SessionStep
 from minions.data.errors import NotFoundError, UsageError
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.runner import StepRunner
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name

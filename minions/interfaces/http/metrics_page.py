@@ -22,7 +22,7 @@ from minions.app.runs.work_lists import WorkLists
 from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.data.errors import EnvironmentRefusedError, JournalError
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 
 
 def with_counts(runtime: Runtime) -> Runtime:

@@ -36,7 +36,7 @@ from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
 from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.services.services import NullLog, Services
+from minions.engine.services.run_services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.http.http_answers import (
     AsgiApp,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -11,7 +10,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.approvals import Vote, rule_words
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalClass,
     Approve,
@@ -45,6 +44,8 @@ from minions.interfaces.server.documents.run_documents import (
     DecisionRequest,
     PlanOfApproval,
     VoteView,
+    id_of,
+    run_of,
 )
 
 
@@ -61,11 +62,6 @@ async def waiting_of(
 ) -> list[ApprovalView]:
     """The pending decisions of one run, in the order of `items_of`."""
     return [_view(item) for item in await items_of(journal, run, in_doubt)]
-
-
-def id_of(run_id: str, key: str) -> str:
-    """The id of the decision of a run with that key."""
-    return f"{run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _view(item: InboxItem) -> ApprovalView:
@@ -127,11 +123,6 @@ def _plan_of(plan: RecordedProposal) -> PlanOfApproval:
         faults=tuple(plan.faults or ()),
         diff=dict(plan.diff) if plan.diff is not None else None,
     )
-
-
-def run_of(approval_id: str) -> str:
-    """The id of the run that the decision belongs to."""
-    return approval_id.rpartition(".")[0]
 
 
 def unknown_approval() -> NotFoundError:

@@ -24,7 +24,7 @@ from litestar.typing import FieldDefinition
 
 from minions import __version__
 from minions.app.runs.event_schema import events_schema
-from minions.contracts.events import RunEvent, StepEventType
+from minions.contracts.run_events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
 from minions.interfaces.http.http_answers import (

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
-from minions.contracts.events import RunEvent, StepFinished, StepStarted, ToolProgress
 from minions.contracts.executions import AgentResult
+from minions.contracts.run_events import RunEvent, StepFinished, StepStarted, ToolProgress
 from minions.data.codec import encode
 from minions.data.errors import FailureInfo, NotFoundError, near_hint, near_names
 from minions.data.json_values import JsonValue

@@ -9,7 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
@@ -26,7 +27,7 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
-from minions.engine.services.services import worker_name
+from minions.engine.services.run_services import worker_name
 from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.http.tokens import OVER_HTTP, CallerWay
 from minions.recipe.inputs import is_operators_value
@@ -77,7 +78,7 @@ class ServerRuntime(UnattendedRuntime):
             token: The name of the caller's token; None: it has none.
         """
         named: dict[str, JsonValue] = {} if token is None else {TOKEN: token}
-        offer = evolve(self._offer, brings_recipe=not is_stored)
+        offer = replace(self._offer, brings_recipe=not is_stored)
         return {**self._note, **offer.to_note(), **named}
 
     def note_of(self, recorded: RecordedRun) -> Mapping[str, JsonValue]:

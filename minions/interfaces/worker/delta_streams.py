@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import field, mutable
 
-from minions.contracts.events import RunEvent, StepDeltaEvent
+from minions.contracts.run_events import RunEvent, StepDeltaEvent
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.live.channels import HEARTBEAT, data_of
 

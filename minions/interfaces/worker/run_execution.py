@@ -49,7 +49,7 @@ from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.run_pause import LOOK_AT_WAVES_S, RunPause
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run, fail_run
 from minions.engine.views.lookup import find_run
 from minions.interfaces.worker.delta_streams import DeltaStreams

@@ -15,7 +15,7 @@ from attrs import evolve
 from msgspec import Struct, structs
 
 from minions.contracts.steps import Step
-from minions.contracts.tools import Reads, ToolSpec
+from minions.contracts.tools import CALLER_TOOLS, Reads, ToolSpec
 from minions.data.errors import did_you_mean
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.shapes import Shape
@@ -355,9 +355,15 @@ class _Walk:
 
     def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
         step = self._recipe.steps[at]
-        for tool in self._specs(_find_offered(step)):
+        for tool in self._offered(step):
             if self._is_source(tool):
                 yield tool, _Trace.to(_read(step, tool))
+
+    def _offered(self, step: StepSpec | Step[object]) -> Iterator[ToolSpec]:
+        """The tools that the step offers to its model; one stands for all those of a caller."""
+        yield from self._specs(_find_offered(step))
+        if isinstance(step, StepSpec) and step.offers_caller_tools:
+            yield CALLER_TOOLS
 
     def _is_source(self, tool: ToolSpec) -> bool:
         return tool.reads is Reads.PRIVATE if self._of_private else tool.is_untrusted
@@ -429,7 +435,7 @@ class _Walk:
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
-        offered = list(self._specs(_find_offered(step)))
+        offered = list(self._offered(step))
         arrived = self._reaching(at)
         own = list(self._offered_sources(at))
         nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
@@ -664,7 +670,7 @@ class UntrustedText:
         named = (*step.called_tools, *step.offered_tools)
         found = (self._tools[name].reads for name in named if name in self._tools)
         is_own = step.inner is not None or step.own_source is not None
-        return is_own or any(each in _SAID for each in found)
+        return is_own or step.offers_caller_tools or any(each in _SAID for each in found)
 
 
 _SAID = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})

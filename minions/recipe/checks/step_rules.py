@@ -68,6 +68,8 @@ def _of_recipe(recipe: AgentRecipe, catalog: Catalog) -> Iterator[str]:
             yield from _of_recipe(step.inner, catalog)
         if step.asks_person:
             yield f"step '{step.id}' of the recipe '{recipe.id}' asks a person"
+        if step.offers_caller_tools:
+            yield f"step '{step.id}' of the recipe '{recipe.id}' calls tools of whoever asks"
         for name in (*step.called_tools, *step.offered_tools):
             yield from _of_tool(_spec(name, recipe, catalog))
 
@@ -134,6 +136,11 @@ def _distribution_problems(draft: RecipeDraft, step: StepDraft) -> Iterator[_Pro
         yield _Problem(
             "its items share one conversation (memory: conversation)",
             "leave out 'memory', so that each item has a conversation of its own",
+        )
+    if step.tool_search.caller or (step.recipe is not None and step.recipe.offers_caller_tools):
+        yield _Problem(
+            "whoever asks is told of one run, and each item would call its tools in another",
+            "leave out 'caller' under 'tools', or 'distribute'",
         )
     saved = {other.save_as for other in draft.steps} | {other.id for other in draft.steps}
     for use in step.templates:

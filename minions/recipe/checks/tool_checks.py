@@ -105,7 +105,11 @@ def _read_offered(draft: RecipeDraft, step: StepDraft, report: Report) -> None:
     else:
         names = _named_tools(draft, section.items("names"), report)
     step.tools = tuple(dict.fromkeys((*names, *always)))
-    step.tool_search = ToolSearch(is_on=is_on if isinstance(is_on, bool) else None, always=always)
+    step.tool_search = ToolSearch(
+        is_on=is_on if isinstance(is_on, bool) else None,
+        always=always,
+        caller=section.plain("caller") is True,
+    )
     if is_on is False and always:
         message = "'always' says what is offered before anything is found, and nothing is searched"
         help_ = "leave out one of `always` and `search: false`"

@@ -111,6 +111,12 @@ STEP_TOOLS = Table(
             "others by words; default: with more than 12 tools, or more than 3 with more than "
             "2,000 tokens of texts.",
         ),
+        flag_key(
+            "caller",
+            "Whether the model may also call tools that whoever asks over HTTP brings with the "
+            "request: the run then waits for their results. Default: false, and such a request "
+            "is refused.",
+        ),
     ),
 )
 
@@ -469,6 +475,10 @@ class GoalSpec(ExampleStepSpec):
         return self.tools
 
     @property
+    def offers_caller_tools(self) -> bool:
+        return self.tool_search.caller
+
+    @property
     def sources(self) -> Sequence[JsonValue]:
         context = (each.text for each in self.context if each.file is None)
         messages = (each.content for each in self.messages)
@@ -733,6 +743,9 @@ class _Goal(StepKind):
         """A shared conversation is a second result, which the cache does not hold."""
         if step.section.text("memory") == "conversation":
             yield "later steps continue its conversation (memory: conversation)"
+        tools = step.section.mapping("tools")
+        if tools is not None and read_section(tools, STEP_TOOLS, ignore_fault).plain("caller"):
+            yield "it may call tools of whoever asks (tools: caller)"
 
 
 GOAL = _Goal()

@@ -78,6 +78,8 @@ def _reviewer_problem(recipe: AgentRecipe) -> str | None:
         return "it opens tools or asks for the right to write, and a reviewer does neither"
     if any(isinstance(step, StepSpec) and step.asks_person for step in recipe.steps):
         return "it asks a person"
+    if recipe.offers_caller_tools:
+        return "it calls tools of whoever asks"
     fields = recipe.known_output.get("properties")
     verdict = fields.get("verdict") if isinstance(fields, Mapping) else None
     words = verdict.get("enum", ()) if isinstance(verdict, Mapping) else None

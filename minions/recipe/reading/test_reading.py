@@ -364,7 +364,7 @@ def _fault(entry: Entry, step: _DecidableStep | None, known: Sequence[str]) -> F
 
 def _mismatch(word: str, step: _DecidableStep) -> str | None:
     # Imported here: few recipes have tests with decisions, and `validate` has to start fast.
-    from minions.contracts.decisions import Answer, Approve, Reject, said_decision
+    from minions.contracts.decision_types import Answer, Approve, Reject, said_decision
 
     match said_decision(word):
         case Approve(None) | Reject(None) if step.asks and not step.calls:

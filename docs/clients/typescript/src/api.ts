@@ -54,7 +54,7 @@ export type ApprovalView = {
   readonly step_id: string;
   readonly address: string;
   readonly what: "approval" | "answer" | "doubt" | "unreadable";
-  readonly kind: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable";
+  readonly kind: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable";
   readonly words: string;
   readonly asked_at: string;
   readonly expires_at?: string | null;
@@ -1870,7 +1870,7 @@ export abstract class Operations {
 
   /** List the decisions that runs wait for: approvals, questions, plans, budgets that ask, and calls in doubt. */
   listApprovals(
-    options: { readonly limit?: number; readonly offset?: number; readonly project?: string; readonly recipe?: string; readonly kind?: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable" } & CallOptions = {},
+    options: { readonly limit?: number; readonly offset?: number; readonly project?: string; readonly recipe?: string; readonly kind?: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable" } & CallOptions = {},
   ): Promise<Approvals> {
     return this.send({
       method: "GET",
@@ -2083,7 +2083,7 @@ export abstract class Operations {
 
   /** List the pending decisions of all projects of a server that has several. */
   listProjectApprovals(
-    options: { readonly recipe?: string; readonly kind?: "approval" | "question" | "plan" | "budget" | "doubt" | "unreadable"; readonly limit?: number; readonly after?: string } & CallOptions = {},
+    options: { readonly recipe?: string; readonly kind?: "approval" | "question" | "call" | "plan" | "budget" | "doubt" | "unreadable"; readonly limit?: number; readonly after?: string } & CallOptions = {},
   ): Promise<ProjectApprovals> {
     return this.send({
       method: "GET",

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from minions.contracts.approvals import AskedRule, DecisionMaker
-from minions.contracts.decisions import Answer, Approve, Decision, Done, Reject, parse_decision
+from minions.contracts.decision_types import Answer, Approve, Decision, Done, Reject, parse_decision
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.facts.step_facts import FactOfStep, FactShape, MessageCount, Object
 from minions.data.errors import Fault
@@ -87,6 +87,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     path: str | None = None
     """The step as people see it: `outer/step[2]`."""
     tool: str | None = None
+    """The tool of the call that needs approval; of an answer the caller's tool whose result it is.
+    """
     arguments: str | None = None
     filled: Sequence[str] | None = None
     """The parameters that a model filled in, of the call of a tool step; None: none."""

@@ -31,7 +31,7 @@ from minions.contracts.patience import (
     WakeRuns,
 )
 from minions.contracts.retry_config import RetryConfig
-from minions.engine.services.services import Services, worker_name
+from minions.engine.services.run_services import Services, worker_name
 from minions.engine.services.waves.wave_record import (
     StoredWatch,
     StoredWave,

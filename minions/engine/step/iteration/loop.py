@@ -18,7 +18,7 @@ from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.run_progress import LoopItem
 from minions.engine.services.event_loop import beside, breathe
-from minions.engine.services.services import room_for_more
+from minions.engine.services.run_services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.work import CUT_OFF, all_waiting, cut_off, lacks_memory
 from minions.recipe.expressions.values import weight_up_to

@@ -15,7 +15,8 @@ from attrs import frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.app.runs.deciders import POLICIES
-from minions.contracts.events import (
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.run_events import (
     AttemptFailed,
     RunEvent,
     ServerWait,
@@ -24,13 +25,12 @@ from minions.contracts.events import (
     ToolFinished,
     ToolStarted,
 )
-from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.sessions import Session
+from minions.contracts.session_views import Session
 from minions.data.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, as_count
 from minions.data.texts import shell_word
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.session_context import get_context_summary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.run_command import RunOptions, run_recipe

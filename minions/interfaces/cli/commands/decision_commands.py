@@ -13,7 +13,7 @@ from typing import Final
 import click
 from attrs import frozen
 
-from minions.contracts.decisions import (
+from minions.contracts.decision_types import (
     Answer,
     ApprovalClass,
     Approve,

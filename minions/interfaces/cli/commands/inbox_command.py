@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
-from minions.contracts.decisions import Answer, Approve, Done, Fail, Redo, Reject, word_of
+from minions.contracts.decision_types import Answer, Approve, Done, Fail, Redo, Reject, word_of
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import MinionsError, UsageError
 from minions.data.texts import shell_word, shown_text, spoken
@@ -38,7 +39,7 @@ from minions.interfaces.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from minions.contracts.decisions import Decision
+    from minions.contracts.decision_types import Decision
 
 _DAY_S: Final = 86_400
 _NARROWEST: Final = 24
@@ -47,6 +48,7 @@ _KEYS: Final[Mapping[ItemKind, str]] = {
     ItemKind.APPROVAL: "y approve, n reject, e edit the arguments and approve",
     ItemKind.BUDGET: "y approve, n reject, e approve another limit",
     ItemKind.QUESTION: "y answer, e answer in the editor, n decline",
+    ItemKind.CALL: "y give its result, e write it in the editor, n decline",
     ItemKind.PLAN: "y carry it out, n do not, e edit it and carry it out",
     ItemKind.DOUBT: "y it was made, n count it as failed, e make it again",
     ItemKind.UNREADABLE: "nothing decides it",
@@ -71,8 +73,9 @@ class _InboxOptions(AllProjectsOption, DecisionOptions):
 def inbox_command(options: _InboxOptions, *, decides: bool | None) -> int:
     """List everything of this project that waits for a person; at a terminal, decide it.
 
-    Approvals, questions, plans to review, budgets that ask, and calls in doubt: the oldest first,
-    by the hour in which they were asked; of the same hour what belongs to the dearest run.
+    Approvals, questions, plans to review, budgets that ask, calls in doubt, and calls of a caller's
+    tool whose result you may give in its place: the oldest first, by the hour in which they were
+    asked; of the same hour what belongs to the dearest run.
 
     At a terminal they are asked one after another: y (yes), n (no), e (edit), s (skip), q (quit).
     The run of each is resumed with the decision; further ones wait, unless --approve says
@@ -101,7 +104,7 @@ def inbox_command(options: _InboxOptions, *, decides: bool | None) -> int:
         return 0
     policy = context.settings.approve or "wait"
     settings = evolve(context.settings, approve=policy)
-    deciding = evolve(context, origin=evolve(context.origin, settings=settings))
+    deciding = replace(context, origin=replace(context.origin, settings=settings))
 
     def decide(item: InboxItem, decision: Decision) -> int:
         word = {item.key: word_of(decision)}
@@ -234,14 +237,14 @@ def _decision(
             return Approve(arguments=edited.strip()) if edited and edited.strip() else None
         case ItemKind.PLAN, ("y" | "n"):
             return Answer("yes" if word == "y" else line("what to do differently?") or "no")
-        case ((ItemKind.PLAN | ItemKind.QUESTION), "e"):
+        case ((ItemKind.PLAN | ItemKind.QUESTION | ItemKind.CALL), "e"):
             plan = _of(item).fact.plan
             edited = edit(plan.text if plan is not None else "")
             return Answer(edited) if edited and edited.strip() else None
-        case ItemKind.QUESTION, "y":
+        case ((ItemKind.QUESTION | ItemKind.CALL), "y"):
             answer = line("your answer:")
             return Answer(answer) if answer else None
-        case ItemKind.QUESTION, "n":
+        case ((ItemKind.QUESTION | ItemKind.CALL), "n"):
             if not _of(item).can_decline:
                 raise UsageError("This question needs an answer; s leaves it for later.")
             return Reject(reason=line("why not? (empty: no reason)") or None)

@@ -265,7 +265,7 @@ async def _fleet(context: CommandContext) -> list[Finding]:
     from minions.app.runs.fleet_health import MOST_AHEAD_S, fleet_health
     from minions.app.wiring.databases import shared_dispatch, state_beside
     from minions.app.wiring.logs import make_log
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
     from minions.interfaces.cli.console.console import log_line
 
     if context.settings.no_store:

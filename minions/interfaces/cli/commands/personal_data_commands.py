@@ -17,7 +17,7 @@ from minions.contracts.journal.journal import Journal
 from minions.data.errors import NotFoundError, UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.services.budget_rules import forget_budgets, rules_of
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive
 from minions.engine.sessions.encryption import Rewritten, rewrite_journal
 from minions.engine.sessions.user_data import (

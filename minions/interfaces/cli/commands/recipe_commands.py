@@ -211,6 +211,7 @@ def _lines(
     yield f"{called}: {found.description}" if found.description else called
     yield from _section("inputs", [_input_words(one) for one in found.inputs])
     yield from _section("tools", [_tool_words(one) for one in found.tools])
+    yield from _if_any("tools of the caller (may be called in)", found.caller_tools)
     yield f"permissions: {_permission_words(found.rights)}"
     yield from _if_any("recipes", [_recipe_words(one) for one in found.recipes])
     yield from _if_any("registered steps", [_class_words(one) for one in found.classes])
@@ -416,6 +417,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
         **_operator_to_json(found.operator),
         "endorsed": list(found.endorsed),
         "code": list(found.code),
+        "caller_tools": list(found.caller_tools),
         "models": [
             {"name": one.name, "steps": list(one.steps), "fills_in": one.fills_in}
             for one in found.models

@@ -22,7 +22,7 @@ from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import MinionsError, UsageError
 from minions.data.texts import shell_word
 from minions.engine.run.recipe_changes import is_same_json
-from minions.engine.services.services import Services, worker_name
+from minions.engine.services.run_services import Services, worker_name
 from minions.engine.sessions.cancellation import cancel_run
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.run_summary import RunSummary

@@ -26,7 +26,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
+from minions.engine.services.run_services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     AllProjectsOption,

@@ -157,7 +157,7 @@ def show(options: _DatabaseOption, name: str) -> int:
     """Show the schedule NAME: the newest 100 times that were left out and why, and of its runs that
     are queued who executes them, or what no worker has.
     """
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
     from minions.engine.views.run_states import executed_runs
 
     context = command_context(options)
@@ -268,7 +268,7 @@ async def _missing(
     from minions.app.runs.run_needs import needs_of
     from minions.app.wiring.databases import make_state, shared_dispatch
     from minions.contracts.journal.start_note import StartNote
-    from minions.engine.services.services import is_worker_gone
+    from minions.engine.services.run_services import is_worker_gone
 
     recipe = schedule.recipe(runtime.catalog)
     needs = needs_of(recipe, StartNote.of(schedule.note).cwd, runtime.extensions)

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import head_key
 from minions.contracts.journal.chain import ChainFault, ChainReport
@@ -21,8 +22,8 @@ from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.texts import one_line
+from minions.engine.services.run_services import Services
 from minions.engine.services.secret_sources import environment_and_files
-from minions.engine.services.services import Services
 from minions.engine.sessions.archive import (
     Archive,
     HeadSignature,
@@ -372,7 +373,7 @@ def _with_head(report: ChainReport, head: str) -> ChainReport:
         return report
     words = "no entry has the head that was asked for: entries were removed or written again"
     fault = ChainFault(position=report.entries, what="cut", words=words)
-    return evolve(report, fault=fault)
+    return replace(report, fault=fault)
 
 
 def _report_as_json(report: ChainReport, whose: str | None) -> JsonValue:

@@ -17,17 +17,17 @@ from attrs import evolve, frozen
 from minions.app.runs.remote_deltas import remote_deltas, remote_deltas_of
 from minions.app.runs.work_lists import RunHindrance
 from minions.app.wiring.logs import make_log
-from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal, JournalEntry
-from minions.contracts.sessions import Session, SessionStep
+from minions.contracts.run_events import RunCompleted, RunEvent, RunFailed, RunWaiting
+from minions.contracts.session_views import Session, SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_array, as_count, as_object, as_objects
 from minions.data.texts import shell_word, spoken
 from minions.engine.compile.prompt_sections import section_words
+from minions.engine.services.run_services import Services
 from minions.engine.services.secret_sources import environment_and_files
-from minions.engine.services.services import Services
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.child_run_states import ChildRun, ChildRunStates

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 import click
 from attrs import evolve, frozen
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
@@ -55,7 +56,7 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
-from minions.engine.services.services import is_worker_gone, worker_name
+from minions.engine.services.run_services import is_worker_gone, worker_name
 from minions.interfaces.cli.console.console import json_text, log_line, say, say_table, tell
 from minions.interfaces.cli.options import (
     CacheOption,
@@ -686,7 +687,7 @@ async def _dead(
     journal = context.known_journal()
     try:
         wanted = RunFilter(statuses={RunState.FAILED}, text=GIVEN_UP)
-        rows = await journal.runs(evolve(wanted, run_ids=set(runs) or None), limit=_MOST_DEAD)
+        rows = await journal.runs(replace(wanted, run_ids=set(runs) or None), limit=_MOST_DEAD)
     finally:
         await journal.aclose()
     found = {

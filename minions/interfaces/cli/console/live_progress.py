@@ -10,9 +10,14 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from attrs import evolve
+from msgspec.structs import replace
 
-from minions.contracts.events import (
+from minions.contracts.executions import StepStatus
+from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
+from minions.contracts.journal.facts import StepOutcome
+from minions.contracts.journal.facts import StepStarted as StepBegun
+from minions.contracts.messages import TokenUsage
+from minions.contracts.run_events import (
     AttemptFailed,
     LimitReached,
     ModelReplaced,
@@ -30,11 +35,6 @@ from minions.contracts.events import (
     ToolProgress,
     ToolStarted,
 )
-from minions.contracts.executions import StepStatus
-from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
-from minions.contracts.journal.facts import StepOutcome
-from minions.contracts.journal.facts import StepStarted as StepBegun
-from minions.contracts.messages import TokenUsage
 from minions.data.texts import spoken
 from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.console import (
@@ -453,7 +453,7 @@ class ItemCounter:
         for fact in recorded:
             if isinstance(fact, StepBegun):
                 before = self._totals.get(fact.step_id, ItemTotals())
-                self._totals[fact.step_id] = evolve(before, total=fact.total)
+                self._totals[fact.step_id] = replace(before, total=fact.total)
             elif fact.index is not None:
                 self._add(fact.step_id, fact.index, fact.status, usage_of(fact.usage))
 
@@ -480,7 +480,7 @@ class ItemCounter:
             self._totals.pop(step_id, None)
         if event.total is not None:
             before = self._totals.get(step_id, ItemTotals())
-            self._totals[step_id] = evolve(before, total=event.total)
+            self._totals[step_id] = replace(before, total=event.total)
 
     def _add(self, step_id: str, index: int, status: str, usage: TokenUsage) -> None:
         if status not in ("completed", "failed"):

@@ -17,12 +17,13 @@ from minions import __version__
 from minions.contracts.executions import RunState
 from minions.data.json_values import JsonValue
 from minions.interfaces.http.http_answers import RefusedError, RpcId
-from minions.interfaces.server.documents.openai_documents import text_input, wrong
+from minions.interfaces.server.documents.openai_documents import text_input
 from minions.interfaces.server.documents.run_documents import DecisionRequest
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
     JsonObject,
     text_schema,
+    wrong,
 )
 from minions.recipe.model import AgentRecipe
 

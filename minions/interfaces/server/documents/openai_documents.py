@@ -6,23 +6,38 @@ name: a parameter is either taken, told as passed over, or refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import ClassVar, Final, Literal
 
 import attrs
 from attrs import field, frozen
 
+from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.messages import (
+    Message,
+    MessageRole,
+    ToolCallRequest,
+    assistant,
+    tool_result,
+    user,
+)
 from minions.data.errors import UsageError
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, as_object, parse_json
 from minions.data.schema import check_schema
 from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.server.documents.caller_tool_documents import (
+    CallResult,
+    paired,
+)
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
     USER,
     JsonObject,
     text_schema,
+    unsupported,
+    wrong,
 )
 from minions.recipe.checks.shapes import Shape, excesses
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec
@@ -43,6 +58,9 @@ _STREAM_OPTIONS: Final[Mapping[str, JsonObject]] = {
     }
 }
 _OBJECT: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["object", "null"]}}
+_TOOLS: Final[Mapping[str, JsonObject]] = {
+    "schema": {"type": ["array", "null"], "items": {"type": "object"}}
+}
 _MESSAGES: Final[Mapping[str, JsonObject]] = {
     "schema": {"type": "array", "items": {"type": "object"}, "minItems": 1}
 }
@@ -84,26 +102,12 @@ class _Parameters:
 
 
 _WHY: Final[Mapping[str, str]] = {
-    "tools": "A recipe calls the tools that it declares, and none of a caller's.",
-    "functions": "A recipe calls the tools that it declares, and none of a caller's.",
-    "tool_choice": "A recipe calls the tools that it declares, and none of a caller's.",
-    "function_call": "A recipe calls the tools that it declares, and none of a caller's.",
+    "functions": "Tools of a caller are taken as `tools`, where the recipe offers them.",
+    "function_call": "Tools of a caller are taken as `tools`, where the recipe offers them.",
     "n": "A run gives one answer.",
     "background": "POST /api/v1/runs starts a run in the background.",
     "conversation": "Name a session by the header X-Minions-Session, or `previous_response_id`.",
 }
-
-
-def unsupported(where: str, why: str) -> UsageError:
-    """The refusal of a parameter that asks for what a recipe cannot do."""
-    return UsageError(
-        f"'{where}' is not supported here. {why}", code="unsupported-parameter", where=where
-    )
-
-
-def wrong(where: str, problem: str) -> UsageError:
-    """The refusal of a parameter with a value that does not fit."""
-    return UsageError(f"'{where}' {problem}", code="bad-body", where=where)
 
 
 @frozen(kw_only=True)
@@ -111,13 +115,16 @@ class ChatRequest(_Parameters):
     """A request for a chat completion."""
 
     reader: ClassVar[frozenset[str]] = frozenset(
-        {"model", "messages", "stream", "stream_options", "metadata", "user", "response_format"}
+        {
+            *("model", "messages", "stream", "stream_options", "metadata", "user"),
+            *("response_format", "tools", "tool_choice"),
+        }
     )
 
     model: str = field(metadata=_MODEL)
     """The id of a recipe."""
     messages: tuple[JsonObject, ...] = field(metadata=_MESSAGES)
-    """The conversation; the last message is the user's."""
+    """The conversation; the last message is the user's, or the last ones are results of tools."""
     stream: bool | None = field(default=None, metadata=_STREAM)
     stream_options: JsonObject | None = field(default=None, metadata=_STREAM_OPTIONS)
     metadata: Mapping[str, str] | None = field(default=None, metadata=_METADATA)
@@ -125,6 +132,11 @@ class ChatRequest(_Parameters):
     user: str | None = field(default=None, metadata=USER)
     """The label of the user for whom it runs; null: none."""
     response_format: JsonObject | None = field(default=None, metadata=_OBJECT)
+    tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_TOOLS)
+    """Functions of the caller, where the recipe offers them: a call of one ends the answer, and the
+    next request brings its result."""
+    tool_choice: JsonValue = None
+    """`auto`, or `none`."""
 
     frequency_penalty: JsonValue = None
     logit_bias: JsonValue = None
@@ -153,8 +165,6 @@ class ChatRequest(_Parameters):
     modalities: JsonValue = field(default=None, metadata=_refuse_unless(["text"]))
     n: JsonValue = field(default=None, metadata=_refuse_unless(1))
     stop: JsonValue = field(default=None, metadata=_refuse_unless())
-    tool_choice: JsonValue = field(default=None, metadata=_refuse_unless("none", "auto"))
-    tools: JsonValue = field(default=None, metadata=_refuse_unless())
     top_logprobs: JsonValue = field(default=None, metadata=_refuse_unless(0))
     web_search_options: JsonValue = field(default=None, metadata=_refuse_unless())
 
@@ -171,7 +181,7 @@ class ResponseRequest(_Parameters):
     reader: ClassVar[frozenset[str]] = frozenset(
         {
             *("model", "input", "stream", "stream_options", "metadata", "user"),
-            *("previous_response_id", "text"),
+            *("previous_response_id", "text", "tools", "tool_choice"),
         }
     )
 
@@ -189,6 +199,11 @@ class ResponseRequest(_Parameters):
     """The response whose conversation is continued; null: a new one begins."""
     text: JsonObject | None = field(default=None, metadata=_OBJECT)
     """`format`: the form of the answer."""
+    tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_TOOLS)
+    """Functions of the caller, where the recipe offers them: a call of one ends the response, and
+    the next request brings its result."""
+    tool_choice: JsonValue = None
+    """`auto`, or `none`."""
 
     include: JsonValue = None
     instructions: JsonValue = None
@@ -211,8 +226,6 @@ class ResponseRequest(_Parameters):
     context_management: JsonValue = field(default=None, metadata=_refuse_unless())
     conversation: JsonValue = field(default=None, metadata=_refuse_unless())
     prompt: JsonValue = field(default=None, metadata=_refuse_unless())
-    tool_choice: JsonValue = field(default=None, metadata=_refuse_unless("none", "auto"))
-    tools: JsonValue = field(default=None, metadata=_refuse_unless())
     top_logprobs: JsonValue = field(default=None, metadata=_refuse_unless(0))
 
 
@@ -224,15 +237,26 @@ class ChatTurn:
     """A conversation as a request brings it."""
 
     text: str
-    """What the user says now."""
-    earlier: tuple[tuple[str, str], ...]
-    """Role, `user` or `assistant`, and text of each message before it."""
-    passed_over: tuple[str, ...]
+    """What the user says now; empty where it is results that the request brings."""
+    said: tuple[tuple[Message, str], ...] = ()
+    """The messages before it, each with its place in the request."""
+    results: tuple[CallResult, ...] = ()
+    """What the caller's tools gave, for calls that an earlier answer asked for."""
+    passed_over: tuple[str, ...] = ()
     """The places of what has no effect."""
+    of_tools: str | None = None
+    """The place of the first message that has to do with tools; None: there is none."""
+
+    def earlier(self, tools: Iterable[CallerTool]) -> Iterator[tuple[Message, str]]:
+        """The messages before what the user says now, and calls of these tools with their results;
+        others are left out.
+        """
+        return paired(self.said, frozenset(each.name for each in tools))
 
 
 _INSTRUCTIONS: Final = ("system", "developer")
-_KEYS: Final = frozenset({"role", "content", "type"})
+_KEYS: Final = frozenset({"role", "content", "type", "tool_calls", "tool_call_id"})
+_CALL_KEYS: Final = frozenset({"type", "call_id", "name", "arguments", "output", "id", "status"})
 
 
 def read_messages(messages: str | tuple[JsonObject, ...], name: str) -> ChatTurn:
@@ -242,37 +266,108 @@ def read_messages(messages: str | tuple[JsonObject, ...], name: str) -> ChatTurn
         name: Of the parameter.
     Raises:
         UsageError: A message has another form, holds what recipes do not take, or the last one is
-            not the user's.
+            neither the user's nor a tool's.
     """
     if isinstance(messages, str):
-        return ChatTurn(text=messages, earlier=(), passed_over=())
-    said: list[tuple[str, str]] = []
+        return ChatTurn(text=messages)
+    said: list[tuple[Message, str]] = []
     passed_over: list[str] = []
-    for at, message in enumerate(messages):
+    of_tools: str | None = None
+    for at, given in enumerate(messages):
         where = f"{name}[{at}]"
-        if message.get("type") == "reasoning":
-            passed_over.append(where)
+        if given.get("type") == "reasoning" or given.get("role") in _INSTRUCTIONS:
+            passed_over.append(
+                where
+            )  # the recipe has its own words, which a caller does not replace
             continue
-        if message.get("type", "message") != "message":
-            kind = str(message["type"])[:40]
-            raise unsupported(f"{where}.type", f"Items of type '{kind}' are not taken.")
-        role = message.get("role")
-        if role in _INSTRUCTIONS:  # the recipe has its own, which a caller does not replace
-            passed_over.append(where)
-            continue
-        if role in ("tool", "function") or message.get("tool_calls"):
-            raise unsupported(where, _WHY["tools"])
-        if role not in ("user", "assistant"):
-            raise wrong(f"{where}.role", "is to be 'user', 'assistant', 'system' or 'developer'.")
+        message = _message(given, where)
+        if of_tools is None and (message.tool_calls or message.role is MessageRole.TOOL):
+            of_tools = where
+        is_item = given.get("type", "message") != "message"
         passed_over += [
             f"{where}.{key[:80]}"
-            for key, value in message.items()
-            if key not in _KEYS and value not in _NOTHING
+            for key, value in given.items()
+            if key not in (_CALL_KEYS if is_item else _KEYS) and value not in _NOTHING
         ]
-        said.append((str(role), _text_of(message.get("content"), f"{where}.content")))
-    if not said or said[-1][0] != "user" or not said[-1][1]:
-        raise wrong(name, "is to end with a message of the user that is not empty.")
-    return ChatTurn(text=said[-1][1], earlier=tuple(said[:-1]), passed_over=tuple(passed_over))
+        if message.tool_calls and message.content is None and said and _is_answer(said[-1][0]):
+            answer, where = said.pop()  # each call of an answer is an item of its own
+            message = attrs.evolve(answer, tool_calls=(*answer.tool_calls, *message.tool_calls))
+        said.append((message, where))
+    results: list[CallResult] = []
+    while said and said[-1][0].role is MessageRole.TOOL:
+        message, where = said.pop()
+        text = message.content or ""
+        results.insert(0, CallResult(id=message.tool_call_id or "", text=text, where=where))
+    text = ""
+    if not results:
+        last = said.pop()[0] if said else None
+        if last is None or last.role is not MessageRole.USER or not last.content:
+            raise wrong(name, "is to end with a message of the user that is not empty.")
+        text = last.content
+    return ChatTurn(
+        text=text,
+        said=tuple(said),
+        results=tuple(results),
+        passed_over=tuple(passed_over),
+        of_tools=of_tools,
+    )
+
+
+def _message(given: JsonObject, where: str) -> Message:
+    """A message, an item of a call, or one of its result.
+
+    Raises:
+        UsageError: It is none.
+    """
+    kind, role = given.get("type", "message"), given.get("role")
+    if kind == "function_call":
+        return assistant(tool_calls=[_call(given.get("call_id"), given, where)])
+    if kind == "function_call_output":
+        text = _text_of(given.get("output"), f"{where}.output")
+        return tool_result(text, tool_call_id=_text(given.get("call_id"), f"{where}.call_id"))
+    if kind != "message":
+        raise unsupported(f"{where}.type", f"Items of type '{str(kind)[:40]}' are not taken.")
+    if role not in ("user", "assistant", "tool"):
+        raise wrong(
+            f"{where}.role", "is to be 'user', 'assistant', 'tool', 'system' or 'developer'."
+        )
+    text = _text_of(given.get("content"), f"{where}.content")
+    if role == "tool":
+        answered = _text(given.get("tool_call_id"), f"{where}.tool_call_id")
+        return tool_result(text, tool_call_id=answered)
+    calls = given.get("tool_calls") or ()
+    if role == "user" or not calls:
+        return user(text) if role == "user" else assistant(text)
+    if not isinstance(calls, list | tuple):
+        raise wrong(f"{where}.tool_calls", "is to be a list.")
+    made: list[ToolCallRequest] = []
+    for at, each in enumerate(calls):
+        place, call = f"{where}.tool_calls[{at}]", _object(each)
+        named = call.get("function")
+        made.append(_call(call.get("id"), _object(named), place))
+    return assistant(text or None, tool_calls=made)
+
+
+def _call(call_id: JsonValue, given: JsonObject, where: str) -> ToolCallRequest:
+    return ToolCallRequest(
+        id=_text(call_id, f"{where}.{'call_id' if 'call_id' in given else 'id'}"),
+        name=_text(given.get("name"), f"{where}.name"),
+        arguments=_text(given.get("arguments"), f"{where}.arguments"),
+    )
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return as_object(value) if isinstance(value, Mapping) else {}
+
+
+def _is_answer(message: Message) -> bool:
+    return message.role is MessageRole.ASSISTANT
+
+
+def _text(value: JsonValue, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise wrong(where, "is to be a text that is not empty.")
+    return value
 
 
 def _text_of(content: JsonValue, where: str) -> str:
@@ -446,7 +541,8 @@ class ChatCompletion:
     created: int
     model: str
     choices: tuple[JsonObject, ...]
-    """The only one: `message` and `finish_reason`."""
+    """The only one: `message` and `finish_reason`: `stop`, or `tool_calls` where the run waits for
+    results of the caller's tools."""
     usage: JsonObject
     """The tokens of all model calls of the run."""
 
@@ -469,7 +565,8 @@ class ResponseAnswer:
     parallel_tool_calls: bool = False
     previous_response_id: str | None
     temperature: None = None
-    tool_choice: Literal["none"] = "none"
+    tool_choice: Literal["none", "auto"] = "none"
     tools: tuple[JsonObject, ...] = ()
+    """The functions of the caller that the run may call."""
     top_p: None = None
     usage: JsonObject | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
@@ -402,6 +403,16 @@ class VoteView:
     at: datetime
 
 
+def id_of(run_id: str, key: str) -> str:
+    """The id of the decision of a run with that key."""
+    return f"{run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def run_of(approval_id: str) -> str:
+    """The id of the run that the decision belongs to."""
+    return approval_id.rpartition(".")[0]
+
+
 @frozen(kw_only=True)
 class ApprovalView:
     """A decision that a run waits for."""
@@ -418,7 +429,7 @@ class ApprovalView:
     what: Literal["approval", "answer", "doubt", "unreadable"]
     """`doubt`: a call was cut off and may have had its effect. `unreadable`: an entry of the run is
     damaged, so that its pending decisions are not known; `words` says which."""
-    kind: Literal["approval", "question", "plan", "budget", "doubt", "unreadable"]
+    kind: Literal["approval", "question", "call", "plan", "budget", "doubt", "unreadable"]
     """As `what`, with the plans among the questions and the budgets among the approvals apart."""
     words: str
     """The decision in words for a person."""

@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
+from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.http.tokens import CallerRole, TokenScope
@@ -419,3 +420,18 @@ def value_at(document: JsonValue, pointer: str) -> JsonValue:
         else:
             raise LookupError(pointer)
     return value
+
+
+# --- refusals of parts of a body ----------------------------------------------------------------
+
+
+def unsupported(where: str, why: str) -> UsageError:
+    """The refusal of a parameter that asks for what a recipe cannot do."""
+    return UsageError(
+        f"'{where}' is not supported here. {why}", code="unsupported-parameter", where=where
+    )
+
+
+def wrong(where: str, problem: str) -> UsageError:
+    """The refusal of a parameter with a value that does not fit."""
+    return UsageError(f"'{where}' {problem}", code="bad-body", where=where)

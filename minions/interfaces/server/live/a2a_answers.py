@@ -24,8 +24,8 @@ from minions.interfaces.http.http_answers import (
     a2a_error,
     json_bytes,
 )
-from minions.interfaces.server.decision_views import id_of
 from minions.interfaces.server.documents.a2a_documents import JSON, TASK_STATES, TEXT
+from minions.interfaces.server.documents.run_documents import id_of
 from minions.interfaces.server.live.openai_answers import StreamCut, cut_in, events_in
 from minions.interfaces.server.live.translated_stream import ForeignEvent
 

@@ -10,6 +10,8 @@ from typing import Final
 
 from minions.contracts.executions import RunState
 from minions.data.json_values import JsonValue, as_object, dumps
+from minions.interfaces.server.documents.caller_tool_documents import id_of_call
+from minions.interfaces.server.live.openai_answers import is_of_caller
 from minions.interfaces.server.live.translated_stream import ForeignEvent
 
 _APPROVAL: Final[Mapping[str, JsonValue]] = {
@@ -30,6 +32,7 @@ class AgUiEvents:
         own_id: str,
         step_id: str | None,
         forms: Mapping[str, JsonValue],
+        callers: frozenset[str] = frozenset(),
     ) -> None:
         """Nothing was told yet.
 
@@ -39,7 +42,11 @@ class AgUiEvents:
             own_id: The id of the run here.
             step_id: The `answering_step`; None: the answer comes at the end.
             forms: By key `tool` and `arguments`, or `form`, of what the run waits for already.
+            callers: Names of the tools that the front end carries out.
         """
+        self._callers = callers
+        self._told: set[str] = set()
+        """Ids of tool calls that were told."""
         self._ids: ForeignEvent = {"threadId": conversation_id, "runId": run_id}
         self._own_id = own_id
         self._step_id = step_id
@@ -78,10 +85,13 @@ class AgUiEvents:
                 yield from self._end_message()  # what follows is another message
             case "step_completed":
                 yield from self._take_message(address, as_object(event["snapshot"]))
-            case "tool_started":
+            case "tool_started" if event.get("tool") not in self._callers:
                 yield from self._begin_call(f"{address}/{event['call_id']}", event)
             case "waiting":
-                self._forms[str(event["key"])] = dict(data)
+                key = str(event["key"])
+                self._forms[key] = dict(data)
+                if is_of_caller({"what": event.get("what"), **data}):
+                    yield from self._tell_call(id_of_call(self._own_id, key), data)
             case "run_completed" | "run_waiting" | "run_failed":
                 yield from self._finish(str(kind), str(event.get("status")), data)
 
@@ -116,11 +126,15 @@ class AgUiEvents:
             yield from self._end_message()
 
     def _begin_call(self, call_id: str, event: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
-        arguments = event.get("arguments")
-        text = arguments if isinstance(arguments, str) else dumps(arguments)
         self._calls.append(call_id)
+        yield from self._tell_call(call_id, event)
+
+    def _tell_call(self, call_id: str, call: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
+        arguments = call.get("arguments")
+        text = arguments if isinstance(arguments, str) else dumps(arguments)
         named: ForeignEvent = {"toolCallId": call_id}
-        yield {"type": "TOOL_CALL_START", **named, "toolCallName": event.get("tool")}
+        self._told.add(call_id)
+        yield {"type": "TOOL_CALL_START", **named, "toolCallName": call.get("tool")}
         yield {"type": "TOOL_CALL_ARGS", **named, "delta": text}
         yield {"type": "TOOL_CALL_END", **named}
 
@@ -157,9 +171,14 @@ class AgUiEvents:
         if kind == "run_failed":
             outcome = {"type": "cancelled"}
         elif kind == "run_waiting":
-            pending = data.get("decisions")
-            interrupts = [self._interrupt(as_object(each)) for each in _list(pending)]
-            outcome = {"type": "interrupt", "interrupts": list(interrupts)}
+            pending = [*map(as_object, _list(data.get("decisions")))]
+            others = [each for each in pending if not is_of_caller(each)]
+            for key in (str(each["key"]) for each in pending if is_of_caller(each)):
+                if (made := id_of_call(self._own_id, key)) not in self._told:
+                    yield from self._tell_call(made, as_object(self._forms.get(key) or {}))
+            if others:  # what the front end carries out itself interrupts nothing
+                interrupts = [self._interrupt(each) for each in others]
+                outcome = {"type": "interrupt", "interrupts": list(interrupts)}
         text = result if isinstance(result, str) else dumps(result)
         if result is not None and text != (self._open or self._last):
             yield from self._end_message()

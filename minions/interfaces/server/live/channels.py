@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from attrs import frozen
 
 from minions.app.runs.remote_deltas import RemoteDeltas, remote_deltas_of
-from minions.contracts.events import (
+from minions.contracts.journal.journal import Journal
+from minions.contracts.run_events import (
     RunCompleted,
     RunEvent,
     RunFailed,
@@ -24,7 +25,6 @@ from minions.contracts.events import (
     StepDeltaEvent,
     event_to_json,
 )
-from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls
 from minions.data.errors import MinionsError
 from minions.data.json_parts import is_large

@@ -7,13 +7,15 @@ one whose caller leaves continues.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeVar
 
 from attrs import define, field, frozen
 
 from minions.contracts.executions import RunState
+from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, as_object, dumps, parse_json
@@ -30,6 +32,7 @@ from minions.interfaces.http.http_answers import (
     openai_error,
 )
 from minions.interfaces.http.tokens import TOKEN_EXPIRED
+from minions.interfaces.server.documents.caller_tool_documents import id_of_call
 from minions.interfaces.server.documents.openai_documents import ChatCompletion, ResponseAnswer
 from minions.interfaces.server.live.channels import HEARTBEAT
 from minions.recipe.kinds.goal_kind import GoalSpec
@@ -47,7 +50,9 @@ class RunEnd:
     """How the execution of a run ended, as far as its caller is told."""
 
     text: str = ""
-    """The answer; of a run that waits what it waits for."""
+    """The answer; of a run that waits for a person what it waits for."""
+    calls: tuple[ToolCallRequest, ...] = ()
+    """Calls of the caller's tools whose results it waits for."""
     usage: Mapping[str, JsonValue] = field(factory=dict)
     status: str = RunState.COMPLETED.value
     code: str | None = None
@@ -83,13 +88,21 @@ class AnswerText:
     call was repeated or pieces were lost, the whole text follows after an empty line.
     """
 
-    def __init__(self, run_id: str, step_id: str | None, page: str | None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        step_id: str | None,
+        page: str | None,
+        waiting: Mapping[str, JsonValue] | None = None,
+    ) -> None:
         """Nothing was told yet.
 
         Args:
             step_id: The `answering_step`; None: nothing is told before the end.
             page: The address of the page for people; None: it is not known.
+            waiting: As of `forms_of`, of what the run waits for already; None: nothing.
         """
+        self._waiting = dict(waiting or {})
         self._run_id = run_id
         self._step_id = step_id
         self._page = page
@@ -105,8 +118,12 @@ class AnswerText:
     def take(self, event: Mapping[str, JsonValue]) -> str:
         """The text that an event adds to what was told."""
         kind = event["type"]
+        if self.end is not None:
+            return ""  # a later execution of the run is another answer
         if kind in ("run_completed", "run_waiting", "run_failed"):
             return self._finish(str(kind), event)
+        if kind == "waiting":
+            self._waiting[str(event["key"])] = event.get("data")
         if self._step_id is None or event.get("address") != self._step_id:
             return ""
         if kind == "step_delta":
@@ -155,21 +172,33 @@ class AnswerText:
             problem = str(error.get("message", f"The run is {status}."))
             self.end = RunEnd(status=status, code=code, problem=problem)
             return ""
+        calls: list[ToolCallRequest] = []
         if kind == "run_waiting":
-            text = self._say_waiting(data)
+            pending = data.get("decisions")
+            decisions = [*map(as_object, pending if isinstance(pending, list) else ())]
+            calls = [self._waiting_call(each) for each in decisions if is_of_caller(each)]
+            others = [each for each in decisions if not is_of_caller(each)]
+            text = self._say_waiting(others) if others else self._whole or ""
         else:
             response = data.get("response")
             text = response if isinstance(response, str) else dumps(response)
             text = "" if response is None else text
         usage = as_object(data.get("metrics") or {})
-        self.end = RunEnd(text=text, usage=usage, status=status)
+        self.end = RunEnd(text=text, calls=tuple(calls), usage=usage, status=status)
         return self._rest(text, self._call)
 
-    def _say_waiting(self, data: Mapping[str, JsonValue]) -> str:
+    def _waiting_call(self, decision: Mapping[str, JsonValue]) -> ToolCallRequest:
+        key = str(decision["key"])
+        known = as_object(self._waiting.get(key) or {})
+        return ToolCallRequest(
+            id=id_of_call(self._run_id, key),
+            name=str(decision["tool"]),
+            arguments=str(known.get("arguments") or "{}"),
+        )
+
+    def _say_waiting(self, decisions: Sequence[Mapping[str, JsonValue]]) -> str:
         lines = []
-        pending = data.get("decisions")
-        for each in pending if isinstance(pending, list) else ():
-            decision = as_object(each)
+        for decision in decisions:
             step, tool = decision.get("step_id"), decision.get("tool")
             match decision.get("what"):
                 case "answer":
@@ -186,6 +215,11 @@ class AnswerText:
         return "\n\n".join(lines)
 
 
+def is_of_caller(decision: Mapping[str, JsonValue]) -> bool:
+    """Whether the caller's tool gives what a run waits for, as an event tells it."""
+    return decision.get("what") == "answer" and "tool" in decision
+
+
 # --- the two forms -------------------------------------------------------------------------------
 
 
@@ -197,6 +231,8 @@ class CompletionForm(ABC):
     model: str
     created: int
     """Seconds since 1970."""
+    part: str = ""
+    """Which answer of the run it is, at the end of its id; empty: the first one."""
 
     @abstractmethod
     def whole(self, end: RunEnd) -> object:
@@ -241,15 +277,17 @@ class ChatForm(CompletionForm):
     def whole(self, end: RunEnd) -> object:
         message: dict[str, JsonValue] = {
             "role": "assistant",
-            "content": end.text,
+            "content": end.text if end.text or not end.calls else None,
             "refusal": None,
             "annotations": [],
         }
+        if end.calls:
+            message["tool_calls"] = [each.to_message_dict() for each in end.calls]
         choice: dict[str, JsonValue] = {
             "index": 0,
             "message": message,
             "logprobs": None,
-            "finish_reason": "stop",
+            "finish_reason": "tool_calls" if end.calls else "stop",
         }
         return ChatCompletion(
             id=self._id,
@@ -261,7 +299,7 @@ class ChatForm(CompletionForm):
 
     @property
     def _id(self) -> str:
-        return f"chatcmpl-{self.run_id}"
+        return f"chatcmpl-{self.run_id}{self.part}"
 
     def _usage(self, end: RunEnd) -> dict[str, JsonValue]:
         given, made = _count(end.usage, "input_tokens"), _count(end.usage, "output_tokens")
@@ -281,7 +319,12 @@ class ChatForm(CompletionForm):
     def finish(self, end: RunEnd, told: str) -> bytes:
         if end.code is not None:
             return _data(_failure(end))
-        last = self._choice({}, "stop")
+        last = b"".join(
+            self._choice({"tool_calls": [{"index": at, **part}]})
+            for at, call in enumerate(end.calls)
+            for part in _parts_of(call)
+        )
+        last += self._choice({}, "tool_calls" if end.calls else "stop")
         if self.has_usage:
             last += self._chunk([], self._usage(end))
         return last + b"data: [DONE]\n\n"
@@ -306,15 +349,24 @@ class ChatForm(CompletionForm):
         return _data({**chunk, "usage": usage} if self.has_usage else chunk)
 
 
+def _parts_of(call: ToolCallRequest) -> Iterator[dict[str, JsonValue]]:
+    """The deltas of a call: who is called, then with what."""
+    named: dict[str, JsonValue] = {"name": call.name, "arguments": ""}
+    yield {"id": call.id, "type": "function", "function": named}
+    yield {"function": {"arguments": call.arguments}}
+
+
 def _data(value: JsonValue) -> bytes:
     return b"data: " + json_bytes(value) + b"\n\n"
 
 
 @define(kw_only=True)
 class _Counter:
-    """Numbers the events of one stream."""
+    """Numbers the events of one stream, and knows how far it is."""
 
     last: int = -1
+    has_message: bool = False
+    """Whether the message was begun."""
 
     def next(self) -> int:
         self.last += 1
@@ -329,11 +381,13 @@ class ResponseForm(CompletionForm):
     """The response whose conversation it continues."""
     metadata: Mapping[str, str] = field(factory=dict)
     """That of the request."""
+    tools: tuple[CallerTool, ...] = ()
+    """The functions of the caller that the run may call."""
     _counter: _Counter = field(factory=_Counter)
 
     @property
     def _item_id(self) -> str:
-        return f"msg_{self.run_id}"
+        return f"msg_{self.run_id}{self.part}"
 
     def whole(self, end: RunEnd) -> object:
         return self._response(end, end.text)
@@ -354,13 +408,17 @@ class ResponseForm(CompletionForm):
             if end.status != RunState.COMPLETED.value:
                 metadata["minions_status"] = end.status
         return ResponseAnswer(
-            id=response_id(self.run_id),
+            id=response_id(self.run_id) + self.part,
             created_at=self.created,
             status=status,  # type: ignore[arg-type]  # one of the three
             error=error,
             metadata=metadata,
             model=self.model,
-            output=(self._item(text, "completed"),) if end is not None and not error else (),
+            output=tuple(self._output(end, text)) if end is not None and not error else (),
+            tool_choice="auto" if self.tools else "none",
+            tools=tuple(
+                {"type": "function", **each.to_note(), "strict": False} for each in self.tools
+            ),
             previous_response_id=self.previous_id,
             usage=None if end is None or error else self._usage(end),
         )
@@ -378,6 +436,12 @@ class ResponseForm(CompletionForm):
             "total_tokens": given + made,
         }
 
+    def _output(self, end: RunEnd, text: str) -> Iterator[dict[str, JsonValue]]:
+        if text or not end.calls:
+            yield self._item(text, "completed")
+        for call in end.calls:
+            yield _call_item(call, call.arguments, "completed")
+
     def _item(self, text: str | None, status: str) -> dict[str, JsonValue]:
         """The message; None: it has no content yet."""
         content: list[JsonValue] = [] if text is None else [self._part(text)]
@@ -394,34 +458,54 @@ class ResponseForm(CompletionForm):
 
     def begin(self) -> bytes:
         response = encode(self._response(None, ""))
+        created = self._event("response.created", response=response)
+        return created + self._event("response.in_progress", response=response)
+
+    def _begin_message(self) -> bytes:
+        """What the message begins with, where it has not begun."""
+        if self._counter.has_message:
+            return b""
+        self._counter.has_message = True
         item = self._item(None, "in_progress")
-        return b"".join(
-            (
-                self._event("response.created", response=response),
-                self._event("response.in_progress", response=response),
-                self._event("response.output_item.added", output_index=0, item=item),
-                self._event("response.content_part.added", **self._place(), part=self._part("")),
-            )
-        )
+        added = self._event("response.output_item.added", output_index=0, item=item)
+        part = self._part("")
+        return added + self._event("response.content_part.added", **self._place(), part=part)
 
     def piece(self, text: str) -> bytes:
         named: dict[str, JsonValue] = {"delta": text, "logprobs": []}
-        return self._event("response.output_text.delta", **self._place(), **named)
+        begun = self._begin_message()
+        return begun + self._event("response.output_text.delta", **self._place(), **named)
 
     def finish(self, end: RunEnd, told: str) -> bytes:
         response = encode(self._response(end, told))
         if end.code is not None:
             return self._event("response.failed", response=response)
-        item = self._item(told, "completed")
-        named: dict[str, JsonValue] = {"text": told, "logprobs": []}
-        return b"".join(
-            (
+        events: list[bytes] = []
+        if told or not end.calls:
+            item = self._item(told, "completed")
+            named: dict[str, JsonValue] = {"text": told, "logprobs": []}
+            events = [
+                self._begin_message(),
                 self._event("response.output_text.done", **self._place(), **named),
                 self._event("response.content_part.done", **self._place(), part=self._part(told)),
                 self._event("response.output_item.done", output_index=0, item=item),
-                self._event("response.completed", response=response),
-            )
+            ]
+        for at, call in enumerate(end.calls, start=1 if told else 0):
+            events += self._call_events(call, at)
+        return b"".join((*events, self._event("response.completed", response=response)))
+
+    def _call_events(self, call: ToolCallRequest, at: int) -> Iterator[bytes]:
+        """The events of a call of the caller's tool, as the item at that index."""
+        begun, item = (
+            _call_item(call, "", "in_progress"),
+            _call_item(call, call.arguments, "completed"),
         )
+        place: dict[str, JsonValue] = {"item_id": item["id"], "output_index": at}
+        kind, arguments = "response.function_call_arguments", call.arguments
+        yield self._event("response.output_item.added", output_index=at, item=begun)
+        yield self._event(f"{kind}.delta", **place, delta=arguments)
+        yield self._event(f"{kind}.done", **place, name=call.name, arguments=arguments)
+        yield self._event("response.output_item.done", output_index=at, item=item)
 
     def _place(self) -> dict[str, JsonValue]:
         return {"item_id": self._item_id, "output_index": 0, "content_index": 0}
@@ -431,7 +515,20 @@ class ResponseForm(CompletionForm):
         return b"event: " + kind.encode() + b"\n" + _data(document)
 
 
+def _call_item(call: ToolCallRequest, arguments: str, status: str) -> dict[str, JsonValue]:
+    return {
+        "id": f"fc_{call.id}",
+        "type": "function_call",
+        "status": status,
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": arguments,
+    }
+
+
 _RESPONSE: Final = "resp_"
+PART: Final = "~"
+"""Begins the end of an id that says which answer of its run it is."""
 
 
 def response_id(run_id: str) -> str:
@@ -441,7 +538,8 @@ def response_id(run_id: str) -> str:
 
 def run_of_response(given: str) -> str:
     """The id of the run of a response; one without the prefix is no run's."""
-    return given.removeprefix(_RESPONSE) if given.startswith(_RESPONSE) else ""
+    run_id = given.removeprefix(_RESPONSE).partition(PART)[0]
+    return run_id if given.startswith(_RESPONSE) else ""
 
 
 # --- the answer as an ASGI app -------------------------------------------------------------------

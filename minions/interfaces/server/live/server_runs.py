@@ -16,11 +16,11 @@ from attrs import field, frozen, mutable
 from minions.app.runs.deployments import DeploymentStore, split_name
 from minions.app.runs.run_policy import RunPolicy
 from minions.app.runs.run_queue import RunQueue
-from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.start_note import QueuePlace, StartNote
+from minions.contracts.journal.start_note import CallerTool, QueuePlace, StartNote
+from minions.contracts.run_events import RunEvent, RunFailed
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.codec import encode
 from minions.data.errors import (
@@ -72,6 +72,8 @@ class RequestedRun:
     another one. None: it is bound to nobody."""
     token: str | None = None
     """The name of the caller's token; None: it has none."""
+    caller_tools: tuple[CallerTool, ...] = ()
+    """The tools that the caller brings."""
     by: str | None = None
     """When it is to be done, as the caller says it."""
     patience: str | None = None
@@ -210,6 +212,7 @@ class RunStarter:
             await self._repository.get_session(wanted.session)
         note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token) | noted
         note |= self._runtime.chosen_deadline(wanted.by, wanted.patience)
+        note |= StartNote(caller_tools=wanted.caller_tools).to_json()
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
             note |= StartNote(asked=await self._digest(wanted)).to_json()
@@ -311,6 +314,8 @@ def _digest(wanted: RequestedRun) -> str:
         body["made"] = _sort_keys(dict(wanted.made.document or {}))
     if wanted.user is not None:
         body["user"] = wanted.user
+    if wanted.caller_tools:
+        body["caller_tools"] = [_sort_keys(each.to_note()) for each in wanted.caller_tools]
     body |= {
         name: each for name, each in (("by", wanted.by), ("patience", wanted.patience)) if each
     }

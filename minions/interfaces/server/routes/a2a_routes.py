@@ -11,11 +11,11 @@ from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.events import event_to_json
 from minions.contracts.executions import RunState, RunStatus
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import MessageRole
-from minions.contracts.sessions import Session
+from minions.contracts.run_events import event_to_json
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, did_you_mean
 from minions.data.json_values import JsonValue, parse_json
 from minions.engine.calls.pending_decisions import mismatch
@@ -31,7 +31,7 @@ from minions.interfaces.http.http_answers import (
 )
 from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT
-from minions.interfaces.server.decision_views import id_of, unknown_approval, waiting_of
+from minions.interfaces.server.decision_views import unknown_approval, waiting_of
 from minions.interfaces.server.documents.a2a_documents import (
     MOST_HISTORY,
     TASK_STATES,
@@ -49,8 +49,8 @@ from minions.interfaces.server.documents.a2a_documents import (
     refuse_tenant,
     run_states_of,
 )
-from minions.interfaces.server.documents.openai_documents import wrong
-from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
+from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest, id_of
+from minions.interfaces.server.documents.shared_documents import wrong
 from minions.interfaces.server.endpoint_parts import (
     RPC_ID,
     A2aVersion,
@@ -314,8 +314,8 @@ async def _decide(
 
     if parts and sent.text is not None:
         raise wrong("params.message.parts", "are to be a text, or data parts that decide.")
-    followed, left = await begin_decided_run(request, run.run_id, is_meant, decide)
-    return followed, run.recipe, forms_of(left)
+    followed = await begin_decided_run(request, run.run_id, is_meant, decide)
+    return followed, run.recipe, dict(followed.waiting)
 
 
 def _answer_in_words(

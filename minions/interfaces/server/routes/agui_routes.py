@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import evolve, field, frozen
@@ -13,25 +13,29 @@ from minions.data.json_values import JsonValue, as_object
 from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.decision_views import unknown_approval
-from minions.interfaces.server.documents.openai_documents import (
-    ChatTurn,
-    read_messages,
-    text_input,
+from minions.interfaces.server.documents.caller_tool_documents import (
+    CallResult,
+    read_tools,
+    run_of_call,
+)
+from minions.interfaces.server.documents.openai_documents import ChatTurn, read_messages, text_input
+from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
+from minions.interfaces.server.documents.shared_documents import (
+    JsonObject,
+    text_schema,
     unsupported,
     wrong,
 )
-from minions.interfaces.server.documents.run_documents import ApprovalView, DecisionRequest
-from minions.interfaces.server.documents.shared_documents import JsonObject, text_schema
 from minions.interfaces.server.endpoint_parts import ApiRequest, Body, EventStream, InPath, refuses
 from minions.interfaces.server.live.agui_answers import AgUiEvents, parts_of_interrupt
 from minions.interfaces.server.live.translated_stream import TranslatedStream
 from minions.interfaces.server.routes.asked_runs import (
     AskedRun,
     FollowedRun,
+    begin_answered_run,
     begin_asked_run,
     begin_decided_run,
     digest_of_parts,
-    forms_of,
     headers_of,
 )
 from minions.interfaces.server.routes.run_views import find_exact
@@ -53,7 +57,7 @@ class RunAgentInput:
     runId: str = field(metadata=text_schema(200))  # noqa: N815  # as above
     """The caller's name of the run: the same one is begun once."""
     messages: tuple[JsonObject, ...] = field(metadata=_LIST)
-    """The conversation; the last message is the user's."""
+    """The conversation; the last message is the user's, or the last ones are results of tools."""
     forwardedProps: JsonValue = None  # noqa: N815  # as above
     """`inputs`: further inputs of the recipe, by name."""
     resume: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
@@ -61,6 +65,7 @@ class RunAgentInput:
     state: JsonValue = None
     context: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
     tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
+    """Tools that the front end carries out, where the recipe offers them."""
     parentRunId: JsonValue = None  # noqa: N815  # as above
     protocolVersion: JsonValue = None  # noqa: N815  # as above
 
@@ -73,16 +78,21 @@ class RunAgentInput:
     needs=TokenScope.RUN,
 )
 async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]) -> EventStream:
-    """Run a recipe as an agent of AG-UI, or resume the run that an interrupt ended."""
+    """Run a recipe as an agent of AG-UI, or resume the run that an interrupt or a call ended."""
     app_state = request.app_state
     session_id = _session_id(request, name, data)
     recipe, noted = await app_state.starter.stored_recipe(name, session=session_id)
-    if data.tools:
-        raise unsupported("tools", "A recipe calls the tools that it declares.")
+    given = [dict(each) for each in data.tools or ()]
+    tools = read_tools(recipe, given, None, app_state.runtime.catalog)
+    results = _results(data.messages) if recipe.offers_caller_tools else ()
     passed_over = [each for each in ("state", "context") if getattr(data, each)]
-    forms: dict[str, JsonValue] = {}
     if data.resume:
-        followed, forms = await _resume(request, recipe, data)
+        followed = await _resume(request, recipe, data)
+        passed_over += [each.where for each in results]  # the run waits for them again
+    elif results:
+        followed = await begin_answered_run(
+            request, recipe, results, "messages", session_id=session_id
+        )
     else:
         turn, inputs = _read(recipe, data)
         exists = bool(await app_state.last_position(session_id))
@@ -91,7 +101,8 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
             recipe=recipe,
             version=version_noted(noted),
             inputs=inputs,
-            earlier=turn.earlier,
+            earlier=[message for message, _ in turn.earlier(())],
+            caller_tools=tools,
             session=await session_of(request, session_id) if exists else None,
             new_session=session_id,
             key=digest_of_parts(name, data.threadId, data.runId),
@@ -103,8 +114,11 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
         data.runId,
         followed.begun.run_id,
         followed.answering,
-        forms,
+        followed.waiting,
+        frozenset(each.name for each in followed.caller_tools),
     )
+    if tools and tools != followed.caller_tools:
+        passed_over.append("tools")  # the run has those that it began with
     headers = headers_of(followed, passed_over)
     return TranslatedStream(followed.stream, events, threads=app_state.threads, headers=headers)
 
@@ -128,26 +142,44 @@ def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[s
     others = tuple(f"forwardedProps.{each[:80]}" for each in props if each != "inputs")
     taken = text_input(recipe)
     if taken is None or taken in given:
-        return ChatTurn(text="", earlier=(), passed_over=others), given
+        return ChatTurn(text="", passed_over=others), given
     messages = tuple(
         {key: value for key, value in each.items() if key not in ("id", "metadata")}
         for each in data.messages
         if each.get("role") not in _NOT_SAID and not each.get("toolCalls")
     )
     if not messages:  # a default may serve; else the run says which input is missing
-        return ChatTurn(text="", earlier=(), passed_over=others), given
+        return ChatTurn(text="", passed_over=others), given
     turn = read_messages(messages, "messages")
     return evolve(turn, passed_over=(*turn.passed_over, *others)), {**given, taken: turn.text}
+
+
+def _results(messages: Sequence[JsonObject]) -> tuple[CallResult, ...]:
+    """What the front end's tools gave: among the last messages, as far as these are a tool's. What
+    the recipe's own tools gave is known.
+
+    Raises:
+        UsageError: `bad-body`; one is no such message.
+    """
+    found: list[CallResult] = []
+    for at, each in reversed([*enumerate(messages)]):
+        where = f"messages[{at}]"
+        if each.get("role") != "tool":
+            break
+        call, content = each.get("toolCallId"), each.get("content")
+        if not isinstance(call, str) or not isinstance(content, str):
+            raise wrong(where, "is to have a text as its 'toolCallId' and as its 'content'.")
+        if run_of_call(call):
+            found.insert(0, CallResult(id=call, text=content, where=where))
+    return tuple(found)
 
 
 _NOT_SAID: Final = ("tool", "activity", "reasoning")
 """Roles of messages that a front end keeps of what it was told: the session has them."""
 
 
-async def _resume(
-    request: ApiRequest, recipe: AgentRecipe, data: RunAgentInput
-) -> tuple[FollowedRun, dict[str, JsonValue]]:
-    """Answer interrupts of one run, and follow it; what else it waits for.
+async def _resume(request: ApiRequest, recipe: AgentRecipe, data: RunAgentInput) -> FollowedRun:
+    """Answer interrupts of one run, and follow it.
 
     Raises:
         NotFoundError: There is no such run, or it does not wait for that.
@@ -172,8 +204,7 @@ async def _resume(
             decisions[key] = _decision(waiting[key], digest, entry)
         return decisions
 
-    followed, left = await begin_decided_run(request, run.run_id, keys.__contains__, decide)
-    return followed, forms_of(left)
+    return await begin_decided_run(request, run.run_id, keys.__contains__, decide)
 
 
 def _decision(view: ApprovalView, digest: str, entry: JsonObject) -> DecisionRequest:

@@ -15,7 +15,7 @@ from litestar import Router, get, post
 
 from minions import __version__
 from minions.analysis.pictures.picture import picture_of
-from minions.contracts.decisions import word_of
+from minions.contracts.decision_types import word_of
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.errors import MinionsError, NotFoundError, UsageError
@@ -29,10 +29,8 @@ from minions.interfaces.server.decision_views import (
     all_waiting,
     decision_of,
     find_waiting,
-    id_of,
     made_already,
     named_by,
-    run_of,
     unknown_approval,
     waiting_at,
 )
@@ -47,6 +45,8 @@ from minions.interfaces.server.documents.run_documents import (
     RollbackView,
     RunAccepted,
     RunDecisionRequest,
+    id_of,
+    run_of,
 )
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
@@ -153,6 +153,10 @@ async def deciding(
     state = request.app_state
     async with state.deciding.of(run_id):
         try:
+            execution = state.run_manager.find(run_id)
+            if execution is not None and execution.run.has_recorded_end:
+                # Whoever follows it may know that it waits before its task is over.
+                await asyncio.wait((execution.task,), timeout=_ENDING_S)
             if state.run_manager.find(run_id) is not None:
                 raise RefusedError(
                     HTTPStatus.CONFLICT,
@@ -166,6 +170,8 @@ async def deciding(
             raise await made_already(state.journal, run_id, is_meant) or error from error
 
 
+_ENDING_S: Final = 5.0
+"""Seconds in which an execution whose end is recorded has to be over."""
 _TOO_LATE: Final = frozenset({"lease-held", "run-active", "run-went-on", "unknown-approval"})
 """Codes of errors that may mean that somebody else has decided."""
 

@@ -11,12 +11,18 @@ from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.sessions import Session
+from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, near_hint
-from minions.data.json_values import dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.documents.caller_tool_documents import (
+    REFUSED_TOOLS,
+    read_tools,
+    run_of_call,
+)
 from minions.interfaces.server.documents.openai_documents import (
     ChatCompletion,
     ChatRequest,
@@ -30,8 +36,8 @@ from minions.interfaces.server.documents.openai_documents import (
     no_model,
     read_messages,
     text_input,
-    wrong,
 )
+from minions.interfaces.server.documents.shared_documents import unsupported, wrong
 from minions.interfaces.server.endpoint_parts import (
     ApiRequest,
     ApiResponse,
@@ -45,6 +51,7 @@ from minions.interfaces.server.endpoint_parts import (
     refuses,
 )
 from minions.interfaces.server.live.openai_answers import (
+    PART,
     AnswerText,
     ChatForm,
     CompletionAnswer,
@@ -54,7 +61,10 @@ from minions.interfaces.server.live.openai_answers import (
 )
 from minions.interfaces.server.routes.asked_runs import (
     AskedRun,
+    FollowedRun,
+    begin_answered_run,
     begin_asked_run,
+    digest_of_parts,
     headers_of,
 )
 from minions.interfaces.server.routes.recipe_routes import is_chat
@@ -137,6 +147,7 @@ async def create_chat_completion(
     passed_over = data.check()
     turn = read_messages(data.messages, "messages")
     recipe, version = await _recipe(request, data.model, in_session, idempotency_key)
+    tools = _check_tools(request, recipe, data, turn)
     if data.response_format is not None:
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
@@ -148,11 +159,17 @@ async def create_chat_completion(
         session=session,
         key=idempotency_key,
         passed_over=passed_over,
+        tools=tools,
+        place="messages",
     )
 
-    def form(run_id: str, created: int) -> ChatForm:
+    def form(followed: FollowedRun, created: int) -> ChatForm:
         return ChatForm(
-            run_id=run_id, model=data.model, created=created, has_usage=data.includes_usage
+            run_id=followed.begun.run_id,
+            part=_part_of(turn),
+            model=data.model,
+            created=created,
+            has_usage=data.includes_usage,
         )
 
     return SentAnswer(await _answer(request, asked, form))
@@ -180,14 +197,17 @@ async def create_response(
             raise wrong("previous_response_id", "and X-Minions-Session name a session each.")
         before = await _earlier_run(request, data.previous_response_id)
         known = before.session_id
+        if turn.results and run_of_call(turn.results[0].id) != before.run_id:
+            raise wrong("previous_response_id", "is not the response that asked for these results.")
     recipe, version = await _recipe(request, data.model, known, idempotency_key)
+    tools = _check_tools(request, recipe, data, turn)
     for name, value in (data.text or {}).items():
         if name == "format":
             check_format(recipe, value, "text.format")
         else:
             passed_over.append(f"text.{name[:80]}")
     session = None if in_session is None else await session_of(request, in_session)
-    if before is not None:
+    if before is not None and not turn.results:
         session = await _session_after(request, before)
     asked = _Question(
         data=data,
@@ -197,15 +217,19 @@ async def create_response(
         session=session,
         key=idempotency_key,
         passed_over=passed_over,
+        tools=tools,
+        place="input",
     )
 
-    def form(run_id: str, created: int) -> ResponseForm:
+    def form(followed: FollowedRun, created: int) -> ResponseForm:
         return ResponseForm(
-            run_id=run_id,
+            run_id=followed.begun.run_id,
+            part=_part_of(turn),
             model=data.model,
             created=created,
             previous_id=data.previous_response_id,
             metadata=data.metadata or {},
+            tools=followed.caller_tools,
         )
 
     return SentAnswer(await _answer(request, asked, form))
@@ -236,8 +260,33 @@ async def _session_after(request: ApiRequest, run: RunSummary) -> Session:
     return await repository.fork(session.id, own[-1]) if own else session
 
 
-_FormOf: TypeAlias = Callable[[str, int], CompletionForm]
-"""Makes the form of an answer of the run's id and the time."""
+def _check_tools(
+    request: ApiRequest,
+    recipe: AgentRecipe,
+    data: ChatRequest | ResponseRequest,
+    turn: ChatTurn,
+) -> tuple[CallerTool, ...]:
+    """The tools that the request brings.
+
+    Raises:
+        UsageError: As of `read_tools`; or messages are about tools, and the recipe offers none.
+    """
+    given = None if data.tools is None else [dict(each) for each in data.tools]
+    tools = read_tools(recipe, given, data.tool_choice, request.app_state.runtime.catalog)
+    if turn.of_tools is not None and not recipe.offers_caller_tools:
+        raise unsupported(turn.of_tools, REFUSED_TOOLS)
+    return tools
+
+
+def _part_of(turn: ChatTurn) -> str:
+    """Which answer of its run a request gets, for the id of the answer."""
+    if not turn.results:
+        return ""
+    return PART + digest_of_parts(*(each.id for each in turn.results))[:8]
+
+
+_FormOf: TypeAlias = Callable[[FollowedRun, int], CompletionForm]
+"""Makes the form of an answer of the run and the time."""
 
 
 @frozen(kw_only=True)
@@ -252,15 +301,48 @@ class _Question:
     session: Session | None
     key: str | None
     passed_over: Sequence[str]
+    tools: tuple[CallerTool, ...]
+    """Those that it brings."""
+    place: str
+    """The name of the parameter with its messages."""
 
 
 async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> CompletionAnswer:
-    """Begin the run, and answer with its events.
+    """Begin the run, or let the one continue whose calls have their results now, and answer with
+    its events.
 
     Raises:
-        MinionsError: As of `begin_asked_run`.
+        MinionsError: As of `begin_asked_run` and `begin_answered_run`.
     """
-    state, recipe, turn = request.app_state, asked.recipe, asked.turn
+    state, turn = request.app_state, asked.turn
+    passed_over = [*asked.passed_over, *turn.passed_over]
+    if turn.results:
+        followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
+        if asked.tools and asked.tools != followed.caller_tools:
+            passed_over.append("tools")  # the run has what it began with
+        passed_over += [each for each in ("metadata", "user") if getattr(asked.data, each)]
+    else:
+        followed = await _begin(request, asked, passed_over)
+    return CompletionAnswer(
+        followed.stream,
+        AnswerText(
+            followed.begun.run_id, followed.answering, state.options.public_url, followed.waiting
+        ),
+        form(followed, int(state.runtime.services.clock.now().timestamp())),
+        threads=state.threads,
+        is_streamed=bool(asked.data.stream),
+        headers=headers_of(followed, passed_over),
+    )
+
+
+async def _begin(request: ApiRequest, asked: _Question, passed_over: list[str]) -> FollowedRun:
+    """Begin a new run.
+
+    Args:
+        passed_over: Places of what has no effect; added to.
+    """
+    recipe, turn = asked.recipe, asked.turn
+    earlier = [*turn.earlier(asked.tools)]
     name = text_input(recipe)
     assert name is not None  # noqa: S101  # else `_recipe` refuses it
     followed = await begin_asked_run(
@@ -270,33 +352,33 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
             recipe=recipe,
             version=asked.version,
             inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
-            earlier=turn.earlier,
+            earlier=[message for message, _ in earlier],
+            caller_tools=asked.tools,
             session=asked.session,
-            new_session=_session_of_key(request, asked) if turn.earlier else None,
+            new_session=_session_of_key(request, asked) if earlier else None,
             user=asked.data.user,
             key=asked.key,
         ),
     )
-    passed_over = [*asked.passed_over, *turn.passed_over]
-    if turn.earlier and not followed.reads_earlier:
+    if turn.said and not followed.reads_earlier:
         passed_over.append("earlier messages")  # the session has them, or the recipe takes none
-    run_id = followed.begun.run_id
-    now = int(state.runtime.services.clock.now().timestamp())
-    return CompletionAnswer(
-        followed.stream,
-        AnswerText(run_id, followed.answering, state.options.public_url),
-        form(run_id, now),
-        threads=state.threads,
-        is_streamed=bool(asked.data.stream),
-        headers=headers_of(followed, passed_over),
-    )
+    elif len(earlier) < len(turn.said):
+        passed_over.append("calls without results")
+    return followed
 
 
 def _session_of_key(request: ApiRequest, asked: _Question) -> str | None:
     """The id of the session for messages that come with a key, the same each time; None: any."""
     if asked.key is None or not is_chat(asked.recipe):
         return None
-    said = dumps([list(each) for each in asked.turn.earlier]).encode("utf-8", "surrogatepass")
+    earlier = (each for each, _ in asked.turn.said)
+    told: list[JsonValue] = [
+        each.to_message_dict()
+        if each.tool_calls or each.tool_call_id
+        else [each.role, each.content]
+        for each in earlier
+    ]
+    said = dumps(told).encode("utf-8", "surrogatepass")
     whole = f"{request.owner or ''}\0{asked.key}\0{hashlib.sha256(said).hexdigest()}"
     return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
 

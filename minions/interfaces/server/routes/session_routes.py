@@ -11,10 +11,10 @@ from typing import Final
 from attrs import evolve, field, frozen
 from litestar import Router, delete, get, post
 
-from minions.contracts.events import RunCompleted
 from minions.contracts.executions import OPEN_STATES, RunStatus
 from minions.contracts.journal.journal import Journal
-from minions.contracts.sessions import Session
+from minions.contracts.run_events import RunCompleted
+from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue

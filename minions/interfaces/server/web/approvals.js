@@ -10,7 +10,7 @@ import { code } from "./text.js";
 
 const PAGE = 50;
 
-const KINDS = [["approval", "approvals"], ["question", "questions"], ["plan", "plans"], ["budget", "budgets"], ["doubt", "calls in doubt"], ["unreadable", "unreadable runs"]];
+const KINDS = [["approval", "approvals"], ["question", "questions"], ["call", "calls of a caller's tool"], ["plan", "plans"], ["budget", "budgets"], ["doubt", "calls in doubt"], ["unreadable", "unreadable runs"]];
 
 export async function showInbox({ root, query, signal }) {
 	const list = h("div.stack"), rows = new Rows(list), place = h("div", loading("what waits"));
@@ -20,7 +20,7 @@ export async function showInbox({ root, query, signal }) {
 	const previous = h("button", { onclick: () => turn(-1) }, "Previous"), next = h("button", { onclick: () => turn(1) }, "Next"), foot = h("div.row", { hidden: true }, previous, next, part);
 	let page = 0, values = {};
 	fill(root, h("div.head", h("h1", "Inbox"), h("div.row.tools", Object.values(controls))),
-		h("p.muted", "What waits for a person: calls that need consent, questions, plans, budgets at their threshold, calls whose effect is not known."), place, foot);
+		h("p.muted", "What waits for a person: calls that need consent, questions, plans, budgets at their threshold, calls whose effect is not known, results of tools that whoever asked carries out."), place, foot);
 	for (const [name, control] of Object.entries(controls)) control.addEventListener("change", () => {
 		const { [name]: _, ...rest } = values;
 		const kept = new URLSearchParams(control.value ? { ...rest, [name]: control.value } : rest);
@@ -154,7 +154,7 @@ const shortened = (text) => (text.length > 200 ? `${text.slice(0, 200)}…` : te
 
 const LABELS = {
 	approval: (waiting) => `Approval of ${waiting.tool}`,
-	answer: () => "Question",
+	answer: (waiting) => (waiting.kind === "call" ? `Result of ${waiting.tool}` : "Question"),
 	doubt: (waiting) => `Call of ${waiting.tool} in doubt`,
 	unreadable: () => "Unreadable run",
 };
@@ -312,11 +312,23 @@ function formPart(specs, decide, decline) {
 	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, fields.el, h("div.row", button, decline));
 }
 
+/** A call of a tool of whoever began the run: usually that program gives the result. */
+function callerPart(waiting, decide, decline) {
+	return [
+		h("p.hint", "The program that asked carries this out and gives the result. Until then you may give it in its place."),
+		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"), textPart(waiting, decide, decline, "The result"),
+	];
+}
+
 function answerPart(waiting, decide) {
 	const decline = waiting.can_decline ? action("Decline to answer", decide({ decision: "reject" }, "Declined; the tool is told so."), { needs: "decide", class: "danger" }) : null;
 	const specs = formSpecs(waiting.form);
-	if (specs) return formPart(specs, decide, decline);
-	const field = new Field({ name: "answer", schema: waiting.form ?? { type: "string" }, required: true }, "Your answer");
+	if (waiting.kind === "call") return callerPart(waiting, decide, decline);
+	return specs ? formPart(specs, decide, decline) : textPart(waiting, decide, decline, "Your answer");
+}
+
+function textPart(waiting, decide, decline, label) {
+	const field = new Field({ name: "answer", schema: waiting.form ?? { type: "string" }, required: true }, label);
 	if (waiting.default !== null && waiting.default !== undefined) field.input.value = typeof waiting.default === "string" && field.kind === "text" ? waiting.default : JSON.stringify(waiting.default);
 	const send = async () => {
 		const { value, problem: wrong } = field.read();

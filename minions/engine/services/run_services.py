@@ -17,7 +17,7 @@ from msgspec import Struct
 from returns.result import Failure, Result
 
 from minions.contracts.calls import ChatModel, ModelCallResponse, OutputParser
-from minions.contracts.decisions import Decider, Deny
+from minions.contracts.decision_types import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode

@@ -77,6 +77,10 @@ class Question:
     """The plan that the question is about; None: it is about something else."""
     can_decline: bool = False
     """Whether a person may decline to answer, of which the tool that asks is told."""
+    tool: str | None = None
+    """The tool of the run's caller whose result is asked for; None: a person is asked."""
+    arguments: str | None = None
+    """The arguments of that call, as JSON text."""
 
     @property
     def address(self) -> str:

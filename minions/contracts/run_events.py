@@ -12,7 +12,7 @@ import attrs
 from attrs import Factory, field, frozen
 
 from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
-from minions.contracts.sessions import SessionStep
+from minions.contracts.session_views import SessionStep
 from minions.data.json_values import JsonValue
 
 _STATE: Final = {"schema": RUN_STATE_SCHEMA}
