@@ -292,6 +292,13 @@ class DispatchEngine(ABC):
             EnvironmentRefusedError: The engine cannot be reached.
         """
 
+    def when_begun(self, job: Job) -> Callable[[], None] | None:
+        """What is to be called when the run of a job that this process executes has begun, so that
+        a limit on rate counts it from then on; None: nobody counts that. Costs nothing.
+        """
+        del job
+        return None
+
     async def server_s(self) -> float | None:
         """The clock by which workers are alive, in seconds since 1970; None: that of the process.
 

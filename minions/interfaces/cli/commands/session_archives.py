@@ -21,7 +21,7 @@ from minions.data.bounded_files import open_regular
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import one_line, seconds_of
+from minions.data.texts import one_line
 from minions.engine.services.run_services import Services
 from minions.engine.services.secret_sources import environment_and_files
 from minions.engine.sessions.archive import (
@@ -49,6 +49,7 @@ from minions.interfaces.cli.options import (
     ExtensionOptions,
     command_context,
     naming_the_journal,
+    option_seconds,
     takes_options,
 )
 
@@ -504,7 +505,7 @@ def gc(
     fork that stays reads from them.
     """
     context = command_context(options)
-    age_s = None if older_than is None else seconds_of(older_than)
+    age_s = None if older_than is None else option_seconds("--older-than", older_than)
     freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
     if context.settings.json:
         say(json_text({"dry_run": only_tell, **_as_json(freed)}))
