@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import asdict, frozen
@@ -167,8 +167,33 @@ def with_sections(before: str, after: str) -> str:
     old, new = _sections(before), _sections(after)
     order = ["", *(f"## {each}" for each in _TITLES.values()), _LEVERS, _INJECTIONS]
     found = {**old, **{title: text for title, text in new.items() if text or title}}
+    if goals := "\n".join(_goal_rows(found)):
+        found[_GOALS] = f"{_GOALS}\n\n{_GOALS_HEAD}\n{goals}\n\n{_GOALS_WORDS}"
+    order.insert(1, _GOALS)
     parts = [found[title] for title in sorted(found, key=order.index)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+_GOALS: Final = "## Goals"
+_LEAST: Final = {"fields": 1.2, "examples": 1.08, "calls": 1.25}
+"""How many times what the best of the others has right, by part."""
+_SAID: Final = re.compile(r"^Minions.*: ([\d.]+) × .*?; (\w+, .* points)\.$", re.MULTILINE)
+_GOALS_HEAD: Final = "| | goal | measured | met |\n|---|---|---|---|"
+_GOALS_WORDS: Final = """What was tried for a goal that is not met, or met and not beyond
+chance ("level": these questions do not tell the two apart), stands [below](#levers). With the same
+examples all ask nearly the same question, and what is left is judgement: which category, which of two dates. So it is with tools
+that are not about a question, and with the end of a loop: a model of this size says there what
+chance would say."""
+
+
+def _goal_rows(sections: Mapping[str, str]) -> Iterator[str]:
+    """A line for each part that has a goal and was measured against others."""
+    for part, least in _LEAST.items():
+        said = _SAID.search(sections.get(f"## {_TITLES[part]}", ""))
+        if said is not None:
+            is_level = said[2].startswith("level")
+            met = "**no**" if float(said[1]) < least else "yes, but level" if is_level else "yes"
+            yield f"| {_TITLES[part]} | ≥ {least} × | {said[1]} ×; {said[2]} | {met} |"
 
 
 def _sections(text: str) -> dict[str, str]:

@@ -646,6 +646,20 @@ def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
     assert with_sections(whole, bare) == with_sections(whole, section) == whole
 
 
+def test_each_goal_stands_beside_what_was_measured_last() -> None:
+    def asked(ours: list[int]) -> str:
+        return page([*rows("Minions", ours, "calls"), *rows("SDK", [0, 1], "calls")], SETTING)
+
+    whole = with_sections("", asked([1, 1]))
+    row = "| Function calls | ≥ 1.25 × | "
+    assert re.search(re.escape(f"{row}2.00 ×; level, +50 (") + ".*yes, but level", whole)
+    assert whole.index("## Goals") < whole.index("## Function calls")
+    again = with_sections(whole, asked([0, 1]))
+    assert f"{row}1.00 ×; level, +0 (" in again
+    assert again.count("| **no** |") == again.count("## Goals") == 1
+    assert "## Goals" not in with_sections("", page(rows("Minions", [1], "calls"), SETTING))
+
+
 def test_parts_that_are_asked_again_take_the_place_of_themselves_alone() -> None:
     first = page([*rows("Minions", [1], "fields"), *rows("Minions", [0], "calls")], SETTING)
     again = page(rows("Minions", [0, 0], "fields"), evolve(SETTING, command="make quality X=2"))
