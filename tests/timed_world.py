@@ -77,8 +77,8 @@ def look_rarely(monkeypatch: pytest.MonkeyPatch, every_s: float) -> None:
     """Let workers look so often at what may have changed: each look is a moment of virtual time,
     which takes real time, too.
     """
-    looks = [f"_LOOK_{each}_S" for each in ("LOCAL", "TIMED", "SCHEDULES", "OLD", "LEFT")]
-    for name in (*looks, "REMINDERS_S"):
+    looks = [f"_LOOK_{each}_S" for each in ("LOCAL", "TIMED", "SCHEDULES", "PAUSED", "OLD", "LEFT")]
+    for name in (*looks, "LOOK_AT_RUNS_S", "REMINDERS_S"):
         monkeypatch.setattr(f"minions.interfaces.worker.worker.{name}", every_s)
 
 

@@ -4,7 +4,7 @@ QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model 
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
 QUALITY_ONLY=a,b     only these parts: fields, examples, calls, schemas, problems, loops,
                      confidence
-QUALITY_PART=development   texts and calls that are not held out
+QUALITY_PART=development   questions that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
 QUALITY_PAGE=FILE    where the page is written, in which other parts stay as they are; default:
@@ -44,6 +44,7 @@ from benchmarks.quality.page import (
 from benchmarks.quality.tasks import (
     SEED,
     Loop,
+    Part,
     Question,
     Score,
     field_tasks,
@@ -66,7 +67,7 @@ class Options:
     parts: Sequence[str] = PARTS
     tasks: int | None = None
     """At most so many questions of each group; None: all."""
-    texts: str = "held-out"
+    texts: Part = "held-out"
     is_ablation: bool = False
     """Whether the levers are asked about, and not the others."""
     base_url: str | None = None
@@ -105,7 +106,8 @@ def read_options(environ: Mapping[str, str]) -> Options:
     texts = said.get("QUALITY_PART", "development" if is_ablation else "held-out")
     if is_ablation and texts != "development":
         raise SystemExit("Levers are chosen by questions that are not held out: no QUALITY_PART.")
-    if texts not in ("held-out", "development"):
+    part: Part | None = _PARTS_OF_TASKS.get(texts)
+    if part is None:
         raise SystemExit(f"QUALITY_PART is {texts!r}, neither 'held-out' nor 'development'.")
     if ("QUALITY_BASE_URL" in said) is not ("QUALITY_MODEL" in said):
         raise SystemExit("QUALITY_MODEL and QUALITY_BASE_URL go together: a model and its server.")
@@ -115,7 +117,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
     return Options(
         parts=parts,
         tasks=None if tasks is None else int(tasks),
-        texts=texts,
+        texts=part,
         is_ablation=is_ablation,
         base_url=said.get("QUALITY_BASE_URL"),
         api_key=said.get("QUALITY_API_KEY"),
@@ -125,6 +127,10 @@ def read_options(environ: Mapping[str, str]) -> Options:
     )
 
 
+_PARTS_OF_TASKS: Final[Mapping[str, Part]] = {
+    "held-out": "held-out",
+    "development": "development",
+}
 _SHOWN: Final = (
     *("QUALITY_MODEL", "QUALITY_BASE_URL", "QUALITY_TASKS", "QUALITY_PART", "QUALITY_ABLATION"),
 )
@@ -162,9 +168,11 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
     texts = [each.question for each in field_tasks() if each.part == options.texts]
     others = [each.question for each in field_tasks() if each.part != options.texts]
     sample = _sample(texts, lambda each: each.group, options.tasks)
-    asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems()}
+    asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems(options.texts)}
     calls = call_questions(data) if data is not None and "calls" in options.parts else []
     calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
+    walks = loops() if "loops" in options.parts else []
+    walks = [each for each in walks if each.part == options.texts]
     return Tasks(
         questions={
             part: _sample(found, lambda each: each.group, options.tasks)
@@ -172,7 +180,7 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
             if part in options.parts
         },
         calls=_sample(calls, lambda each: each.group, options.tasks),
-        loops=loops() if "loops" in options.parts else [],
+        loops=_sample(walks, lambda each: f"{each.hops} {len(each.tools)}", options.tasks),
         alike=[(each, [one for one in others if one.group == each.group]) for each in sample]
         if "examples" in options.parts
         else [],
@@ -250,7 +258,7 @@ def _askings(
     for arm, walking in arms.loops.items():
         for loop in tasks.loops:
             answer = partial(_score_loop, loop, walking)
-            hops = f"{loop.hops} calls"
+            hops = f"{loop.hops} of {len(loop.tools)}"
             yield _Asking(part="loops", group=hops, question=loop.id, arm=arm, answer=answer)
     for each in tasks.judged:
         yield _of_question("confidence", OURS, each, partial(_score_judged, each, arms))

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 
 from benchmarks.quality.function_calls import Call, CallQuestion, schema_of_calls
-from benchmarks.quality.tasks import OTHER_TOOLS, Loop, Question, object_of
+from benchmarks.quality.tasks import Loop, Question, object_of
 from minions import AgentExecutor, OpenAIModel, RunStatus
 from minions.adapters.models.model_probe import probe_model
 from minions.contracts.calls import Confidence, ModelCapabilities
@@ -25,6 +25,7 @@ from minions.contracts.model_profiles import ModelProfile
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, find_json_value
+from minions.data.schema import JsonSchema
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.run_services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS: Final = 200
 """Of each answer, for all who ask."""
-MOST_TURNS: Final = 24
+MOST_TURNS: Final = 12
 """Requests in one tool loop."""
 MOST_EXAMPLES: Final = 4
 """Answered questions that a prompt shows."""
@@ -49,6 +50,7 @@ _Asks = Callable[[Question], Awaitable[JsonValue]]
 _AsksLike = Callable[[Question, Sequence[Question]], Awaitable[JsonValue]]
 """With answered questions of the same kind."""
 _Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
+_Walks = Callable[[Loop], Awaitable[str]]
 
 
 @frozen(kw_only=True)
@@ -60,7 +62,7 @@ class Arms:
     problems: Mapping[str, _Asks]
     """Further ways for word problems."""
     calls: Mapping[str, _Calls]
-    loops: Mapping[str, Callable[[Loop], Awaitable[str]]]
+    loops: Mapping[str, _Walks]
     examples: Mapping[str, _AsksLike]
     """Fields of texts, with answered questions of the same kind to show."""
     judged: Callable[[Question], Awaitable[tuple[JsonValue, Confidence]]]
@@ -118,6 +120,11 @@ async def arms_at(
             "SDK, schema of calls": by_sdk.calls_by_schema,
             "SDK, read out of text": by_sdk.calls_by_text,
         }
+        loops: dict[str, _Walks] = {
+            "Minions": by_us.walk,
+            "SDK, tools=": by_sdk.walk,
+            "SDK, schema of a call": by_sdk.walk_by_schema,
+        }
         if peers is not None:
             worker = _Worker(peers, {"base_url": base_url, "model": model})
             stack.push_async_callback(worker.aclose)
@@ -125,11 +132,15 @@ async def arms_at(
                 questions[label] = worker.answers_of(name)
                 if name != "instructor":  # it has no calls beside a value of a class
                     calls[label] = worker.calls_of(name)
+                    loops[label] = worker.walks_of(name)
         yield Arms(
             questions=questions,
-            problems={"Minions, in steps": by_us.answer_in_steps},
+            problems={
+                "Minions, in steps": by_us.answer_in_steps,
+                "Minions, computed": by_us.answer_computed,
+            },
             calls=calls,
-            loops={"Minions": by_us.walk, "SDK, tools=": by_sdk.walk},
+            loops=loops,
             examples={
                 "Minions, the first four": by_us.answer_like,
                 "Minions, the nearest four of ten": by_us.answer_like_nearest,
@@ -190,17 +201,56 @@ class _Minions:
         return cast("JsonValue", result.output), said.confidence
 
     async def answer_in_steps(self, question: Question) -> JsonValue:
-        """The output of a step that reads what an earlier one worked out in words."""
+        """The output of a step that reads what an earlier one worked out, in few words a line."""
+        lines: JsonSchema = {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 60},
+            "maxItems": 3,
+        }
         steps: list[JsonValue] = [
             {
                 "id": "work",
                 "system_prompt": f"{question.ask} Work it out line by line.",
                 "goal": "{{ inputs.text }}",
+                "output": object_of({"lines": lines}),
             },
             {
                 "id": "read",
-                "goal": "{{ inputs.text }}\n\nWorked out:\n{{ work }}\n\nWhich number is it?",
+                "goal": (
+                    "{{ inputs.text }}\n\nWorked out:\n{{ work.lines | join('\\n') }}\n\n"
+                    "Which number is it?"
+                ),
                 "output": dict(question.schema),
+            },
+        ]
+        return await self._output(steps, question.text)
+
+    async def answer_computed(self, question: Question) -> JsonValue:
+        """The result of a calculation whose numbers and operations a step reads."""
+        number: JsonSchema = {"type": "integer"}
+        operation: JsonSchema = {"type": "string", "enum": ["+", "-", "*", "/"]}
+        steps: list[JsonValue] = [
+            {
+                "id": "read",
+                "system_prompt": f"{question.ask} Write the calculation, not its result.",
+                "goal": "{{ inputs.text }}",
+                "output": object_of(
+                    {
+                        "first": number,
+                        "operation": operation,
+                        "second": number,
+                        "then": operation,
+                        "third": number,
+                    }
+                ),
+            },
+            {
+                "id": "one",
+                "set": {"result": _computed("read.first", "read.operation", "read.second")},
+            },
+            {
+                "id": "two",
+                "set": {"answer": _computed("one.result", "read.then", "read.third")},
             },
         ]
         return await self._output(steps, question.text)
@@ -220,10 +270,10 @@ class _Minions:
 
     async def walk(self, loop: Loop) -> str:
         """The answer of a step with tools."""
-        specs = [_spec("look", "What stands in a room.", _parameters("room"))]
-        if loop.distractors:
-            specs += [_spec(name, said, _parameters(one)) for name, said, one in OTHER_TOOLS]
-        tools = [_RecordingTool(spec, lambda name, said: _look(loop, name, said)) for spec in specs]
+        tools = [
+            _RecordingTool(_spec(name, said, _parameters(one)), loop.told)
+            for name, said, one in loop.tools
+        ]
         step: dict[str, JsonValue] = {
             "id": "walk",
             "goal": "{{ inputs.text }}",
@@ -231,7 +281,9 @@ class _Minions:
         }
         limits: dict[str, JsonValue] = {"max_model_calls_per_step": MOST_TURNS}
         result = await self._run([step], loop.text, tools, limits)
-        return str(result.output if result.status is RunStatus.COMPLETED else result.error)
+        if result.status is not RunStatus.COMPLETED:
+            raise UnansweredError(str(result.error))
+        return str(result.output)
 
     async def _output(self, steps: list[JsonValue], text: str) -> JsonValue:
         result = await self._run(steps, text)
@@ -268,6 +320,15 @@ class _Minions:
         return await executor.execute(recipe, {"text": text})
 
 
+def _computed(left: str, operation: str, right: str) -> str:
+    """A template whose value is the result of one operation; a division by nought gives nought."""
+    results = {"+": f"{left} + {right}", "-": f"{left} - {right}", "*": f"{left} * {right}"}
+    chosen = " else ".join(
+        f"({result}) if {operation} == '{sign}'" for sign, result in results.items()
+    )
+    return f"{{{{ {chosen} else ({left} // {right} if {right} else 0) }}}}"
+
+
 def _example(question: Question) -> JsonValue:
     return {"input": {"text": question.text}, "output": dict(question.right or {})}
 
@@ -302,15 +363,6 @@ def _tools(question: CallQuestion, calls: list[Call]) -> list[_RecordingTool]:
         return "done"
 
     return [_RecordingTool(_spec(*each), record) for each in question.tools()]
-
-
-def _look(loop: Loop, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
-    if name != "look":
-        return "It has nothing to do with rooms."
-    room = str(arguments.get("room", "")).lower()
-    if room not in loop.rooms:
-        raise ToolError(f"There is no room {room!r}.")
-    return loop.rooms[room]
 
 
 # --- the SDK -----------------------------------------------------------------------------------
@@ -383,9 +435,7 @@ class _Sdk:
 
     async def walk(self, loop: Loop) -> str:
         """The usual loop by hand."""
-        tools = [_sent_tool("look", "What stands in a room.", _parameters("room"))]
-        if loop.distractors:
-            tools += [_sent_tool(name, said, _parameters(one)) for name, said, one in OTHER_TOOLS]
+        tools = [_sent_tool(name, said, _parameters(one)) for name, said, one in loop.tools]
         messages: list[Any] = [{"role": "user", "content": loop.text}]
         for _ in range(MOST_TURNS):
             message = await self._create(messages, {"tools": tools})
@@ -393,12 +443,35 @@ class _Sdk:
                 return message.content or ""
             messages.append(message.model_dump(exclude_none=True))
             for each in message.tool_calls:
-                try:
-                    arguments = json.loads(each.function.arguments)
-                    told = str(_look(loop, each.function.name, arguments))
-                except (ToolError, ValueError) as error:
-                    told = str(error)
+                told = _told(loop, each.function.name, each.function.arguments)
                 messages.append({"role": "tool", "tool_call_id": each.id, "content": told})
+        raise UnansweredError("too many turns")
+
+    async def walk_by_schema(self, loop: Loop) -> str:
+        """A loop of answers with `response_format`, each of which is a call or the end."""
+        listed = "\n".join(f"{name}: {said} Arguments: {one}" for name, said, one in loop.tools)
+        said = f"Tools:\n{listed}\nAnswer with the next call, or with the answer at the end."
+        calls: list[JsonValue] = [
+            object_of({"tool": {"const": name}, "arguments": _parameters(one)})
+            for name, _, one in loop.tools
+        ]
+        schema: dict[str, JsonValue] = {
+            "anyOf": [*calls, object_of({"answer": {"type": "string"}})]
+        }
+        messages: list[Any] = [
+            {"role": "system", "content": said},
+            {"role": "user", "content": loop.text},
+        ]
+        for _ in range(MOST_TURNS):
+            message = await self._create(messages, _response_format(schema))
+            given = json.loads(message.content)
+            if "answer" in given:
+                return str(given["answer"])
+            told = _told(loop, given["tool"], json.dumps(given["arguments"]))
+            messages += [
+                {"role": "assistant", "content": message.content},
+                {"role": "user", "content": told},
+            ]
         raise UnansweredError("too many turns")
 
     async def _ask(self, system: str, text: str, body: Mapping[str, Any]) -> Any:
@@ -416,6 +489,13 @@ class _Sdk:
             **body,
         )
         return answer.choices[0].message
+
+
+def _told(loop: Loop, name: str, arguments: str) -> str:
+    try:
+        return loop.told(name, json.loads(arguments))
+    except (ToolError, ValueError) as error:
+        return str(error)
 
 
 def _response_format(schema: Mapping[str, JsonValue]) -> dict[str, Any]:
@@ -489,6 +569,21 @@ class _Worker:
             return [Call(*each) for each in (await self._asked(job))["calls"]]
 
         return ask
+
+    def walks_of(self, peer: str) -> Callable[[Loop], Awaitable[str]]:
+        """A way to walk loops."""
+
+        async def walk(loop: Loop) -> str:
+            job: dict[str, JsonValue] = {
+                "peer": peer,
+                "ask": "",
+                "text": loop.text,
+                "loop": {"tools": [[*each] for each in loop.tools], "places": dict(loop.places)},
+                "most_turns": MOST_TURNS,
+            }
+            return str((await self._asked(job))["answer"])
+
+        return walk
 
     async def aclose(self) -> None:
         """End the process."""

@@ -32,6 +32,28 @@ def messages_of(job: dict[str, Any]) -> list[dict[str, str]]:
     return [*system, {"role": "user", "content": job["text"]}]
 
 
+def told(loop: dict[str, Any], tool: str, argument: str) -> str:
+    """What a call of a loop gives, as `Loop.told`."""
+    name, _, parameter = loop["tools"][0]
+    if tool != name:
+        return "It has nothing to do with it."
+    place = argument.lower()
+    return loop["places"].get(place) or f"There is no {parameter} {place!r}."
+
+
+def functions_of(loop: dict[str, Any]) -> list[Any]:
+    """A function for each tool of a loop, with its name, docstring and parameter."""
+    made = []
+    for name, said, parameter in loop["tools"]:
+        scope = {"told": told, "loop": loop}
+        exec(
+            f"def {name}({parameter}: str) -> str: return told(loop, {name!r}, {parameter})", scope
+        )
+        scope[name].__doc__ = said
+        made.append(scope[name])
+    return made
+
+
 async def instructor(job: dict[str, Any]) -> dict[str, Any]:
     """A value by `response_model`, in the mode for servers with schemas."""
     import instructor as library
@@ -70,6 +92,10 @@ async def pydantic_ai(job: dict[str, Any]) -> dict[str, Any]:
         )
         answer = (await agent.run(job["text"])).output
         return {"answer": answer if isinstance(answer, dict) else answer.model_dump()}
+    if "loop" in job:
+        agent = library.Agent(model, tools=functions_of(job["loop"]), model_settings=settings)
+        limits = library.UsageLimits(request_limit=job["most_turns"])
+        return {"answer": (await agent.run(job["text"], usage_limits=limits)).output}
     from pydantic_ai import DeferredToolRequests
     from pydantic_ai.tools import ToolDefinition
     from pydantic_ai.toolsets import ExternalToolset
@@ -91,6 +117,7 @@ async def pydantic_ai(job: dict[str, Any]) -> dict[str, Any]:
 
 async def langchain(job: dict[str, Any]) -> dict[str, Any]:
     """A value by `with_structured_output`, calls by `bind_tools`."""
+    from langchain_core.messages import ToolMessage
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(
@@ -111,6 +138,19 @@ async def langchain(job: dict[str, Any]) -> dict[str, Any]:
         asking = model.with_structured_output(said, method="json_schema")
         answer = await asking.ainvoke(messages)
         return {"answer": answer if isinstance(answer, dict) else answer.model_dump()}
+    if "loop" in job:
+        functions = functions_of(job["loop"])
+        by_name = {each.__name__: each for each in functions}
+        for _ in range(job["most_turns"]):
+            message = await model.bind_tools(functions).ainvoke(messages)
+            if not message.tool_calls:
+                return {"answer": message.text}
+            messages.append(message)
+            messages += [
+                ToolMessage(by_name[each["name"]](**each["args"]), tool_call_id=each["id"])
+                for each in message.tool_calls
+            ]
+        raise RuntimeError("too many turns")
     tools = [
         {
             "type": "function",

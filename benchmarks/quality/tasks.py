@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
+from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 
@@ -250,11 +251,11 @@ _STORIES: Final[tuple[tuple[str, Callable[[int, int, int], int]], ...]] = (
 )
 
 
-def word_problems() -> list[Question]:
-    """Arithmetic in two or three operations, with numbers by the seed."""
+def word_problems(part: Part) -> list[Question]:
+    """Arithmetic in two or three operations, with numbers by the seed: one half of them."""
     chance = random.Random(SEED)  # questions, not secrets
     found = []
-    for number in range(56):
+    for number in range(112):
         story, work = _STORIES[number % len(_STORIES)]
         a, c = chance.randint(2, 9), chance.randint(2, 9)
         b = chance.randrange(a * c + 2, a * c + 60, 2)
@@ -268,7 +269,7 @@ def word_problems() -> list[Question]:
                 right={"answer": work(a, b, c)},
             )
         )
-    return found
+    return found[:56] if part == "held-out" else found[56:]
 
 
 # --- tool loops ---------------------------------------------------------------------------------
@@ -276,22 +277,67 @@ def word_problems() -> list[Question]:
 
 @frozen(kw_only=True)
 class Loop:
-    """A way through rooms: each names the next, the last one has a word."""
+    """A way from place to place: each names the next, the last one has a word."""
 
     id: str
+    part: Part
     hops: int
-    distractors: int
-    """Tools that have nothing to do with it."""
+    tools: Sequence[tuple[str, str, str]]
+    """Name, description and parameter; the first one is the one that is needed."""
     text: str
-    rooms: Mapping[str, str]
-    """What `look` tells of each room."""
+    places: Mapping[str, str]
+    """What the first tool tells of each."""
     word: str
 
     def is_right(self, answer: str) -> bool:
         """Whether the answer names the word."""
         return self.word in answer.lower()
 
+    def told(self, tool: str, arguments: Mapping[str, JsonValue]) -> str:
+        """What a call gives.
 
+        Raises:
+            ToolError: There is no such place.
+        """
+        name, _, parameter = self.tools[0]
+        if tool != name:
+            return "It has nothing to do with it."
+        place = str(arguments.get(parameter, "")).lower()
+        if place not in self.places:
+            raise ToolError(f"There is no {parameter} {place!r}.")
+        return self.places[place]
+
+
+_WAYS: Final = (
+    (
+        ("look", "What stands in a room.", "room"),
+        (
+            "Look into the room {}, then into the room that it names, and so on to the last one. "
+            "Answer with the word that stands there."
+        ),
+        "The next room is {}.",
+        "This is the last room. The word is {}.",
+    ),
+    (
+        ("read_page", "The text of a page of the wiki.", "page"),
+        (
+            "Read the wiki page {} and follow each link to the next page until there is no more "
+            "link. Which code does the last page state?"
+        ),
+        "See the page {}.",
+        "No further link. The code is {}.",
+    ),
+    (
+        ("ask_person", "Asks a person of the company.", "name"),
+        (
+            "Ask {} who has the key, then whom that person names, and so on. What is the number of "
+            "the key?"
+        ),
+        "I gave it to {}.",
+        "I have it. Its number is {}.",
+    ),
+)
+"""The tool, the question, what a place says of the next one, and what the last one says."""
 _THINGS: Final = ("amber", "basalt", "cedar", "dune", "ember", "fjord", "grove", "heron", "iris")
 OTHER_TOOLS: Final = (
     ("weather", "The weather of a city.", "city"),
@@ -307,26 +353,24 @@ OTHER_TOOLS: Final = (
 
 
 def loops() -> list[Loop]:
-    """Ways of two, four and eight rooms, with no other tool and with eight."""
+    """Ways of one, two, four and eight places, with no other tool and with eight: of both parts."""
     chance = random.Random(SEED)  # questions, not secrets
     found = []
-    for hops in (2, 4, 8):
-        for distractors in (0, len(OTHER_TOOLS)):
-            names = chance.sample(_THINGS, hops)
-            word = f"{chance.choice(_THINGS)}{chance.randint(10, 99)}"
-            rooms = {one: f"The next room is {other}." for one, other in itertools.pairwise(names)}
-            rooms[names[-1]] = f"This is the last room. The word is {word}."
-            found.append(
-                Loop(
-                    id=f"loop-{hops}-{distractors}",
-                    hops=hops,
-                    distractors=distractors,
-                    text=(
-                        f"Look into the room {names[0]}, then into the room that it names, and so "
-                        "on to the last one. Answer with the word that stands there."
-                    ),
-                    rooms=rooms,
-                    word=word,
-                )
+    parts: tuple[Part, ...] = ("development", "held-out")
+    for part, hops, others, way in itertools.product(parts, (1, 2, 4, 8), ((), OTHER_TOOLS), _WAYS):
+        tool, text, onward, last = way
+        names = chance.sample(_THINGS, hops)
+        word = f"{chance.choice(_THINGS)}{chance.randint(10, 99)}"
+        places = {one: onward.format(other) for one, other in itertools.pairwise(names)}
+        found.append(
+            Loop(
+                id=f"loop-{part}-{tool[0]}-{hops}-{len(others)}",
+                part=part,
+                hops=hops,
+                tools=(tool, *others),
+                text=text.format(names[0]),
+                places={**places, names[-1]: last.format(word)},
+                word=word,
             )
+        )
     return found

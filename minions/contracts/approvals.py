@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from attrs import frozen
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -100,8 +99,7 @@ class AskedRule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         return found
 
 
-@frozen(kw_only=True)
-class DecisionMaker:
+class DecisionMaker(Struct, frozen=True, kw_only=True):
     """Who makes a decision, and by which way."""
 
     name: str | None = None
@@ -128,8 +126,7 @@ class DecisionMaker:
         yield from (f"{ROLE}{role}" for role in self.roles)
 
 
-@frozen(kw_only=True)
-class Vote:
+class Vote(Struct, frozen=True, kw_only=True):
     """What one person said of a call."""
 
     decision: Decision
@@ -152,8 +149,7 @@ class VoteResult(StrEnum):
     """The time of the last stage is over."""
 
 
-@frozen(kw_only=True)
-class Tally:
+class Tally(Struct, frozen=True, kw_only=True):
     """What the votes of a call come to, under all of its rules."""
 
     standing: VoteResult

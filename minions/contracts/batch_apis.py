@@ -11,7 +11,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
 from msgspec import Struct
 
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
@@ -24,8 +23,7 @@ NO_BATCH_API: Final = "no-batch-api"
 """The code of the failure of a request about batches to a server that has none."""
 
 
-@frozen(kw_only=True)
-class BatchLimits:
+class BatchLimits(Struct, frozen=True, kw_only=True):
     """How much one batch may hold, and how long the provider takes to cancel one."""
 
     max_requests: int

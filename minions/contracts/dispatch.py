@@ -16,7 +16,12 @@ from typing import Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, matches_re, max_len, min_len, optional
 
-from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
+from minions.contracts.journal.start_note import (
+    DEFAULT_QUEUE,
+    LABEL_NAME,
+    LOWEST_PRIORITY,
+    QUEUE_NAME,
+)
 
 DEFAULT_SLOTS: Final = 4
 """Runs at a time of a worker for which no number is given."""
@@ -123,10 +128,6 @@ class RateLimit:
 
     starts: int = field(validator=ge(1))
     period_s: float = field(validator=gt(0))
-
-
-LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
-"""The pattern of a label's name."""
 
 
 @frozen(kw_only=True)
@@ -290,6 +291,13 @@ class DispatchEngine(ABC):
         Raises:
             EnvironmentRefusedError: The engine cannot be reached.
         """
+
+    def when_begun(self, job: Job) -> Callable[[], None] | None:
+        """What is to be called when the run of a job that this process executes has begun, so that
+        a limit on rate counts it from then on; None: nobody counts that. Costs nothing.
+        """
+        del job
+        return None
 
     async def server_s(self) -> float | None:
         """The clock by which workers are alive, in seconds since 1970; None: that of the process.

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar, cast
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
 from minions.contracts.instructions import T_co
@@ -190,8 +191,7 @@ OPEN_STATES: Final = frozenset({RunState.QUEUED, RunState.RUNNING, RunState.INTE
 """States of runs that started and have no recorded end."""
 
 
-@frozen(kw_only=True)
-class RunWarning:
+class RunWarning(Struct, frozen=True, kw_only=True):
     """Something unusual that did not stop the work; recorded and shown."""
 
     code: str

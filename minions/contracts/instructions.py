@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import Factory, evolve, field, frozen
 from attrs.validators import ge
+from msgspec import Struct
 
 from minions.contracts.messages import Message
 from minions.data.errors import FailureInfo, SchemaError
@@ -183,8 +184,7 @@ def _without_strict(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     }
 
 
-@frozen(kw_only=True)
-class OutputFailure:
+class OutputFailure(Struct, frozen=True, kw_only=True):
     """Why an answer is not the declared output."""
 
     message: str

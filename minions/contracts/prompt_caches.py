@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from msgspec import Struct
 
 
-@frozen(kw_only=True)
-class PromptCache:
+class PromptCache(Struct, frozen=True, kw_only=True):
     """How the server of a model keeps beginnings of prompts, which it then reads for less."""
 
     minimum_tokens: int

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
 from attrs import evolve, field, frozen
+from msgspec import Struct
 
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.runtime import BlockingCalls, Sleep
@@ -17,13 +19,12 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
 
-@frozen(kw_only=True)
-class AgentInfo:
+class AgentInfo(Struct, frozen=True, kw_only=True):
     """An agent as a list shows it."""
 
     name: str
     description: str = ""
-    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    inputs: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """JSON Schema of each input, by name; one that may be left out has a `default`."""
 
 

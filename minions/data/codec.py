@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
-from attrs import frozen
+from msgspec import Struct
 
 from minions.data.hint_schemas import is_msgspec_struct, is_pydantic_model
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 
-@frozen
-class Constraint:
+class Constraint(Struct, frozen=True):
     """Refuses some values of a type: `Annotated[int, Constraint(is_positive, "a number above 0")]`.
 
     `minions.data.codec.decode` checks it wherever the type occurs.

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from time import thread_time
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from attrs import define
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import regex
@@ -135,8 +135,7 @@ class _NeedsThreadError(BaseException):
     """
 
 
-@define
-class MatchTime:
+class MatchTime(Struct):
     """What matching may still take, of all that one piece of work matches."""
 
     left_s: float

@@ -44,6 +44,8 @@ class SampleOutcome:
     status: str
     """The state of the run, or `not_started`."""
     output: JsonValue = None
+    is_early: bool = False
+    """Whether the run waits for a person, who has no part in its output: it is made already."""
     problem: str | None = None
     """Why there is no output: code and message of the run's error."""
     scores: tuple[Score, ...] = ()
@@ -60,7 +62,7 @@ class SampleOutcome:
     @property
     def has_ended(self) -> bool:
         """Whether the run ended: one that was not started, or waits, says nothing."""
-        return self.status in (*_ENDED_WELL, RunState.FAILED.value)
+        return self.has_output or self.status == RunState.FAILED.value
 
     @property
     def counts(self) -> bool:
@@ -77,8 +79,8 @@ class SampleOutcome:
 
     @property
     def has_output(self) -> bool:
-        """Whether the run completed, at least in part."""
-        return self.status in _ENDED_WELL
+        """Whether the run completed, at least in part, or waits with its output made."""
+        return self.is_early or self.status in _ENDED_WELL
 
     @property
     def is_passed(self) -> bool:
@@ -204,8 +206,8 @@ class VariantOutcome:
 
     @property
     def waiting(self) -> Sequence[str]:
-        """The runs that wait for a person."""
-        found = (sample for case in self.cases for sample in case.samples)
+        """The runs that say nothing, since they wait for a person."""
+        found = (sample for case in self.cases for sample in case.samples if not sample.is_early)
         waits = RunState.NEEDS_DECISION.value
         return [each.run_id for each in found if each.status == waits and each.run_id is not None]
 

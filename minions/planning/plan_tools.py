@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from attrs import evolve, field, frozen
+from msgspec.structs import replace
 
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.contracts.protected_files import is_secret
@@ -145,7 +146,7 @@ class _CheckPlan(Tool):
         if not faults:
             text = _recipe_text(checked, form)
             specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
-            faults = _faults_of_recipe(text, evolve(self.catalog(), tools=specs))
+            faults = _faults_of_recipe(text, replace(self.catalog(), tools=specs))
         return {
             "ok": not faults,
             "plan": checked.plan.to_json(),

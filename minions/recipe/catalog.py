@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import field, frozen
+import msgspec
+from msgspec import Struct
 
 from minions.contracts.tools import Toolset, ToolSpec
 from minions.data.json_values import JsonValue
@@ -30,8 +31,7 @@ def _no_tools() -> Mapping[str, ToolSpec]:
     return {}
 
 
-@frozen(kw_only=True)
-class FoundRecipe:
+class FoundRecipe(Struct, frozen=True, kw_only=True):
     """A recipe that a step names: located, not checked yet. It has a text, or a document."""
 
     identity: str
@@ -68,13 +68,12 @@ CheckWatch: TypeAlias = Callable[
 known of the recipe's output, and the names of its inputs."""
 
 
-@frozen(kw_only=True)
-class Catalog:
+class Catalog(Struct, frozen=True, kw_only=True):
     """The names that are available where the recipe is going to run."""
 
-    toolsets: Mapping[str, Toolset] = field(factory=_no_toolsets)
+    toolsets: Mapping[str, Toolset] = msgspec.field(default_factory=_no_toolsets)
     """Toolsets by the name that recipes use: `files`."""
-    tools: Mapping[str, ToolSpec] = field(factory=_no_tools)
+    tools: Mapping[str, ToolSpec] = msgspec.field(default_factory=_no_tools)
     """The operator's registered Python tools by name."""
     links: frozenset[str] = frozenset()
     """Names of registered completion links."""
@@ -88,11 +87,11 @@ class Catalog:
     """Checks models that are not among `models`; None: only the form of their names is checked."""
     check_watch: CheckWatch | None = None
     """Checks the scorers of a `watch`; None: only that there are some."""
-    recipes: Mapping[str, AgentRecipe] = field(factory=dict)
+    recipes: Mapping[str, AgentRecipe] = msgspec.field(default_factory=dict)
     """Registered recipes, made by code, by name."""
-    steps: Mapping[str, JsonSchema] = field(factory=dict)
+    steps: Mapping[str, JsonSchema] = msgspec.field(default_factory=dict)
     """JSON Schemas of the arguments (`with`) of registered `Step` classes, by name."""
-    step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
+    step_outputs: Mapping[str, JsonSchema] = msgspec.field(default_factory=dict)
     """JSON Schemas of the outputs of those whose type says it, by name."""
     recipe_folders: tuple[Path, ...] = ()
     """The server's folders of recipes. Recipes may name files below these and in the

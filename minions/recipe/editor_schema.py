@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -59,7 +59,7 @@ def _extending() -> dict[str, JsonValue]:
 
 def _of_all_kinds() -> tuple[Key, ...]:
     found = {key.name: key for kind in reversed(STEP_KINDS) for key in kind.table.keys}
-    return tuple(evolve(key, is_required=False) for key in found.values())
+    return tuple(replace(key, is_required=False) for key in found.values())
 
 
 def _object(table: Table) -> dict[str, JsonValue]:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from attrs import frozen
+from msgspec import Struct
 
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema, SchemaValidator
@@ -97,8 +98,7 @@ class ExampleOrigin(StrEnum):
     """Recorded runs: known, and pinned, when a run starts."""
 
 
-@frozen(kw_only=True)
-class ExampleSource:
+class ExampleSource(Struct, frozen=True, kw_only=True):
     """`examples: {from: tests}` or `{from: journal}`."""
 
     origin: ExampleOrigin
@@ -112,8 +112,7 @@ class ExampleSource:
     """The questions of these cases, as far as inputs say them."""
 
 
-@frozen(kw_only=True)
-class ExampleBounds:
+class ExampleBounds(Struct, frozen=True, kw_only=True):
     """How many of the examples are shown with one question."""
 
     most: int = MOST_EXAMPLES
@@ -124,8 +123,7 @@ class ExampleBounds:
     is being evaluated."""
 
 
-@frozen
-class Example:
+class Example(Struct, frozen=True):
     """A question and its answer."""
 
     question: str
@@ -226,8 +224,7 @@ def read_examples(
     return tuple(each for each in found if each is not None)
 
 
-@frozen(kw_only=True)
-class ExampleKeys:
+class ExampleKeys(Struct, frozen=True, kw_only=True):
     """What a mapping under `examples` says."""
 
     items: tuple[Node, ...] = ()
@@ -380,8 +377,7 @@ ListedValue: TypeAlias = tuple[str, str]
 """A place in answers, and one of the values that the schema lists for it, as JSON."""
 
 
-@frozen(kw_only=True)
-class ExampleCandidate:
+class ExampleCandidate(Struct, frozen=True, kw_only=True):
     """A question with its answer that could be an example."""
 
     example: Example

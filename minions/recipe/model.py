@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, Final, TypeAlias
 
+import msgspec
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 from attrs.validators import ge
+from msgspec import Struct
 
 from minions.contracts.approvals import ApprovalRule
 from minions.contracts.executions import RunStatus
@@ -76,8 +78,7 @@ class ScheduleSpec:
         return said if self.patience is None else {**said, "patience": self.patience}
 
 
-@frozen(kw_only=True)
-class WatchSpec:
+class WatchSpec(Struct, frozen=True, kw_only=True):
     """Which of a recipe's runs are scored after their end, by what, and when that is an alarm."""
 
     sample: float
@@ -103,8 +104,7 @@ class OnItemError(StrEnum):
     """The loop completes with the results that there are, and the run is partial."""
 
 
-@frozen(kw_only=True)
-class LoopSpec:
+class LoopSpec(Struct, frozen=True, kw_only=True):
     """A loop: the step is executed once for each item of a list."""
 
     over: JsonValue
@@ -124,8 +124,7 @@ class LoopSpec:
     """With `collect`: items that have to succeed, where there are any items at all."""
 
 
-@frozen(kw_only=True)
-class WhileSpec:
+class WhileSpec(Struct, frozen=True, kw_only=True):
     """A `while` loop: the step is repeated as long as a condition holds."""
 
     condition: str
@@ -150,8 +149,7 @@ class OnError(StrEnum):
     """An earlier step runs again and is told the error."""
 
 
-@frozen(kw_only=True)
-class OnErrorSpec:
+class OnErrorSpec(Struct, frozen=True, kw_only=True):
     """The `on_error` of one step."""
 
     action: OnError = OnError.FAIL
@@ -165,12 +163,11 @@ MOST_ROUTING_CALLS: Final = 2
 """Model calls for one choice of the next step: the answer and one repair."""
 
 
-@frozen(kw_only=True)
-class DecisionToolSpec:
+class DecisionToolSpec(Struct, frozen=True, kw_only=True):
     """A tool call whose result names the next step."""
 
     tool: str
-    params: Mapping[str, JsonValue] = field(factory=dict)
+    params: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """Arguments; their templates are rendered when the step has ended."""
 
 
@@ -178,8 +175,7 @@ def _empty() -> Mapping[str, JsonValue]:
     return {}
 
 
-@frozen
-class Where:
+class Where(Struct, frozen=True):
     """A place in a recipe's text."""
 
     file: str = "<recipe>"
@@ -219,8 +215,7 @@ class UntrustedRule(StrEnum):
     """It is not made."""
 
 
-@frozen(kw_only=True)
-class Reviewer:
+class Reviewer(Struct, frozen=True, kw_only=True):
     """A recipe that may reject calls, and passes the others to a person."""
 
     name: str
@@ -240,8 +235,7 @@ _REVIEW_LIMITS: Final[Mapping[str, JsonValue]] = {
 }
 
 
-@frozen(kw_only=True)
-class CallRule:
+class CallRule(Struct, frozen=True, kw_only=True):
     """Who may approve calls of some tools, and until when."""
 
     tools: tuple[str, ...]
@@ -322,12 +316,11 @@ class OperatorRules:
         return self.untrusted is not None or bool(self.policies)
 
 
-@frozen(kw_only=True)
-class ToolsetUse:
+class ToolsetUse(Struct, frozen=True, kw_only=True):
     """A toolset with its options, or a registered tool."""
 
     name: str
-    options: Mapping[str, JsonValue] = field(factory=_empty)
+    options: Mapping[str, JsonValue] = msgspec.field(default_factory=_empty)
     """Options of the toolset; templates over `inputs` are rendered before the run."""
     prefix: str | None = None
     """YAML key `as`: the tools are named `prefix__name`; None: the toolset's own name."""
@@ -364,8 +357,7 @@ class InputSpec:
     """Whether it is meant for nobody else, as what a tool declares that `reads` private."""
 
 
-@frozen(kw_only=True)
-class MessageSpec:
+class MessageSpec(Struct, frozen=True, kw_only=True):
     """A message of a goal step; its content is a template."""
 
     role: str
@@ -374,8 +366,7 @@ class MessageSpec:
     """Paths of images and PDF files that its model sees before the text; templates."""
 
 
-@frozen(kw_only=True)
-class ContextPart:
+class ContextPart(Struct, frozen=True, kw_only=True):
     """What several steps read, at the same place of their prompts."""
 
     text: str
@@ -384,8 +375,7 @@ class ContextPart:
     """The path as the recipe names it; None: the text stands in the recipe."""
 
 
-@frozen(kw_only=True)
-class PersonQuestion:
+class PersonQuestion(Struct, frozen=True, kw_only=True):
     """What a step asks a person."""
 
     text: str
@@ -565,13 +555,12 @@ def _as_steps(
     return tuple(steps)
 
 
-@frozen(kw_only=True)
-class RecordedCall:
+class RecordedCall(Struct, frozen=True, kw_only=True):
     """A tool call as it was recorded, for a test."""
 
     tool: str
     """The tool's full name."""
-    arguments: Mapping[str, JsonValue] = field(factory=_empty)
+    arguments: Mapping[str, JsonValue] = msgspec.field(default_factory=_empty)
     result: JsonValue = None
     error: str | None = None
     """The message with which it failed; None: it gave `result`."""

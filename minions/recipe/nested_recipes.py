@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.contracts.steps import Step
 from minions.data.errors import NotFoundError, near_names
@@ -45,8 +45,7 @@ def reviewers_of(recipe: AgentRecipe) -> dict[str, AgentRecipe]:
     }
 
 
-@frozen
-class BundledRecipes:
+class BundledRecipes(Struct, frozen=True):
     """Looks up nested recipes in a stored bundle; no file is read."""
 
     bundle: Mapping[str, JsonValue]

@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import evolve
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from minions.contracts.approvals import ApprovalRule
 from minions.contracts.tools import Effect, Reads, ToolSpec
@@ -433,7 +434,7 @@ class Rights(Struct, frozen=True):
             return ()
         own, timeout_s = self._said[-1], self.approval_timeout_s
         return tuple(
-            evolve(rule, rule=_with_timeout(rule.rule, timeout_s))
+            replace(rule, rule=_with_timeout(rule.rule, timeout_s))
             for each in self._said
             for rule in each.rules_of(tool, arguments, is_own=each is own)
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.data.bounded_files import open_regular, read_regular
 from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
@@ -283,8 +283,7 @@ def toml_values(path: Path, content: bytes) -> dict[str, object]:
         ) from error
 
 
-@frozen
-class NamedFiles:
+class NamedFiles(Struct, frozen=True):
     """The files that a recipe may name, and the recipes that it names may name in turn."""
 
     home: Path

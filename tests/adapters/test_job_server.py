@@ -51,6 +51,10 @@ class Jobs:
     """Until this is set, jobs do not end."""
     paused: set[str] = field(factory=set)
     is_away: bool = False
+    is_counted: bool = False
+    """Whether a limit on rate counts jobs."""
+    noted: list[float] = field(factory=list)
+    """When jobs were noted as begun."""
     end_s: float = 0.0
     """Seconds that it takes to store ends."""
 
@@ -82,13 +86,14 @@ class Jobs:
         taken = [each for each in self.waiting if each.queue == wanted.queue][:most]
         self.waiting = [each for each in self.waiting if each not in taken]
         inputs = [dumps({"positionalArgs": [asdict(each)]}) for each in taken]
-        return ClaimedJobs(names=[each.key for each in taken], inputs=inputs)
+        names = [each.key for each in taken]
+        return ClaimedJobs(names=names, inputs=inputs, is_counted=self.is_counted)
 
     async def submit(self, again: Job) -> None:
         self.submitted.append(again)
 
     async def note_begin(self, _jobs: Sequence[str]) -> None:
-        """No limit counts them."""
+        self.noted.append(round(self.time.monotonic(), 3))
 
     async def end(self, _worker: str, words: Mapping[str, str]) -> None:
         self._check()
@@ -162,6 +167,40 @@ def test_a_worker_that_cannot_be_told_polls() -> None:
             await asyncio.sleep(0.9)
 
     assert played(wait).looks == [0.0, 0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize(("begins_s", "noted"), [(0.5, 0.5), (None, 2.0)])
+def test_a_job_counts_as_begun_when_its_run_has_and_soon_in_any_case(
+    begins_s: float | None, noted: float
+) -> None:
+    """Else the next ones could begin within the time of the limit."""
+
+    async def begin(jobs: Jobs) -> None:
+        jobs.waiting, jobs.is_counted = [job("run_1")], True
+        server = jobs.server()
+        async with launched(server, is_heard=False):
+            await asyncio.sleep(begins_s or 0.0)
+            assert jobs.noted == []
+            if begins_s is not None:
+                has_begun = server.when_begun("run_1")
+                assert has_begun is not None
+                has_begun()
+            await asyncio.sleep(3)
+            jobs.opened.set()
+            await asyncio.sleep(0.1)
+            assert server.when_begun("run_1") is None
+
+    assert played(begin).noted == [noted]
+
+
+def test_a_job_whose_run_ended_at_once_counts_from_its_end() -> None:
+    async def end(jobs: Jobs) -> None:
+        jobs.waiting, jobs.is_counted = [job("run_1")], True
+        jobs.opened.set()
+        async with launched(jobs.server(), is_heard=False):
+            await asyncio.sleep(0.1)
+
+    assert played(end).noted == [0.0]
 
 
 def test_a_worker_looks_at_once_for_a_job_that_it_is_told_of() -> None:

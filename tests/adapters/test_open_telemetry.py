@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -88,7 +89,7 @@ async def run(
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> AgentResult[object]:
     extensions = Extensions(tools=Toolbox(tuple(tools)))
-    catalog = evolve(Catalog(), tools={tool.spec.name: tool.spec for tool in tools})
+    catalog = replace(Catalog(), tools={tool.spec.name: tool.spec for tool in tools})
     recipe = load_recipe_text(text, "r.yaml", catalog)
     executor = AgentExecutor(model, extensions=extensions, services=services)
     return await executor.execute(recipe, inputs)
@@ -261,7 +262,7 @@ async def test_a_run_that_is_cancelled_ends_its_spans_and_is_no_error() -> None:
         services=traced.services,
     )
     text = "name: c\nsteps:\n  - {id: go, tool: look, params: {at: x}}\n"
-    catalog = evolve(Catalog(), tools={"look": fake_tool("look", wait).spec})
+    catalog = replace(Catalog(), tools={"look": fake_tool("look", wait).spec})
     run = executor.prepare(load_recipe_text(text, "r.yaml", catalog))
     task = asyncio.create_task(run.execute())
     await began.wait()

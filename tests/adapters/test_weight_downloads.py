@@ -371,6 +371,11 @@ def test_parts_make_one_file(store: WeightsStore, parts: Path) -> None:
     assert left_in(store) == ["m"]
 
 
+def test_sums_may_name_files_as_find_does(store: WeightsStore, parts: Path) -> None:
+    edit(parts, lambda lines: [f"{each[:66]}./{each[66:]}" for each in lines])
+    assert pull(store, str(parts), no_pip).sha256 == SHA
+
+
 def test_a_folder_may_hold_the_whole_file_alone(store: WeightsStore, parts: Path) -> None:
     edit(parts, lambda lines: lines[:1])
     (parts / "m.gguf").write_bytes(DATA)
@@ -386,6 +391,8 @@ def test_a_folder_may_hold_the_whole_file_alone(store: WeightsStore, parts: Path
         (lambda lines: [*lines, "0" * 64 + "  m.gguf.part-ad"], "1 are not there: m.gguf.part-ad"),
         (lambda lines: [*lines, "0" * 64 + "  ../x"], "expected a file in this folder"),
         (lambda lines: [*lines, "0" * 64 + "  /etc/passwd"], "expected a file in this folder"),
+        (lambda lines: [*lines, "0" * 64 + "  ./../x"], "expected a file in this folder"),
+        (lambda lines: [*lines, "0" * 64 + "  ././x"], "expected a file in this folder"),
         (lambda lines: [*lines, "0" * 64 + "  ."], "expected a file in this folder"),
         (lambda lines: lines[1:], "it names 0 files that end in .gguf"),
         (lambda lines: [*lines, "0" * 64 + "  n.gguf"], "it names 2 files"),

@@ -46,6 +46,7 @@ from benchmarks.quality.tasks import (
     word_problems,
 )
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
+from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 
@@ -126,20 +127,36 @@ def test_schemas_are_valid_and_hold_something_back() -> None:
 
 
 def test_word_problems_are_made_by_a_seed_and_have_no_negative_answer() -> None:
-    problems = word_problems()
-    assert problems == word_problems()
-    assert len({each.text for each in problems}) == 56
+    problems = word_problems("held-out")
+    assert problems == word_problems("held-out")
+    both = [*problems, *word_problems("development")]
+    assert len({each.text for each in both}) == len({each.id for each in both}) == 112
+    assert len(problems) == 56
     assert problems[0].text.startswith("4 crates hold 68 bottles each. 6 bottles break")
     assert problems[0].right == {"answer": 4 * 68 - 6}
-    assert all(int(str((each.right or {})["answer"])) > 0 for each in problems)
+    assert all(int(str((each.right or {})["answer"])) > 0 for each in both)
 
 
-def test_each_loop_leads_from_its_first_room_to_its_word() -> None:
+def test_each_loop_leads_from_the_place_of_its_question_to_its_word() -> None:
+    """A-180."""
+    halves = Counter(each.part for each in loops())
+    assert halves == {"development": 24, "held-out": 24}
     for loop in loops():
-        name, steps = loop.text.split("the room ")[1].split(",")[0], 1
-        while found := re.search(r"next room is (\w+)", loop.rooms[name]):
-            name, steps = found[1], steps + 1
-        assert (steps, loop.word in loop.rooms[name]) == (loop.hops, True)
+        (name,) = [each for each in loop.places if f" {each} " in loop.text.replace(",", " ")]
+        steps = 1
+        while named := [each for each in loop.places if f" {each}." in loop.places[name]]:
+            (name,), steps = named, steps + 1
+        assert (steps, loop.word in loop.places[name]) == (loop.hops, True)
+
+
+def test_what_the_other_tools_of_a_loop_give_leads_nowhere() -> None:
+    loop = loops()[3]
+    (needed, _, parameter), (other, _, _), *_ = loop.tools
+    first = next(iter(loop.places))
+    assert loop.told(needed, {parameter: first.upper()}) == loop.places[first]
+    assert loop.told(other, {parameter: first}) == "It has nothing to do with it."
+    with pytest.raises(ToolError, match="There is no room 'nowhere'"):
+        loop.told(needed, {parameter: "nowhere"})
 
 
 def test_case_articles_marks_and_the_order_of_a_list_do_not_count_but_types_do() -> None:
@@ -417,21 +434,64 @@ async def test_a_model_that_is_shown_no_tools_is_asked_for_calls_in_bound_questi
 
 
 async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() -> None:
-    loop = loops()[3]
+    loop = next(each for each in loops() if each.hops == 4 and len(each.tools) > 1)
 
     def reply(request: Mapping[str, object]) -> dict[str, object]:
         said = json.dumps(request["messages"])
         if loop.word in said:
-            return {"content": f"It is {loop.word}."}
+            answer = f"It is {loop.word}."
+            is_bound = "response_format" in request
+            return {"content": json.dumps({"answer": answer}) if is_bound else answer}
         named = re.findall(r"next room is (\w+)", said) or re.findall(r"the room (\w+),", said)
+        if "response_format" in request:
+            call = {"tool": "look", "arguments": {"room": named[-1]}}
+            return {"content": json.dumps(call)}
         return tool_call("look", {"room": named[-1]})
 
-    def guess(_: Mapping[str, object]) -> dict[str, object]:
-        return {"content": "It is amber."}
+    def guess(request: Mapping[str, object]) -> dict[str, object]:
+        text = "It is amber."
+        return {"content": json.dumps({"answer": text}) if "response_format" in request else text}
 
     tasks = Tasks(questions={}, calls=[], loops=[loop])
-    assert rights(await measured(reply, tasks)) == {"Minions": 1, "SDK, tools=": 1}
-    assert rights(await measured(guess, tasks)) == {"Minions": 0, "SDK, tools=": 0}
+    arms = ("Minions", "SDK, tools=", "SDK, schema of a call")
+    assert rights(await measured(reply, tasks)) == dict.fromkeys(arms, 1)
+    assert rights(await measured(guess, tasks)) == dict.fromkeys(arms, 0)
+
+
+async def test_a_loop_without_an_end_is_told_and_is_no_answer() -> None:
+    loop = next(each for each in loops() if each.hops == 4)
+
+    def stay(request: Mapping[str, object]) -> dict[str, object]:
+        call = {"tool": "look", "arguments": {"room": "nowhere"}}
+        if "response_format" in request:
+            return {"content": json.dumps(call)}
+        return tool_call("look", {"room": "nowhere"})
+
+    found = await measured(stay, Tasks(questions={}, calls=[], loops=[loop]))
+    assert all(each.failure for each in found.rows)
+
+
+async def test_a_recipe_computes_what_a_model_reads() -> None:
+    """A-180."""
+    problem = word_problems("held-out")[0]  # 4 * 68 - 6
+
+    def reply(request: Mapping[str, object]) -> dict[str, object]:
+        if "operation" in json.dumps(request):
+            read = {"first": 4, "operation": "*", "second": 68, "then": "-", "third": 6}
+            return {"content": json.dumps(read)}
+        if '"lines"' in json.dumps(request["response_format"]):
+            return {"content": json.dumps({"lines": ["4 * 68 = 272", "272 - 6 = 266"]})}
+        is_worked_out = "272 - 6 = 266" in json.dumps(request["messages"])
+        return {"content": json.dumps({"answer": 266 if is_worked_out else 0})}
+
+    async with model_server(reply) as base_url, counting_proxy(base_url) as counted:
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        features = {Feature.JSON_SCHEMA: Support.BINDS}
+        profile = ModelProfile(base_url="", model="m", measured_at=now, features=features)
+        async with arms_at(counted.base_url, "m", profile, None) as arms:
+            found = {name: await way(problem) for name, way in arms.problems.items()}
+    right = {"answer": 266}
+    assert found == {"Minions, in steps": right, "Minions, computed": right}
 
 
 async def test_levers_are_asked_about_one_by_one_none_and_all() -> None:
@@ -584,6 +644,20 @@ def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
     assert section in whole
     assert whole.index("## Schemas") < whole.index("## Levers") < whole.index("## Injections")
     assert with_sections(whole, bare) == with_sections(whole, section) == whole
+
+
+def test_each_goal_stands_beside_what_was_measured_last() -> None:
+    def asked(ours: list[int]) -> str:
+        return page([*rows("Minions", ours, "calls"), *rows("SDK", [0, 1], "calls")], SETTING)
+
+    whole = with_sections("", asked([1, 1]))
+    row = "| Function calls | ≥ 1.25 × | "
+    assert re.search(re.escape(f"{row}2.00 ×; level, +50 (") + ".*yes, but level", whole)
+    assert whole.index("## Goals") < whole.index("## Function calls")
+    again = with_sections(whole, asked([0, 1]))
+    assert f"{row}1.00 ×; level, +0 (" in again
+    assert again.count("| **no** |") == again.count("## Goals") == 1
+    assert "## Goals" not in with_sections("", page(rows("Minions", [1], "calls"), SETTING))
 
 
 def test_parts_that_are_asked_again_take_the_place_of_themselves_alone() -> None:

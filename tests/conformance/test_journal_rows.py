@@ -14,7 +14,6 @@ from typing import Literal, TypeVar
 
 import psycopg
 import pytest
-from attrs import evolve
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -677,7 +676,7 @@ async def _check_sums(journal: Journal, rows: Mapping[str, RunRow]) -> None:
 
 def _spenders(row: RunRow) -> list[Spender]:
     day = Spender(day=row.day)
-    return [Spender(session_id=row.session_id), day, evolve(day, user=row.user or "nobody")]
+    return [Spender(session_id=row.session_id), day, replace(day, user=row.user or "nobody")]
 
 
 async def test_an_older_file_has_its_rows_at_the_first_look(

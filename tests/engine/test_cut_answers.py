@@ -94,12 +94,14 @@ async def run_on(
     services: Services | None = None,
     streamed: bool = False,
     default: Behaviour | None = None,
+    takes_text: bool = False,
 ) -> Ended:
     async with ChatEndpoint(*behaviours, default=default) as server:
         model = OpenAIModel("m", base_url=server.base_url)
         services = services or services_of()
         executor = executor_of(model, services=services)
-        step = text_step(output=OutputInstructions[object](schema=schema))
+        output = OutputInstructions[object](schema=schema, takes_text=takes_text)
+        step = text_step(output=output)
         recipe = recipe_of([step], retry=RetryConfig(max_attempts=1))
         if max_output_tokens is not None:
             recipe = evolve(recipe, model=ModelConfig(max_output_tokens=max_output_tokens))
@@ -137,6 +139,39 @@ async def test_whole_items_are_kept_and_only_what_is_missing_is_asked_for(
     if streamed:
         checked = [each for each in ended.events if isinstance(each, OutputChecked)]
         assert [each.is_valid for each in checked] == [False, True]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("room", [None, 40])
+@pytest.mark.parametrize("more", ["", "\n    \n", " " * 90])
+async def test_a_value_that_ended_before_the_limit_is_the_answer(
+    more: str, room: int | None, streamed: bool
+) -> None:
+    """Models that are held to a schema write blanks behind it; nothing of it is asked for again."""
+    whole = answer(json.dumps(WHOLE) + more, finish_reason="length")
+    ended = await run_on(whole, max_output_tokens=room, streamed=streamed)
+    assert (ended.result.status, ended.result.output) == (RunStatus.COMPLETED, WHOLE)
+    assert (len(ended.requests), words_of(ended)) == (1, [])
+
+
+@pytest.mark.parametrize("text", ["12", '"a text"', "true"])
+async def test_a_value_that_does_not_say_where_it_ends_may_be_cut(text: str) -> None:
+    schema: Mapping[str, JsonValue] = {"type": ["integer", "string", "boolean"]}
+    cut = answer(text, finish_reason="length")
+    ended = await run_on(cut, schema=schema, max_output_tokens=40)
+    assert ended.code == "output-truncated"
+
+
+async def test_a_text_that_looks_like_a_value_may_be_cut() -> None:
+    cut = answer('{"a": 1}', finish_reason="length")
+    ended = await run_on(cut, takes_text=True, max_output_tokens=40)
+    assert ended.code == "output-truncated"
+
+
+async def test_a_whole_value_that_does_not_fit_is_repaired_as_one_that_was_not_cut() -> None:
+    wrong = answer(json.dumps({**WHOLE, "total": "two"}), finish_reason="length")
+    ended = await run_on(wrong, answer(json.dumps(WHOLE)), max_output_tokens=40)
+    assert (ended.result.output, len(ended.requests)) == (WHOLE, 2)
 
 
 async def test_nothing_more_is_asked_where_nothing_is_missing() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 
 from minions import DefaultStep, MessageBundle
 from minions.contracts.journal.start_note import Offer
@@ -29,7 +30,7 @@ OPENS: Toolset = Toolset(
 
 
 def rights(folder: Path, said: str = "", *, brings_recipe: bool = False) -> OpeningRights:
-    offer = evolve(Offer.beneath([folder], way="http"), brings_recipe=brings_recipe)
+    offer = replace(Offer.beneath([folder], way="http"), brings_recipe=brings_recipe)
     return OpeningRights(offer, frozenset(said.split()))
 
 
@@ -145,7 +146,7 @@ def test_a_default_is_said_by_the_recipe_to_the_type(
     recipe = evolve(RECIPE, inputs={"a": spec}, directory="/home")
     offer = Offer(way="http")
     assert ("a" in OpeningRights.of_run(offer, recipe, {"a": value}).inputs) is is_said
-    brought = evolve(offer, brings_recipe=True)
+    brought = replace(offer, brings_recipe=True)
     assert OpeningRights.of_run(brought, recipe, {"a": value}).inputs == frozenset()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve
+from msgspec.structs import replace
 
 from builders import FakeTool, deterministic_services, fake_tool
 from lab_models import UnavailableModel
@@ -240,7 +241,7 @@ async def test_under_full_strictness_the_operator_alone_says_which_models_read_p
 ):
     document = whole(READ, TELL, permissions={"private_models": ["other"]})
     for named, faults in ((["run"], {"private-flow"}), (["run", "other"], set())):
-        strict = evolve(catalog(OperatorRules(private_models=frozenset(named))), strict="full")
+        strict = replace(catalog(OperatorRules(private_models=frozenset(named))), strict="full")
         checked = check_recipe_text(json.dumps(document), "r.yaml", strict)
         assert {each.code for each in checked.faults if not each.is_warning} == faults
 

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import Ran, deterministic_services, executor_of, fake_tool, run_of
 from lab_models import executor_of as lab_executor
@@ -280,7 +281,7 @@ async def test_without_a_known_cache_nobody_waits_and_nothing_is_recorded() -> N
         "goal": "{{ loop.item }}",
     }
     model = Server(ask)
-    model.known = evolve(CACHE, minimum_tokens=1, is_known=False, asks_one_first=False)
+    model.known = replace(CACHE, minimum_tokens=1, is_known=False, asks_one_first=False)
     ran = await run_of(recipe(loop), model)
     assert most == 3
     assert [each for _, each in facts_of(ran)] == [None, None, None]
@@ -288,7 +289,7 @@ async def test_without_a_known_cache_nobody_waits_and_nothing_is_recorded() -> N
 
 async def test_a_server_that_counts_cached_tokens_is_one_with_a_cache_from_then_on() -> None:
     model = Server([answer(cached=500), answer(), answer()])
-    model.known = evolve(CACHE, minimum_tokens=1, is_known=False, asks_one_first=False)
+    model.known = replace(CACHE, minimum_tokens=1, is_known=False, asks_one_first=False)
     loop: JsonValue = {"id": "each", "loop": [1, 2, 3], "goal": "{{ loop.item }}"}
     ran = await run_of(recipe(loop), model)
     assert [each is None for _, each in facts_of(ran)] == [True, True, False]

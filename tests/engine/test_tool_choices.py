@@ -7,17 +7,26 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve
+from returns.result import Result, Success
 
 from builders import Ran, answer_of, fake_tool, run_recipe, text_step
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import ModelCapabilities, Prompt
+from minions.contracts.calls import (
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelFailure,
+    Prompt,
+)
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import ToolCallRequest, assistant, tool_result, user
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
-from minions.contracts.tools import Tool, ToolSpec
-from minions.data.json_values import JsonValue
+from minions.contracts.tools import Effect, Tool, ToolSpec
+from minions.data.errors import OUTPUT_TRUNCATED
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.tool_choices import (
+    ToolChoice,
+    call_by_choice,
     first_sentence,
     read_calls,
     told_in_words,
@@ -60,12 +69,12 @@ class ToollessModel(ServedModel):
     takes_tools = False
 
 
-def weather(seen: list[Mapping[str, JsonValue]]) -> Tool:
+def weather(seen: list[Mapping[str, JsonValue]], spec: ToolSpec = WEATHER) -> Tool:
     def look(arguments: Mapping[str, JsonValue]) -> str:
         seen.append(arguments)
         return "rain"
 
-    return evolve(fake_tool("weather", look), spec=WEATHER)
+    return evolve(fake_tool(spec.name, look), spec=spec)
 
 
 async def run_with(
@@ -111,6 +120,89 @@ async def test_the_two_questions_are_one_call_of_the_step_with_the_tokens_of_bot
     ran = await run_with(model, [])
     first, _ = ran.only.model_calls
     assert (first.usage.input_tokens, first.usage.output_tokens) == (160, 12)
+
+
+PURE = evolve(WEATHER, effect=Effect.PURE)
+
+
+async def test_a_call_that_would_tell_nothing_new_is_not_made_again() -> None:
+    """However its arguments are written; its tokens count."""
+    seen: list[Mapping[str, JsonValue]] = []
+    model = ToollessModel(
+        [
+            {"tool": "weather"},
+            answer_of('{"city": "Oslo", "days": 2}', input_tokens=1, output_tokens=1),
+            answer_of('{"tool": "weather"}', input_tokens=100, output_tokens=7),
+            answer_of('{"days": 2, "city": "Oslo"}', input_tokens=60, output_tokens=5),
+            answer_of("It rains.", input_tokens=10, output_tokens=1),
+        ]
+    )
+    ran = await run_recipe(text_step(tools=["weather"]), model, tools=[weather(seen, PURE)])
+    assert seen == [{"city": "Oslo", "days": 2}]
+    assert ran.result.output == "It rains."
+    usage = ran.only.model_calls[-1].usage
+    assert (usage.input_tokens, usage.output_tokens) == (170, 13)
+
+
+async def test_a_call_without_parameters_that_would_tell_nothing_new_is_not_made_again() -> None:
+    now = evolve(PURE, name="now", parameters={"type": "object", "properties": {}})
+    seen: list[Mapping[str, JsonValue]] = []
+    model = ToollessModel([{"tool": "now"}, {"tool": "now"}, "It rains."])
+    ran = await run_recipe(text_step(tools=["now"]), model, tools=[weather(seen, now)])
+    assert seen == [{}]
+    assert ran.result.output == "It rains."
+
+
+async def test_a_call_of_which_nobody_says_that_it_changes_nothing_is_made_again() -> None:
+    seen: list[Mapping[str, JsonValue]] = []
+    call = [{"tool": "weather"}, {"city": "Oslo"}]
+    model = ToollessModel([*call, *call, {"tool": "none"}, "It rains."])
+    await run_with(model, seen)
+    assert len(seen) == 2
+
+
+async def test_a_call_is_made_again_after_one_that_may_have_changed_what_it_gives() -> None:
+    seen: list[Mapping[str, JsonValue]] = []
+    call = [{"tool": "weather"}, {"city": "Oslo"}]
+    write = evolve(WEATHER, name="write", parameters={"type": "object", "properties": {}})
+    tools = [weather(seen, PURE), weather(seen, write)]
+    model = ToollessModel([*call, {"tool": "write"}, *call, {"tool": "none"}, "It rains."])
+    await run_recipe(text_step(tools=["weather", "write"]), model, tools=tools)
+    assert seen == [{"city": "Oslo"}, {}, {"city": "Oslo"}]
+
+
+@pytest.mark.parametrize(("more", "calls"), [("  \n", [{"city": "Oslo"}]), (', "days', [])])
+async def test_arguments_that_ended_before_the_limit_are_those_of_the_call(
+    more: str, calls: list[Mapping[str, JsonValue]]
+) -> None:
+    """A-160."""
+    seen: list[Mapping[str, JsonValue]] = []
+    text = '{"city": "Oslo"}' if not more.strip() else '{"city": "Oslo"'
+    cut = ModelFailure(code=OUTPUT_TRUNCATED, message="cut", text=text + more)
+    model = ToollessModel([{"tool": "weather"}, cut, {"tool": "none"}, "It rains."])
+    ran = await run_with(model, seen)
+    assert seen == calls
+    assert (ran.result.error is None) is bool(calls)
+
+
+async def test_a_call_is_made_again_for_who_asks_again() -> None:
+    """What changes nothing may give something else by then."""
+    call = ToolCallRequest(id="call_1", name="weather", arguments='{"city": "Oslo"}')
+    said = [
+        user("Rain?"),
+        assistant(None, tool_calls=(call,)),
+        tool_result("rain", tool_call_id="call_1"),
+    ]
+    answers = iter([{"tool": "weather"}, {"city": "Oslo"}, {"tool": "never"}])
+
+    async def ask(_: Prompt) -> Result[ModelCallResponse, ModelFailure]:
+        text = dumps(next(answers))
+        return Success(ModelCallResponse(message=assistant(text)))
+
+    prompt = Prompt((*said, assistant("It rains."), user("And now?")), tools=(PURE,))
+    choice = ToolChoice(bind=lambda _: None, seed="r", is_needed=True)
+    (again,) = (await call_by_choice(prompt, choice, ask)).unwrap().tool_calls
+    assert again.name == "weather"
 
 
 async def test_a_person_is_told_once_that_a_server_drops_tools() -> None:

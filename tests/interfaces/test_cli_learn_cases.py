@@ -75,6 +75,18 @@ class Desk:
             return []
         return [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
 
+    def pass_rate(self, *more: str) -> float | None:
+        """What the recipe passes of `cases.jsonl`."""
+        done = self.cli("eval", "sort.yaml", "cases.jsonl", "--json", *more)
+        assert done.code == 0, done.err
+        return found_rate(done.out)
+
+
+def found_rate(text: str) -> float | None:
+    (variant,) = json.loads(text)["variants"]
+    rate: float | None = variant["pass_rate"]
+    return rate
+
 
 @pytest.fixture
 def desk(cli: Cli, write: Write) -> Desk:
@@ -90,12 +102,77 @@ def test_a_correction_is_a_case_that_an_evaluation_takes(desk: Desk) -> None:
         "inputs": {"text": "Win!", "note": "none"},
         "expected": {"category": "spam", "why": "It asks for money."},
     }
-    desk.recipe('"{{ sort }}"\nmetadata: {version: 2}')
-    done = desk.cli(
-        "eval", "sort.yaml", "out.jsonl", "--json", "--db", "e.sqlite", "--extensions", "own.py"
+    for category, passed in (("bill", 0), ("spam", 1)):
+        desk.write(f"{category}.py", TOOL.replace('"bill"', repr(category)))
+        done = desk.cli(
+            *("eval", "sort.yaml", "out.jsonl", "--json", "--db", f"{category}.sqlite"),
+            *("--extensions", f"{category}.py"),
+        )
+        assert done.code == 0, done.err
+        assert found_rate(done.out) == passed
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "scorer", "rate"),
+    [
+        ('{kind: "{{ sort.category }}", filed: "{{ put }}"}', {"kind": "bill"}, "fields", 1.0),
+        ('{kind: "{{ sort.category }}", filed: "{{ put }}"}', {"filed": "x"}, "fields", None),
+        ('{kind: "{{ sort.category }}", filed: "{{ put }}"}', {"kind": "bill"}, "exact", None),
+        ('{kind: "{{ sort.category }}"}', {"kind": "bill"}, "exact", 1.0),
+        ('"{{ sort.category }}"', "bill", "exact", 1.0),
+        ('"{{ put }}"', "bill", "exact", None),
+    ],
+)
+def test_a_run_that_waits_counts_where_what_waits_has_no_part_in_its_output(
+    desk: Desk, write: Write, output: str, expected: object, scorer: str, rate: float | None
+) -> None:
+    desk.recipe(output)
+    write("cases.jsonl", json.dumps({"inputs": {"text": "a"}, "expected": expected}) + "\n")
+    assert desk.pass_rate("--score", scorer, *FLAGS) == rate
+
+
+def test_a_case_that_waits_is_in_nobodys_inbox(desk: Desk, write: Write) -> None:
+    """To approve it would make the call."""
+    case = {"inputs": {"text": "a"}, "expected": {"category": "bill"}}
+    write("cases.jsonl", json.dumps(case) + "\n")
+    assert desk.pass_rate(*FLAGS) == 1.0
+    assert json.loads(desk.cli("sessions", "list", "--json", *FLAGS[:2]).out)[0]["status"] == (
+        "needs_decision"
     )
-    assert done.code in (0, 1), done.err
-    assert run_id in done.out
+    assert json.loads(desk.cli("inbox", "--json", *FLAGS[:2]).out) == {"items": []}
+
+
+def test_a_file_that_exists_is_kept_and_no_option_is_named_that_there_is_not(desk: Desk) -> None:
+    desk.decide("Win!", "approve", "--arguments", SPAM)
+    assert desk.cases()
+    done = desk.cli("learn", "sort.yaml", "--cases", "out.jsonl", *FLAGS)
+    assert (done.code, "Name another file." in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(("graph", "rate"), [("", 1.0), ("graph: {sort: put}", None)])
+def test_steps_that_may_run_again_say_nothing_while_a_run_waits(
+    desk: Desk, write: Write, graph: str, rate: float | None
+) -> None:
+    desk.recipe(f'"{{{{ sort }}}}"\n{graph}')
+    case = {"inputs": {"text": "a"}, "expected": {"category": "bill"}}
+    write("cases.jsonl", json.dumps(case) + "\n")
+    assert desk.pass_rate(*FLAGS) == rate
+
+
+def test_what_waits_is_told_from_what_is_done_by_steps_of_the_recipe_itself(
+    desk: Desk, write: Write
+) -> None:
+    """Under the names that they save their outputs as, too; nobody is asked to decide."""
+    write("inner.yaml", "id: inner\nsteps: [{id: sort, set: {category: inner}}]\n")
+    desk.recipe('"{{ kind.category }}: {{ sort.category }}"')
+    text = Path("sort.yaml").read_text("utf-8")
+    inner = "  - {id: within, recipe: inner.yaml}\n  - {id: put"
+    saved = text.replace("{id: sort, ", "{id: sort, save_as: kind, ").replace("  - {id: put", inner)
+    write("sort.yaml", saved)
+    write("cases.jsonl", '{"inputs": {"text": "a"}, "expected": "bill: bill"}\n')
+    assert desk.pass_rate(*FLAGS) == 1.0
+    done = desk.cli("eval", "sort.yaml", "cases.jsonl", *FLAGS)
+    assert "for a person" not in done.out + done.err
 
 
 def test_only_what_a_person_spoke_of_is_expected(desk: Desk) -> None:

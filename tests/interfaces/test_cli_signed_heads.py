@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from msgspec.structs import replace
 
 from builders import draft_of
 from command_line import Cli, Write
@@ -198,7 +198,7 @@ def test_an_address_is_told_of_each_signed_head(
     told = [decode({"at": each["timestamp"], **each["data"]}, SignedHead) for each in documents]
     assert all(is_signed(each.to_bytes(), each.public_key, each.signature) for each in told)
     assert not is_signed(
-        evolve(told[0], entries=1).to_bytes(), told[0].public_key, told[0].signature
+        replace(told[0], entries=1).to_bytes(), told[0].public_key, told[0].signature
     )
     assert cli(*VERIFY, "--head", first["head"]).code == 0
 

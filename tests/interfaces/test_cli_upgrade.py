@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from attrs import evolve
 
 from command_line import Cli, Write
+from minions.adapters.stores.sqlite_side_tables import SqliteState
+from minions.app.runs.schedule_store import ScheduleStore
 
 RECIPE: Final = """
 id: triage
@@ -70,7 +75,7 @@ def test_each_run_is_named_with_its_fate_and_moved_and_moved_back(cli: Cli, writ
 
 
 def test_nothing_to_undo_is_said_and_no_success(cli: Cli) -> None:
-    words = "nothing to undo: no run of 'triage' that is not over was moved\n"
+    words = "nothing to undo: no run of 'triage' that is not over, and no schedule, was moved\n"
     none = cli("upgrade", "triage.yaml", "--undo", *DB)
     assert (none.code, words in none.err) == (1, True)
     assert fates(cli, "triage.yaml", "--undo") == []
@@ -168,6 +173,46 @@ def test_a_schedule_gets_the_new_version(cli: Cli, write: Write) -> None:
     assert fates(cli, "triage.yaml")[0]["fate"] == "goes_on"
     write("triage.yaml", EDITED.replace("steps:", "inputs: {n: integer}\nsteps:"))
     assert fates(cli, "triage.yaml")[0]["fate"] == "breaks"
+
+
+def test_a_schedule_that_was_moved_is_moved_back_until_it_starts_a_run(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    cli("schedules", "add", "triage.yaml", *DB)
+    write("triage.yaml", EDITED)
+    told = cli("upgrade", "triage.yaml", "--move", *DB)
+    assert "until the schedule starts a run: minions upgrade triage.yaml --undo" in told.err
+    write("third.yaml", EDITED.replace('"2"', '"3"'))
+    assert fates(cli, "third.yaml", "--move")[0]["done"] == "moved"
+    for version in ("3", "2"):  # the newest move first
+        (back,) = fates(cli, "triage.yaml", "--undo")
+        assert (back["version"], back["done"]) == (version, "moved back")
+    assert fates(cli, "triage.yaml")[0]["version"] == "1"
+    (none,) = fates(cli, "triage.yaml", "--undo", "--only", "triage")
+    assert "The schedule 'triage' was not moved" in none["problem"]
+    assert fates(cli, "triage.yaml", "--move")[0]["done"] == "moved"
+    asyncio.run(_made_due(here))
+    assert cli("worker", "--once", *DB).code == 0
+    assert cli("upgrade", "triage.yaml", "--undo", *DB).code == 1
+    (late,) = fates(cli, "triage.yaml", "--undo", "--only", "triage")
+    assert "has started a run since it was moved" in late["problem"]
+    assert (late["version"], late["done"]) == ("2", None)
+    assert fates(cli, "third.yaml", "--move", "--only", "triage")[0]["done"] == "moved"
+    (back,) = fates(cli, "third.yaml", "--undo", "--only", "triage")
+    assert (back["done"], fates(cli, "triage.yaml", "--only", "triage")[0]["fate"]) == (
+        "moved back",
+        "goes_on",
+    )
+
+
+async def _made_due(here: Path) -> None:
+    """Added two days ago."""
+    store = ScheduleStore(SqliteState(here / "j.db"))
+    try:
+        known = await store.get("triage")
+        await store.put(evolve(known, since=datetime.now(UTC) - timedelta(days=2)))
+    finally:
+        await store.aclose()
 
 
 def test_only_the_first_ten_are_shown(cli: Cli, write: Write) -> None:

@@ -109,12 +109,14 @@ def test_runs_that_got_worse_are_an_alarm(bench: Bench) -> None:
     bench.run(*[f"good {number}" for number in range(24)])
     (before,) = bench.watch()["scorers"]
     assert (before["scored"], before["alarm"], before["recent"][0]) == (24, False, 1.0)
+    assert before["compared"] == 12
     bench.run(*["bad"] * 9)
     (after,) = bench.watch()["scorers"]
     assert (after["alarm"], after["recent"][0], after["before"][0]) == (True, 0.25, 1.0)
     assert after["change"][2] < 0
     said = bench.cli("watch", "echo.yaml", "--extensions", "own.py")
     assert (said.code, "ALARM holds output" in said.out) == (1, True)
+    assert "25% (9% to 53%) of the newest 12 of 33 scored runs pass" in " ".join(said.out.split())
 
 
 def test_gauges_are_written_for_prometheus(bench: Bench) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import pytest
 from attrs import evolve
 
+from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.memory_stores import MemoryState
 from minions.app.runs.left_runs import (
     LeftRuns,
     WaitingRun,
     WorkerRecord,
+    cut_off_runs,
     left_runs,
     missing_parts,
     worker_records,
@@ -23,18 +26,23 @@ from minions.app.runs.paused_queues import QueuePause, put_pause
 from minions.app.runs.run_needs import OfferedParts, needs_key
 from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.work_lists import WorkLists
+from minions.app.settings.settings import Settings
 from minions.contracts.dispatch import Job, Lack, QueueLimits, QueueView, WorkerPlan, WorkerView
+from minions.contracts.journal.facts import RunResumed, RunStarted
+from minions.contracts.journal.journal import EntryDraft
 from minions.contracts.journal.start_note import QueuePlace
-from minions.contracts.runtime import SystemClock
+from minions.contracts.runtime import IsWorkerGone, SystemClock
 from minions.data.errors import EnvironmentRefusedError, JournalError
 from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.run_services import Services
+from minions.engine.services.run_services import NullLog, Services
+from minions.interfaces.worker.worker import UnableWorkers, WorkerRuntime
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing import ScriptedModel
+from timed_world import World
 
 _NOW: Final = datetime(2026, 5, 4, tzinfo=UTC)
 _NEEDS: Final = ("tool:price@v1",)
@@ -142,10 +150,10 @@ async def test_a_worker_that_can_execute_nothing_lacks_that_for_every_run() -> N
         {"id": "r", "steps": [{"id": "a", "set": {"x": 1}}]}, Catalog(), file="r.yaml"
     )
     queued = await RunQueue(None, SystemClock()).put(executor.prepare(recipe), QueuePlace())
-    assert await left_runs(journal, state, lambda _: False) == []
+    assert await lacking(journal, state, lambda _: False) == []
     left.note_problem("its folder /gone")
     await left.store()
-    [waiting] = await left_runs(journal, state, lambda _: False)
+    [waiting] = await lacking(journal, state, lambda _: False)
     assert (waiting.run_id, waiting.parts) == (queued.run_id, ("its folder /gone",))
     assert await missing_parts(state, lambda _: False, None, "default", ()) == ("its folder /gone",)
     assert (await record(state)).all_lacks == ("its folder /gone",)
@@ -154,7 +162,7 @@ async def test_a_worker_that_can_execute_nothing_lacks_that_for_every_run() -> N
     left.note_problem(None)
     left.took(job())
     await left.store()
-    assert await left_runs(journal, state, lambda _: False) == []
+    assert await lacking(journal, state, lambda _: False) == []
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[]", '{"lacks": []}', '{"queues": []}', '"x"'])
@@ -181,6 +189,15 @@ async def queued(journal: MemoryJournal, place: QueuePlace) -> str:
     return run.run_id
 
 
+async def lacking(
+    journal: MemoryJournal,
+    state: MemoryState,
+    is_gone: IsWorkerGone,
+    living: Mapping[str, Collection[str]] | None = None,
+) -> list[WaitingRun]:
+    return list((await left_runs(journal, state, is_gone, living)).runs)
+
+
 def nobody(_: str) -> bool:
     return False
 
@@ -193,13 +210,75 @@ async def test_a_run_waits_for_a_worker_where_all_of_its_queue_lack_something() 
     await queued(journal, QueuePlace(needs=("tool:else",)))
     key = needs_key(_NEEDS)
     await left_of(state).leave(job(first, key), _KIND)
-    found = await left_runs(journal, state, nobody)
+    found = await lacking(journal, state, nobody)
     assert [each.run_id for each in found] == [first, second]
     assert found[0].lacks == {"w1": _KIND.parts}
     assert (found[0].queue, found[0].needs, found[0].parts) == ("default", key, _KIND.parts)
     work = WorkLists(journal, state, None, nobody)
     assert await told_of(work, first) == (_KIND.parts, None, ())
-    assert await left_runs(journal, state, lambda name: name == "w1") == []
+    assert await lacking(journal, state, lambda name: name == "w1") == []
+
+
+async def cut_off(journal: MemoryJournal) -> str:
+    """The id of a run with which a worker had begun when it handed it over."""
+    run_id = await queued(journal, QueuePlace(needs=_NEEDS))
+    recorded = await load_recorded_run(journal, run_id)
+    session_id, start = recorded.summary.session_id, recorded.entries[0].fact
+    assert isinstance(start, RunStarted)
+    resumed = RunResumed(recipe=start.recipe, document=start.document, note=start.note)
+    lease = await journal.acquire(session_id, run_id, "w", 60.0, next_generation=True)
+    await journal.append(lease, EntryDraft(key="run", fact=resumed))
+    await journal.release(lease)
+    return run_id
+
+
+async def test_however_many_runs_were_cut_off_each_is_looked_at_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("minions.app.runs.left_runs._PAGE", 2)
+    monkeypatch.setattr("minions.app.runs.left_runs.MOST_LOOKED", 3)
+    journal, state = MemoryJournal(SystemClock()), MemoryState()
+    first = [await queued(journal, QueuePlace(needs=_NEEDS)) for _ in range(3)]
+    begun = [await cut_off(journal) for _ in range(5)]
+    await left_of(state).leave(job(first[0], needs_key(_NEEDS)), _KIND)
+    assert [row.run_id for row in await cut_off_runs(journal, nobody)] == begun
+    looks = [await left_runs(journal, state, nobody, offset=at) for at in (0, 3, 6)]
+    assert [each.run_id for look in looks for each in look.runs] == [*begun, *first]
+    assert [look.has_more for look in looks] == [True, True, False]
+
+
+def test_a_worker_tells_of_all_that_nobody_can_take_some_with_each_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("minions.app.runs.left_runs", "minions.interfaces.worker.worker"):
+        monkeypatch.setattr(f"{place}.MOST_LOOKED", 1)
+    world, notices = World(tmp_path), AsyncMock()
+
+    async def work() -> None:
+        ids = [await world.queued("id: r\nsteps: [{id: a, set: {x: 1}}]\n") for _ in range(3)]
+        name = "host:1:1+w"
+        plan = WorkerPlan(name=name)
+        left = LeftRuns(world.state, plan, OfferedParts(versions={}, package="1.0", folder=None))
+        for run_id in ids:
+            await left.leave(job(run_id), _OF_RUN)
+        runtime = WorkerRuntime(
+            Settings(no_store=True), world.runtime(name), name=name, folder=None
+        )
+        unable = UnableWorkers(
+            runtime,
+            LocalDispatch(world.time),
+            execution=AsyncMock(),
+            left=left,
+            notices=notices,
+            state=world.state,
+            log=NullLog(),
+        )
+        for _ in range(4):
+            assert await unable.look() == 1
+        told = [each.args[0].run_id for each in notices.tell_once.await_args_list]
+        assert sorted(told) == sorted(ids)
+
+    world.run(work())
 
 
 async def told_of(work: WorkLists, run_id: str) -> tuple[Sequence[str], str | None, Sequence[str]]:
@@ -288,7 +367,7 @@ async def test_what_a_run_needs_is_what_its_newest_place_says() -> None:
     again = executor.prepare_resume(await load_recorded_run(journal, run_id))
     await RunQueue(None, SystemClock()).put(again, QueuePlace(needs=_NEEDS))
     await left_of(state).leave(job("other", needs_key(_NEEDS)), _KIND)
-    (found,) = await left_runs(journal, state, nobody)
+    (found,) = await lacking(journal, state, nobody)
     assert (found.run_id, found.needs) == (run_id, needs_key(_NEEDS))
 
 
@@ -298,21 +377,21 @@ async def test_a_worker_of_the_queue_that_lacks_nothing_is_able() -> None:
     await left_of(state).leave(job(first, needs_key(_NEEDS)), _KIND)
     await left_of(state, "w2", "other").store()
     alive = {"w1": ("default",), "w2": ("other",)}
-    assert len(await left_runs(journal, state, nobody, alive)) == 1
+    assert len(await lacking(journal, state, nobody, alive)) == 1
     # Of a version that stores nothing:
-    assert await left_runs(journal, state, nobody, {**alive, "w3": ("default",)}) == []
+    assert await lacking(journal, state, nobody, {**alive, "w3": ("default",)}) == []
     # What is stored of a dead one counts no more:
-    assert await left_runs(journal, state, nobody, {"w2": ("other",)}) == []
+    assert await lacking(journal, state, nobody, {"w2": ("other",)}) == []
     await left_of(state, "w4").store()
-    assert await left_runs(journal, state, lambda _: False) == []
+    assert await lacking(journal, state, lambda _: False) == []
 
 
 async def test_where_workers_lack_nothing_no_run_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     journal, state = MemoryJournal(SystemClock()), MemoryState()
     await left_of(state).store()
     monkeypatch.setattr(journal, "runs", AsyncMock(side_effect=AssertionError))
-    assert await left_runs(journal, state, lambda _: False) == []
-    assert await left_runs(journal, state, nobody, {"w2": ("default",)}) == []
+    assert await lacking(journal, state, lambda _: False) == []
+    assert await lacking(journal, state, nobody, {"w2": ("default",)}) == []
 
 
 def with_parts(name: str, *tools: str, queue: str = "default") -> WorkerRecord:

@@ -361,7 +361,7 @@ def test_every_key_has_a_type_with_words_for_it() -> None:
         ("max_parallel = 1.5", "'max_parallel' is 1.5; a whole number from 1 was expected."),
         ("max_model_requests = -1", "'max_model_requests' is -1; a whole number from 1 was"),
         ("max_cost_usd = inf", "'max_cost_usd' is inf; a number above 0 was expected."),
-        ("timeout = true", "'timeout' is True; a text or a number was expected."),
+        ("timeout = true", "'timeout' is True; a time such as 90, 90s or 10m was expected."),
         ('extensions = "own.py"', "'extensions' is 'own.py'; a list of texts was expected."),
         ("extensions = [5]", "'extensions[0]' is 5; a text was expected."),
         ("offline_models = 5", "'offline_models' is 5; a table of texts was expected."),

@@ -1038,8 +1038,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "return is_own or any(each in _SAID for each in found)",
-        "return is_own or all(each in _SAID for each in found)",
+        "return is_own or step.offers_caller_tools or any(each in _SAID for each in found)",
+        "return is_own or step.offers_caller_tools or all(each in _SAID for each in found)",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(

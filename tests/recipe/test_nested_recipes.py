@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.data.errors import NotFoundError
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
@@ -28,7 +28,7 @@ def among(recipes: Mapping[str, str]) -> FindRecipe:
 
 
 def check(text: str, **recipes: str) -> LoadedRecipe:
-    catalog: Catalog = evolve(CATALOG, find_recipe=among(recipes))
+    catalog: Catalog = replace(CATALOG, find_recipe=among(recipes))
     return check_recipe_text(text, "sample.yaml", catalog)
 
 

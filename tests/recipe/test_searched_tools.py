@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from minions.recipe.kinds.goal_kind import GoalSpec
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from recipe.sample_catalog import CATALOG, FILES, load
 
 OWN = evolve(FILES, name="notes", specs=(evolve(FILES.specs[0], is_offered=False), FILES.specs[1]))
-TWO = evolve(CATALOG, toolsets={"files": FILES, "notes": OWN})
+TWO = replace(CATALOG, toolsets={"files": FILES, "notes": OWN})
 
 
 def goal(tools: str) -> GoalSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.adapters.tools.function_tool import tool
 from minions.app.wiring.built_in_extensions import built_in_tools, built_in_toolsets
@@ -540,7 +540,7 @@ FETCHER = inner(
 )
 ECHO = inner("id: echo\ninputs: {text: string}\nsteps:\n- {id: a, set: {b: 1}}\n"
              "output: 'You said {{ inputs.text }}'\n")  # fmt: skip
-NESTED = evolve(CATALOG, recipes={each.id: each for each in (SENDER, FETCHER, ECHO)})
+NESTED = replace(CATALOG, recipes={each.id: each for each in (SENDER, FETCHER, ECHO)})
 
 
 def test_a_path_leads_into_and_out_of_nested_recipes() -> None:
@@ -576,7 +576,7 @@ def test_an_outer_approval_holds_for_nested_recipes() -> None:
 def test_strict_refuses_the_recipe_and_so_does_a_strict_operator() -> None:
     """A-143."""
     own = checked(GET + post("fetch.body"), f"strict: true\n{HEAD}")
-    operators = checked(GET + post("fetch.body"), catalog=evolve(CATALOG, strict=True))
+    operators = checked(GET + post("fetch.body"), catalog=replace(CATALOG, strict=True))
     for loaded in (own, operators):
         assert [fault.code for fault in loaded.errors] == ["untrusted-flow"]
         with pytest.raises(RecipeError, match="untrusted text can reach 'http__post'"):
@@ -589,13 +589,13 @@ HARMLESS_BY_ITSELF = {
     "an endorsed answer": GET + KIND.replace("KEY", "endorse: output.kind, ") + post("kind.kind"),
     "an endorsed condition": QUIET["an endorsed condition"],
 }
-IN_FULL = evolve(CATALOG, strict="full")
+IN_FULL = replace(CATALOG, strict="full")
 
 
 @pytest.mark.parametrize("why", HARMLESS_BY_ITSELF)
 def test_what_a_recipe_says_itself_makes_no_text_harmless_under_full_strictness(why: str) -> None:
     """Its author chose what a person is asked, and what is endorsed."""
-    assert checked(HARMLESS_BY_ITSELF[why], catalog=evolve(CATALOG, strict=True)).errors == ()
+    assert checked(HARMLESS_BY_ITSELF[why], catalog=replace(CATALOG, strict=True)).errors == ()
     refused = checked(HARMLESS_BY_ITSELF[why], catalog=IN_FULL)
     assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
     assert "strict in full" in f"{refused.errors[0].help}"
@@ -613,8 +613,8 @@ def test_no_recipe_declares_a_toolset_trusted_under_full_strictness(where: str) 
         inner = load_recipe_text(f"id: inner\n{head}steps:\n{GET}", "inner.yaml", CATALOG)
         outer = "- {id: fetch, recipe: inner}\n" + post("fetch.body")
         with_inner = {"inner": inner}
-        assert paths(outer, catalog=evolve(CATALOG, recipes=with_inner)) == []
-        refused = checked(outer, catalog=evolve(IN_FULL, recipes=with_inner))
+        assert paths(outer, catalog=replace(CATALOG, recipes=with_inner)) == []
+        refused = checked(outer, catalog=replace(IN_FULL, recipes=with_inner))
     assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
 
 
@@ -633,7 +633,7 @@ def test_a_strict_recipe_without_such_a_path_runs() -> None:
 def test_a_stored_run_stays_runnable_under_a_stricter_operator() -> None:
     document = checked(GET + post("fetch.body")).unwrap().document
     assert document is not None
-    assert recipe_from_document(document, evolve(CATALOG, strict=True)).id == "r"
+    assert recipe_from_document(document, replace(CATALOG, strict=True)).id == "r"
 
 
 # --- cost -----------------------------------------------------------------------------------------

@@ -222,6 +222,10 @@ class DbosDispatch(DispatchEngine):
             for server in self._servers.values():
                 server.look_soon()
 
+    def when_begun(self, job: Job) -> Callable[[], None] | None:
+        found = (each.when_begun(job.run_id) for each in self._servers.values())
+        return next((each for each in found if each is not None), None)
+
     async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
         await self._prepare()
         await self._call_client(lambda client: self._register_all(client, plan))

@@ -32,6 +32,8 @@ _UNREAD: Final = '"not read"'
 _HAND_OVER_S: Final = 10
 """Seconds for handing over what has not ended within the time for it."""
 _AGAIN_S: Final = 1.0
+_BEGUN_S: Final = 2.0
+"""Seconds after which a job counts as begun that says nothing of it."""
 _UNTOLD_S: Final = 15.0
 """The longest time between two looks of a worker that is told of jobs; half of it the shortest. A
 heartbeat that found nothing counts as one."""
@@ -122,6 +124,8 @@ class JobServer:
         self._monotonic = monotonic
         self._random = random
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._begun: dict[str, asyncio.Event] = {}
+        """Of each run that a limit on rate counts, whether it has begun."""
         self._queues: dict[str, str] = {}
         """Of each job that it has, its queue."""
         self._missing: frozenset[str] = frozenset()
@@ -338,13 +342,25 @@ class JobServer:
             return await self._execute(job)
         # It counts as begun from a moment after it began, so that a limit holds for what is
         # executed; until that is stored it counts as well.
-        noting = asyncio.create_task(
-            self._until_stored(job.run_id, lambda: self._store.note_begin([job.key]))
-        )
+        begun = self._begun[job.run_id] = asyncio.Event()
+        noting = asyncio.create_task(self._note_begin(job, begun))
         try:
             return await self._execute(job)
         finally:
+            begun.set()
+            self._begun.pop(job.run_id, None)
             await noting
+
+    def when_begun(self, run_id: str) -> Callable[[], None] | None:
+        """What is to be called when that run has begun; None: no limit on rate counts it."""
+        begun = self._begun.get(run_id)
+        return None if begun is None else begun.set
+
+    async def _note_begin(self, job: Job, begun: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BEGUN_S):
+                await begun.wait()
+        await self._until_stored(job.run_id, lambda: self._store.note_begin([job.key]))
 
     async def _end(self, name: str, word: str) -> None:
         """Store the end of a job, together with those of others that end meanwhile."""

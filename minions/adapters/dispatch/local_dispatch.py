@@ -350,8 +350,10 @@ class LocalDispatch(DispatchEngine):
         )
 
     def pause(self, queues: Collection[str]) -> None:
+        paused = self._paused
         super().pause(queues)
-        self._changed.set()
+        if self._paused != paused:
+            self._changed.set()
 
     async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
         """Wait until a job may begin or the worker is stopped."""

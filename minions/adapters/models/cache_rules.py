@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Final
 from urllib.parse import urlsplit
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.calls import Prompt
 from minions.contracts.messages import MessageRole
@@ -42,7 +42,7 @@ _GEMINI: Final = PromptCache(
     source="https://ai.google.dev/gemini-api/docs/caching",
     read_on="2026-11-28",
 )
-_GEMINI_EXPLICIT: Final = evolve(_GEMINI, lifetime_s=300.0, storage_usd_per_mtok_hour=1.0)
+_GEMINI_EXPLICIT: Final = replace(_GEMINI, lifetime_s=300.0, storage_usd_per_mtok_hour=1.0)
 """For so long a run asks for it. Price: https://ai.google.dev/gemini-api/docs/pricing, "Context
 caching price", read on 2026-11-28."""
 _PRO_STORAGE_USD: Final = 4.5
@@ -142,14 +142,14 @@ def prompt_cache_of(
         return None
     if takes_cache_key(known) and not known.is_long:
         if _ALWAYS_24H.match(model):
-            return evolve(known, lifetime_s=_DAY_S)
+            return replace(known, lifetime_s=_DAY_S)
         if _PAYS_FOR_WRITES.match(model):
-            return evolve(known, lifetime_s=1_800.0, writes_at=1.25)
+            return replace(known, lifetime_s=1_800.0, writes_at=1.25)
     if known.storage_usd_per_mtok_hour is not None and "pro" in re.split(r"\W", model):
-        known = evolve(known, storage_usd_per_mtok_hour=_PRO_STORAGE_USD)
+        known = replace(known, storage_usd_per_mtok_hour=_PRO_STORAGE_USD)
     for pattern, minimum in _OTHER_MINIMA:
         if pattern.match(model):
-            return evolve(known, minimum_tokens=minimum)
+            return replace(known, minimum_tokens=minimum)
     return known
 
 
@@ -161,12 +161,12 @@ def _kept_long(cache: PromptCache | None, model: str, api: ModelApi) -> PromptCa
     """
     is_of_anthropic = cache is not None and cache.source == _ANTHROPIC.source
     if cache is not None and is_of_anthropic and api is ModelApi.MESSAGES:
-        return evolve(cache, lifetime_s=_HOUR_S, writes_at=LONG_WRITES_AT, is_long=True)
+        return replace(cache, lifetime_s=_HOUR_S, writes_at=LONG_WRITES_AT, is_long=True)
     has_field = takes_cache_key(cache) and api in (ModelApi.CHAT, ModelApi.RESPONSES)
     if cache is not None and has_field and _TAKES_24H.fullmatch(model):
-        return evolve(cache, lifetime_s=_DAY_S, is_long=True)
+        return replace(cache, lifetime_s=_DAY_S, is_long=True)
     if cache is not None and cache.storage_usd_per_mtok_hour is not None:
-        return evolve(cache, lifetime_s=_HOUR_S, is_long=True)
+        return replace(cache, lifetime_s=_HOUR_S, is_long=True)
     raise UsageError(
         f"`prompt_cache_retention = \"long\"` is set for the server of '{model}', which cannot be "
         "asked to keep beginnings of its prompts for longer. Anthropic's models can in the form "

@@ -12,7 +12,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.adapters.daemon_thread import IMPORTING
 from minions.adapters.models.cache_rules import LONG_WRITES_AT
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 
-@frozen(kw_only=True)
-class _BatchDiscount:
+class _BatchDiscount(Struct, frozen=True, kw_only=True):
     """What calls in a provider's batches cost, as a factor of what others cost."""
 
     factor: float
@@ -150,7 +151,7 @@ class GenaiPriceBook(PriceBook):
         discount = _BATCH_DISCOUNTS.get(host, _NO_DISCOUNT)
         if own is not None:
             factor = discount.factor if own.batch_factor is None else own.batch_factor
-            return own.cost_usd(usage, evolve(discount, factor=factor))
+            return own.cost_usd(usage, replace(discount, factor=factor))
         info = None if _is_free(model, base_url) else self._info(model, base_url)
         if info is None:
             return self.cost_usd(model, usage, at=at, base_url=base_url)

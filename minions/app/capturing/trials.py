@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from minions.app.capturing.recorded_traces import RecordedTrace, captured_of
 from minions.app.evaluating.evaluation_runs import EvaluatedRecipe
@@ -51,7 +51,7 @@ def tried_recipes(
             "recipes": agent.recorded.bundle,
         }
     }
-    catalog = attrs.evolve(catalog, find_recipe=BundledRecipes(bundle))
+    catalog = replace(catalog, find_recipe=BundledRecipes(bundle))
     recipe = recipe_from_document(wrapper, catalog, directory=agent.recipe.directory)
     return (
         EvaluatedRecipe(name=f"the agent {agent.recipe.id}", recipe=recipe),

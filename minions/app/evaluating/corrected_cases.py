@@ -5,7 +5,7 @@ output that it should have given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -16,20 +16,24 @@ from minions.contracts.decision_types import Reject
 from minions.contracts.journal.facts import (
     DecisionRecorded,
     RunBeginning,
+    StepFinished,
     UnreadableFact,
+    given,
 )
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.journal.start_note import StartNote
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, dumps
+from minions.engine.history.current_rows import current_rows
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.event_loop import breathe
 from minions.engine.views.judgements import ExampleReason, Judgements
 from minions.engine.views.recorded_examples import JUDGED_KINDS, MOST_RUNS, judged_runs
 from minions.engine.views.step_outputs import StepOutputs
 from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.values import EvaluationError, Reference
-from minions.recipe.model import AgentRecipe, ExecutionMode
+from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 
 _REASONS: Final = frozenset({ExampleReason.APPROVED, ExampleReason.CORRECTED})
 
@@ -143,34 +147,73 @@ class _RightOutputs:
 
     def expected(self) -> JsonValue | _Unknown:
         """The output that the recipe makes of them, as far as it is made of nothing else."""
-        output, last = self.recipe.output, self.recipe.steps[-1]
-        if output is None:
-            is_in_order = self.recipe.execution_mode is ExecutionMode.SEQUENTIAL
-            is_certain = is_in_order and self.recipe.graph is None
-            return self.by_name.get(last.id, _Unknown.UNKNOWN) if is_certain else _Unknown.UNKNOWN
-        if not isinstance(output, Mapping):
-            return self._render_part(output)
-        parts = {name: self._render_part(part) for name, part in output.items()}
-        known = {name: each for name, each in parts.items() if not isinstance(each, _Unknown)}
-        return known or _Unknown.UNKNOWN
+        return _made_output(self.recipe, self.inputs, self.by_name)
 
-    def _render_part(self, part: JsonValue) -> JsonValue | _Unknown:
-        template = self.recipe.templates.compile(part)
-        if not all(map(self._is_known, template.references)):
+
+def _made_output(
+    recipe: AgentRecipe, inputs: Mapping[str, JsonValue], by_name: Mapping[str, JsonValue]
+) -> JsonValue | _Unknown:
+    """The output that a recipe makes of these outputs of steps; of an output with several fields
+    those that are made of nothing else.
+    """
+    output, last = recipe.output, recipe.steps[-1]
+    if output is None:
+        is_in_order = recipe.execution_mode is ExecutionMode.SEQUENTIAL
+        is_certain = is_in_order and recipe.graph is None
+        return by_name.get(last.id, _Unknown.UNKNOWN) if is_certain else _Unknown.UNKNOWN
+
+    def is_known(reference: Reference) -> bool:
+        root, *rest = map(str, reference.path)
+        if root == "inputs":
+            return bool(rest) and rest[0] in inputs
+        if root == "steps":
+            return len(rest) > 1 and rest[0] in by_name and rest[1] == "output"
+        return root in by_name
+
+    def rendered(part: JsonValue) -> JsonValue | _Unknown:
+        template = recipe.templates.compile(part)
+        if not all(map(is_known, template.references)):
             return _Unknown.UNKNOWN
-        steps: dict[str, JsonValue] = {
-            name: {"output": value} for name, value in self.by_name.items()
-        }
-        scope: dict[str, JsonValue] = {**self.by_name, "inputs": dict(self.inputs), "steps": steps}
+        steps: dict[str, JsonValue] = {name: {"output": value} for name, value in by_name.items()}
         try:
-            return template.render(scope)
+            return template.render({**by_name, "inputs": dict(inputs), "steps": steps})
         except EvaluationError:
             return _Unknown.UNKNOWN
 
-    def _is_known(self, reference: Reference) -> bool:
-        root, *rest = map(str, reference.path)
-        if root == "inputs":
-            return bool(rest) and rest[0] in self.inputs
-        if root == "steps":
-            return len(rest) > 1 and rest[0] in self.by_name and rest[1] == "output"
-        return root in self.by_name
+    if not isinstance(output, Mapping):
+        return rendered(output)
+    parts = {name: rendered(part) for name, part in output.items()}
+    known = {name: each for name, each in parts.items() if not isinstance(each, _Unknown)}
+    return known or _Unknown.UNKNOWN
+
+
+async def output_before_decision(
+    journal: Journal, recipe: AgentRecipe, run_id: str, fields: Collection[str]
+) -> JsonValue | None:
+    """The output that a run which waits for a person will have, where what it waits for has no part
+    in it: the recipe makes it of steps that are done; None: that is not sure.
+
+    Args:
+        fields: Of an output with several fields those that matter; empty: all.
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    if recipe.graph is not None:
+        return None  # what is done may be done again
+    recorded = await load_recorded_run(journal, run_id)
+    by_name: dict[str, JsonValue] = {}
+    names = {each.id: each.save_as for each in recipe.steps if isinstance(each, StepSpec)}
+    for row in current_rows(recorded.entries):
+        fact = row.fact
+        if isinstance(fact, StepFinished) and fact.index is None and not fact.partial:
+            by_name[fact.step_id] = given(fact.output)
+            if saved := names.get(fact.step_id):
+                by_name[saved] = given(fact.output)
+    inputs = {name: encode(value) for name, value in recorded.inputs.items()}
+    output = _made_output(recipe, inputs, by_name)
+    if isinstance(output, _Unknown):
+        return None
+    if not isinstance(recipe.output, Mapping):
+        return output
+    assert isinstance(output, Mapping)  # noqa: S101  # as its template is
+    return output if {*(fields or recipe.output)} <= output.keys() else None

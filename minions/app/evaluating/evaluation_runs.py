@@ -22,6 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
+from minions.app.evaluating.corrected_cases import output_before_decision
 from minions.app.evaluating.evaluation_records import (
     EvaluationRecords,
     cases_of,
@@ -67,7 +68,7 @@ from minions.evaluation.report import (
     VariantOutcome,
 )
 from minions.evaluation.scorer_checks import check_scorers, grade_of, grader_inputs, grader_recipe
-from minions.evaluation.scorers import AnyScorer, GradedBy, Score, Scorer, ToolScorer
+from minions.evaluation.scorers import AnyScorer, Fields, GradedBy, Score, Scorer, ToolScorer
 from minions.recipe.expressions.values import type_name
 from minions.recipe.model import AgentRecipe
 from minions.recipe.nested_recipes import bundle_of
@@ -355,7 +356,7 @@ class Evaluation:
             for listener in self._listeners:
                 listener(variant, result)
             case = self._cases[variant.recipe][result.index]
-            outcomes.append(await self._score(case, result))
+            outcomes.append(await self._score(recipe, case, result))
         missing = len(self._plan.cases) - len(outcomes)
         outcomes += [SampleOutcome(run_id=None, status=NOT_STARTED)] * missing
         for scorer in self._plan.scorers:
@@ -411,7 +412,7 @@ class Evaluation:
 
     # --- scores -----------------------------------------------------------------------------------
 
-    async def _score(self, case: Case, result: BatchResult) -> SampleOutcome:
+    async def _score(self, recipe: AgentRecipe, case: Case, result: BatchResult) -> SampleOutcome:
         output = encode(result.output)
         outcome = SampleOutcome(
             run_id=result.run_id,
@@ -422,6 +423,12 @@ class Evaluation:
             usage=result.usage,
             duration_ms=result.duration_ms,
         )
+        if result.status == RunState.NEEDS_DECISION and result.run_id is not None:
+            only_fields = all(isinstance(each, Fields) for each in self._plan.scorers)
+            fields = {each.partition(".")[0] for each in case.expected_fields if only_fields}
+            journal = self._runtime.services.journal
+            output = await output_before_decision(journal, recipe, result.run_id, fields)
+            outcome = evolve(outcome, output=output, is_early=output is not None)
         if not outcome.has_output:
             return outcome
         scores: list[Score] = []

@@ -65,6 +65,8 @@ class WatchedScorer:
     """Runs of the sample that it gave a score."""
     failed: int
     """Runs to which it gave none."""
+    compared: int = 0
+    """The newest of these runs, which `recent` is of."""
     recent: Interval | None = None
     """The share that passed among the newest; None: none is scored."""
     before: Interval | None = None
@@ -85,6 +87,7 @@ class WatchedScorer:
             "scorer": self.scorer,
             "scored": self.scored,
             "failed": self.failed,
+            "compared": self.compared,
             "alarm": self.is_alarm,
             "run": self.worse_run,
             **{
@@ -384,6 +387,7 @@ class Watch:
             scorer=name,
             scored=len(passed),
             failed=len(facts) - len(passed),
+            compared=len(recent),
             recent=now,
             before=before,
             change=change,

@@ -10,9 +10,10 @@ from attrs import field, frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.runs.left_runs import (
+    MOST_LOOKED,
     WorkerRecord,
-    cut_off_runs,
     left_runs,
+    waiting_rows,
     waiting_run,
     worker_records,
 )
@@ -20,16 +21,12 @@ from minions.app.runs.paused_queues import QueuePause, queue_pauses
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.runs.work_lists import wait_reason
 from minions.contracts.dispatch import WorkerView
-from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import IsWorkerGone
 
 MOST_AHEAD_S: Final = 2.0
 """Seconds that the clock of a worker may differ from that of the database: schedules and delays
 are by the clock of one of them."""
-_MOST_RUNS: Final = 500
-"""Queued runs that are looked at."""
 
 
 @frozen(kw_only=True)
@@ -76,7 +73,7 @@ class FleetHealth:
     schedules: Mapping[str, str] = field(factory=dict)
     """Why schedules could not be carried out, by their names."""
     has_more: bool = False
-    """Whether more runs are queued than were looked at."""
+    """Whether more runs wait than were looked at, which are those that wait longest."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is to be mended: of what, and why."""
@@ -114,15 +111,13 @@ async def fleet_health(
     pauses = await queue_pauses(state)
     store = ScheduleStore(state)
     problems = {name: await store.problem(name) for name in await store.names()}
-    rows = [
-        *await journal.runs(RunFilter(statuses={RunState.QUEUED}), limit=_MOST_RUNS),
-        *await cut_off_runs(journal, is_gone),
-    ]
+    part = await waiting_rows(journal, is_gone, limit=MOST_LOOKED)
     living = None if views is None else {each.name: each.queues for each in workers}
-    left = {run.run_id: run for run in await left_runs(journal, state, is_gone, living)}
+    found = await left_runs(journal, state, is_gone, living)
+    left = {run.run_id: run for run in found.runs}
     served = {queue for each in workers for queue in each.queues}
     groups: dict[tuple[str, str, bool], list[tuple[datetime, str]]] = {}
-    for row in rows:
+    for row in part.rows:
         run = left.get(row.run_id) or await waiting_run(journal, row)
         if run is None:
             continue
@@ -145,7 +140,7 @@ async def fleet_health(
         ],
         pauses=pauses,
         schedules={name: why for name, why in problems.items() if why is not None},
-        has_more=len(rows) >= _MOST_RUNS,
+        has_more=len(part.rows) < part.total,
     )
 
 

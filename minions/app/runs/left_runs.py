@@ -30,8 +30,11 @@ from minions.engine.views.run_states import executed_runs
 _WORKER: Final = f"{RESERVED}worker:"
 _MOST_LACKS: Final = 100
 """Entries of one worker; of more runs that it cannot execute, the first ones are named."""
-_MOST_RUNS: Final = 500
-"""Runs that one look reads, those that wait longest."""
+MOST_LOOKED: Final = 500
+"""Runs of which one look reads more than their row."""
+_PAGE: Final = 500
+"""Rows of interrupted runs that are read at a time."""
+_QUEUED: Final = RunFilter(statuses={RunState.QUEUED})
 _MOST_TIMES: Final = 10
 _MOST_KNOWN: Final = 10_000
 
@@ -183,39 +186,51 @@ async def worker_records(state: StateStore) -> list[WorkerRecord]:
     return found
 
 
+@frozen(kw_only=True)
+class LeftRunsFound:
+    """The runs that no worker can execute, among those that were looked at."""
+
+    runs: Sequence[WaitingRun] = ()
+    """Those that have waited longest first."""
+    has_more: bool = False
+    """Whether more runs wait behind those that were looked at."""
+
+
 async def left_runs(
     journal: Journal,
     state: StateStore,
     is_gone: IsWorkerGone,
     living: Mapping[str, Collection[str]] | None = None,
-) -> list[WaitingRun]:
-    """The runs of queues that wait and that no living worker of their queues can execute, the
-    oldest first.
+    *,
+    offset: int = 0,
+) -> LeftRunsFound:
+    """The runs of queues that wait and that no living worker of their queues can execute.
 
-    Where workers lack nothing, no run is read; else those that have waited longest are. Runs of
-    queues without a living worker are not among them: `WorkLists.unserved` counts those.
+    Where workers lack nothing, no run is read; else `MOST_LOOKED` are, those that have waited
+    longest. Runs of queues without a living worker are not among them: `WorkLists.unserved` counts
+    those.
 
     Args:
         is_gone: Whether a worker is known to be dead.
         living: The queues of all workers that are alive; None: only those that stored something
             are known.
+        offset: How many runs were looked at before.
     Raises:
         JournalError: The database cannot be used.
     """
     records = await living_records(state, is_gone, living)
     if not any(each.lacks or each.problem for each in records):
-        return []
-    wanted = RunFilter(statuses={RunState.QUEUED})
+        return LeftRunsFound()
     found = []
-    rows = [*await journal.runs(wanted, limit=_MOST_RUNS), *await cut_off_runs(journal, is_gone)]
-    for row in reversed(rows):
+    rows = await waiting_rows(journal, is_gone, limit=MOST_LOOKED, offset=offset)
+    for row in rows.rows:
         run = await waiting_run(journal, row)
         if run is None:
             continue
         able = [each for each in records if run.queue in each.queues and not each.lacking(run)]
         if not able and (lacks := lacks_of(run, records)):
             found.append(evolve(run, lacks=lacks))
-    return found
+    return LeftRunsFound(runs=found, has_more=offset + len(rows.rows) < rows.total)
 
 
 def lacks_of(run: WaitingRun, records: Collection[WorkerRecord]) -> Mapping[str, tuple[str, ...]]:
@@ -244,9 +259,47 @@ async def living_records(
     return records + [WorkerRecord(name=each, queues=tuple(living[each])) for each in others]
 
 
+@frozen(kw_only=True)
+class WaitingRows:
+    """A part of the runs that wait for workers."""
+
+    rows: Sequence[RunRow]
+    """Those that workers had begun with first, of each kind the oldest first."""
+    total: int
+    """How many wait."""
+
+
+async def waiting_rows(
+    journal: Journal, is_gone: IsWorkerGone, *, limit: int, offset: int = 0
+) -> WaitingRows:
+    """A part of the runs that wait for workers: those that were cut off, and those that are queued.
+
+    Args:
+        is_gone: As of `left_runs`.
+    Raises:
+        JournalError: The journal cannot be read.
+    """
+    cut_off = await cut_off_runs(journal, is_gone)
+    part = cut_off[offset : offset + limit]
+    behind = max(0, offset - len(cut_off))
+    queued = await queued_rows(journal, limit=limit - len(part), offset=behind)
+    return WaitingRows(rows=[*part, *queued.rows], total=len(cut_off) + queued.total)
+
+
+async def queued_rows(journal: Journal, *, limit: int, offset: int = 0) -> WaitingRows:
+    """A part of those that are queued: the journal lists the newest first."""
+    total = await journal.count_runs(_QUEUED)
+    end = max(0, total - offset)
+    start = max(0, end - limit)
+    rows = await journal.runs(_QUEUED, limit=end - start, offset=start) if start < end else ()
+    return WaitingRows(rows=rows[::-1], total=total)
+
+
 async def cut_off_runs(journal: Journal, is_gone: IsWorkerGone) -> list[RunRow]:
     """The runs of queues that a worker had begun with when it died or handed them over, and that
-    nobody executes: they wait for a worker, too. The newest first.
+    nobody executes: they wait for a worker, too. The oldest first.
+
+    It costs as much as there are interrupted runs.
 
     Args:
         is_gone: As of `left_runs`.
@@ -256,7 +309,13 @@ async def cut_off_runs(journal: Journal, is_gone: IsWorkerGone) -> list[RunRow]:
     wanted = RunFilter(
         statuses={RunState.INTERRUPTED}, running=await executed_runs(journal, is_gone)
     )
-    return [row for row in await journal.runs(wanted, limit=_MOST_RUNS) if row.mark == QUEUE]
+    found, last = list[RunRow](), None
+    while rows := await journal.runs(wanted, limit=_PAGE, after=last):
+        found += (row for row in rows if row.mark == QUEUE)
+        if len(rows) < _PAGE:
+            break
+        last = rows[-1]
+    return found[::-1]
 
 
 async def waiting_run(journal: Journal, row: RunRow) -> WaitingRun | None:

@@ -224,8 +224,7 @@ class RecipeUpgrade:
         try:
             return evolve(found, done=await self._carry_out(recorded, after, fate, wish))
         except MinionsError as error:
-            is_asked = bool(wish.only) or error.error_code != "nothing-moved"
-            return evolve(found, problem=error.message if is_asked else None)
+            return evolve(found, problem=_problem_to_tell(error, wish))
 
     async def _carry_out(
         self, recorded: RecordedRun, after: AgentRecipe, fate: RunFate, wish: UpgradeWish
@@ -272,16 +271,19 @@ class RecipeUpgrade:
         found = RunUpgrade(
             run_id=None, schedule=schedule.name, fate=fate, version=said, digest=digest
         )
-        if not (wish.moves and fate.fate == "moves"):
+        if not wish.undoes and not (wish.moves and fate.fate == "moves"):
             return found
-        moved = evolve(
-            schedule,
-            document=after.document or {},
-            bundle=bundle_of(after),
-            directory=after.directory,
-        )
-        await self._schedules.put(moved)
-        return evolve(found, done="moved")
+        last_run = (await self._schedules.progress(schedule.name)).last_run
+        if not wish.undoes:
+            document, bundle = after.document or {}, bundle_of(after)
+            moved = schedule.moved(document, bundle, after.directory, last_run)
+            await self._schedules.put(moved)
+            return evolve(found, done="moved")
+        try:
+            await self._schedules.put(schedule.moved_back(last_run))
+        except UsageError as error:
+            return evolve(found, problem=_problem_to_tell(error, wish))
+        return evolve(found, done="moved back")
 
     def _fate_of_schedule(self, schedule: Schedule, after: AgentRecipe) -> RunFate:
         if schedule.deployment is not None:
@@ -295,3 +297,9 @@ class RecipeUpgrade:
         except UsageError as error:
             return RunFate(fate="breaks", reason=error.message)
         return RunFate(fate="moves", reason="its next runs have the new version")
+
+
+def _problem_to_tell(error: MinionsError, wish: UpgradeWish) -> str | None:
+    """Why nothing was done; None: nobody asked for it of this run or schedule by name."""
+    is_asked = bool(wish.only) or error.error_code != "nothing-moved"
+    return error.message if is_asked else None

@@ -12,11 +12,12 @@ from enum import StrEnum
 from typing import Final, Self
 
 from attrs import evolve, field, frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import RESERVED, StateStore
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.start_note import QueuePlace
-from minions.data.errors import JournalError, NotFoundError, did_you_mean
+from minions.data.errors import JournalError, NotFoundError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.texts import shell_word
 from minions.engine.views.lookup import list_runs
@@ -32,6 +33,8 @@ _PROGRESS: Final = f"{RESERVED}schedule-progress:"
 _PROBLEM: Final = f"{RESERVED}schedule-problem:"
 _MOST_SKIPPED: Final = 100
 """Skipped times of a schedule that are kept; the number of all is kept beside them."""
+_MOST_MOVES: Final = 10
+"""Moves of a schedule that can be undone one after another: each holds a recipe's text."""
 
 
 def recipe_of_texts(
@@ -49,8 +52,43 @@ def recipe_of_texts(
     Raises:
         RecipeError: What it names is not registered here.
     """
-    known = evolve(catalog, find_recipe=BundledRecipes(bundle))
+    known = replace(catalog, find_recipe=BundledRecipes(bundle))
     return recipe_from_document(document, known, file=called, directory=directory)
+
+
+@frozen(kw_only=True)
+class ScheduleMove:
+    """What a schedule had before it was moved to another version of its recipe."""
+
+    document: Mapping[str, JsonValue] = field(repr=False)
+    bundle: Mapping[str, JsonValue] = field(repr=False)
+    directory: str | None
+    last_run: str | None
+    """The last run that it had started: a later one has the version that it was moved to."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        return {
+            "document": self.document,
+            "bundle": self.bundle,
+            "directory": self.directory,
+            "last_run": self.last_run,
+        }
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, JsonValue]) -> Self:
+        """What was stored.
+
+        Raises:
+            KeyError, TypeError: It is of another form.
+        """
+        directory, last_run = stored["directory"], stored["last_run"]
+        return cls(
+            document=_mapping(stored["document"]),
+            bundle=_mapping(stored["bundle"]),
+            directory=None if directory is None else str(directory),
+            last_run=None if last_run is None else str(last_run),
+        )
 
 
 @frozen(kw_only=True)
@@ -77,6 +115,8 @@ class Schedule:
     deployment: str | None = None
     """The deployment that says which version of the recipe its runs get; None: the recipe is the
     one that was added."""
+    moves: Sequence[ScheduleMove] = field(default=(), repr=False)
+    """Its moves to other versions since it last started a run, the newest last."""
 
     @property
     def recipe_id(self) -> str:
@@ -117,7 +157,61 @@ class Schedule:
                 "place": self.place.to_note(),
                 "paused": self.is_paused,
                 "deployment": self.deployment,
+                "moves": [each.to_json() for each in self.moves],
             }
+        )
+
+    def moved(
+        self,
+        document: Mapping[str, JsonValue],
+        bundle: Mapping[str, JsonValue],
+        directory: str | None,
+        last_run: str | None,
+    ) -> Schedule:
+        """With another version of its recipe, which can be undone until it starts a run.
+
+        Args:
+            last_run: The last run that it started; None: it started none.
+        """
+        known = [each for each in self.moves if each.last_run == last_run]
+        before = ScheduleMove(
+            document=self.document,
+            bundle=self.bundle,
+            directory=self.directory,
+            last_run=last_run,
+        )
+        moves = (*known, before)[-_MOST_MOVES:]
+        return evolve(self, document=document, bundle=bundle, directory=directory, moves=moves)
+
+    def moved_back(self, last_run: str | None) -> Schedule:
+        """As it was before its newest move.
+
+        Args:
+            last_run: As of `moved`.
+        Raises:
+            UsageError: `nothing-moved`; there is no such move. `moved-and-run`; it started a run
+                since.
+        """
+        if not self.moves:
+            raise UsageError(
+                f"The schedule '{self.name}' was not moved to another version: there is nothing "
+                "to undo.",
+                code="nothing-moved",
+            )
+        before = self.moves[-1]
+        if before.last_run != last_run:
+            raise UsageError(
+                f"The schedule '{self.name}' has started a run since it was moved, so the move "
+                "stays. Move it to the version before by name: minions upgrade OLD.yaml --move "
+                f"--only {shell_word(self.name)}",
+                code="moved-and-run",
+            )
+        return evolve(
+            self,
+            document=before.document,
+            bundle=before.bundle,
+            directory=before.directory,
+            moves=tuple(self.moves[:-1]),
         )
 
     @classmethod
@@ -146,6 +240,9 @@ class Schedule:
             directory, project = stored["directory"], stored.get("project")
             deployment = stored.get("deployment")
             patience = spec.get("patience")
+            moves = stored.get("moves") or ()
+            if not isinstance(moves, list | tuple):
+                raise TypeError(f"expected a list of moves, found {type(moves).__name__}")
             schedule = cls(
                 name=name,
                 spec=ScheduleSpec(
@@ -165,6 +262,7 @@ class Schedule:
                 place=QueuePlace.of_note(stored["place"]) or QueuePlace(),
                 is_paused=stored["paused"] is True,
                 deployment=None if deployment is None else str(deployment),
+                moves=[ScheduleMove.of_json(_mapping(each)) for each in moves],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise _damage_error(name, f"{error}") from error

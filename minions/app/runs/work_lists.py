@@ -11,6 +11,8 @@ from attrs import evolve, frozen
 
 from minions.adapters.stores.memory_stores import StateStore
 from minions.app.runs.left_runs import (
+    MOST_LOOKED,
+    LeftRunsFound,
     WaitingRun,
     WorkerRecord,
     cut_off_runs,
@@ -18,21 +20,22 @@ from minions.app.runs.left_runs import (
     left_runs,
     living_records,
     living_workers,
+    queued_rows,
+    waiting_rows,
     waiting_run,
     worker_records,
 )
 from minions.app.runs.paused_queues import QueuePause, pause_among, queue_pauses
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView
-from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.journal.start_note import DEFAULT_QUEUE
 from minions.contracts.runtime import IsWorkerGone
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
 
 _MOST_COUNTED: Final = 500
-"""Queued runs, those that wait longest, that are counted by queue where no engine counts them."""
+"""Runs, those that wait longest, that are counted by queue where no engine counts them."""
 _MOST_LOOKED: Final = 20
 """Queued runs, those that wait longest, that are looked at where no engine counts jobs."""
 
@@ -184,10 +187,10 @@ class WorkLists:
         """
         living = await self._living()
         serving = Counter(name for each in living for name in each.queues)
-        total = await self._journal.count_runs(_QUEUED)
+        runs, total = await self._waiting(_MOST_COUNTED)
         waiting, delayed = Counter[str](), Counter[str]()
         oldest, pauses = dict[str, datetime](), await queue_pauses(self._state)
-        for run in (*await self._cut_off(), *await self._waiting(_MOST_COUNTED, 0, total)):
+        for run in runs:
             is_delayed = run.not_before is not None and run.not_before > now
             (delayed if is_delayed else waiting)[run.queue] += 1
             oldest.setdefault(run.queue, run.since)
@@ -219,24 +222,20 @@ class WorkLists:
         Raises:
             JournalError, EnvironmentRefusedError: The database cannot be used.
         """
-        total = await self._journal.count_runs(_QUEUED)
+        part, total = await self._waiting(limit, offset)
         living, pauses = await self._living(), await queue_pauses(self._state)
         found = []
-        cut_off = await self._cut_off()  # they began before those that still wait
-        part = cut_off[offset : offset + limit]
-        behind = max(0, offset - len(cut_off))
-        if len(part) < limit:
-            part += await self._waiting(limit - len(part), behind, total)
         for run in part:
             serving = [each for each in living if run.queue in each.queues]
             if len(lacks := lacks_of(run, serving)) == len(serving):
                 run = evolve(run, lacks=lacks)  # noqa: PLW2901  # the same run, with what is lacking
             why = wait_reason(run, now, pauses, is_served=bool(serving))
             found.append(QueuedRun(run=run, reason=why.until or why.words))
-        return found, total + len(cut_off)
+        return found, total
 
-    async def left(self) -> Sequence[WaitingRun]:
-        """The queued runs of which each living worker of their queues lacks something.
+    async def left(self) -> LeftRunsFound:
+        """The queued runs of which each living worker of their queues lacks something, among those
+        that wait longest.
 
         Raises:
             JournalError, EnvironmentRefusedError: The database cannot be used.
@@ -258,8 +257,9 @@ class WorkLists:
             # Where no worker is alive, what is taken was so by dead ones.
             waiting = {each.limits.name: each.waiting + each.taken for each in views}
         else:
-            total = await self._journal.count_runs(_QUEUED)
-            runs = (*await self._cut_off(), *await self._waiting(_MOST_LOOKED, 0, total))
+            queued = await queued_rows(self._journal, limit=_MOST_LOOKED)
+            cut_off = await cut_off_runs(self._journal, self._is_gone)
+            runs = await self._read((*cut_off[:MOST_LOOKED], *queued.rows))
             waiting = Counter(each.queue for each in runs)
         return {queue: count for queue, count in waiting.items() if count and queue not in served}
 
@@ -296,18 +296,13 @@ class WorkLists:
             run=run,
         )
 
-    async def _waiting(self, limit: int, offset: int, total: int) -> Sequence[WaitingRun]:
-        """A part of the queued runs, the longest first: the journal lists the newest first."""
-        end = max(0, total - offset)
-        start = max(0, end - limit)
-        rows = await self._journal.runs(_QUEUED, limit=end - start, offset=start) if end else ()
-        found = [await waiting_run(self._journal, row) for row in reversed(rows)]
-        return [each for each in found if each is not None]
+    async def _waiting(self, limit: int, offset: int = 0) -> tuple[list[WaitingRun], int]:
+        """A part of the runs that wait for workers, and how many there are."""
+        part = await waiting_rows(self._journal, self._is_gone, limit=limit, offset=offset)
+        return await self._read(part.rows), part.total
 
-    async def _cut_off(self) -> list[WaitingRun]:
-        """Runs of queues that were begun and that nobody executes, the oldest first."""
-        rows = await cut_off_runs(self._journal, self._is_gone)
-        found = [await waiting_run(self._journal, row) for row in reversed(rows)]
+    async def _read(self, rows: Sequence[RunRow]) -> list[WaitingRun]:
+        found = [await waiting_run(self._journal, row) for row in rows]
         return [each for each in found if each is not None]
 
     async def _living(self) -> Sequence[WorkerRecord]:
@@ -315,9 +310,6 @@ class WorkLists:
 
     async def _living_queues(self) -> Mapping[str, Collection[str]] | None:
         return None if self._engine is None else await living_workers(self._engine)
-
-
-_QUEUED: Final = RunFilter(statuses={RunState.QUEUED})
 
 
 @frozen(kw_only=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
-from attrs import evolve, frozen
+from attrs import evolve
 from msgspec import Struct
 
 from minions.app.settings.settings import BUILT_IN_PROVIDERS, Settings, Strictness
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from minions.data.decoding_faults import DecodingFault
 
 
-@frozen(kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """The settings, and where the value of each key came from."""
 
     settings: Settings
@@ -393,8 +392,7 @@ _SECRETS: Final = frozenset({"client_secret", "env", "headers", "private_key"})
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
-@frozen(kw_only=True)
-class SettingFault:
+class SettingFault(Struct, frozen=True, kw_only=True):
     """One fault of a configuration."""
 
     table: KeyPath

@@ -55,6 +55,10 @@ _Price: TypeAlias = Annotated[
 
 _Duration: TypeAlias = Annotated[str, Constraint(_is_duration, "a duration such as 30d or 12h")]
 
+_Timeout: TypeAlias = Annotated[
+    str | float, Constraint(lambda time: _is_duration(str(time)), "a time such as 90, 90s or 10m")
+]
+
 _Factor: TypeAlias = Annotated[
     float, Constraint(lambda factor: 0 <= factor <= 1, "a factor from 0 to 1")
 ]
@@ -310,7 +314,7 @@ class Settings:
     max_parallel: _Count | None = field(
         default=None, metadata=_describe_key("Steps at a time in execution mode parallel.")
     )
-    timeout: str | float | None = field(
+    timeout: _Timeout | None = field(
         default=None, metadata=_describe_key("Most time a run may take: 90, 90s, 10m, 2h.")
     )
     max_cost_usd: _Amount | None = field(

@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.adapters.tools.default_tools import date_time_tools, state_tools
@@ -356,4 +356,4 @@ class BuiltInPlanner(RecipePlanner):
         """The recipe of a plan."""
         from minions.recipe.reading.load import load_recipe_text
 
-        return load_recipe_text(text, "plan.yaml", evolve(self._catalog, tools=tools))
+        return load_recipe_text(text, "plan.yaml", replace(self._catalog, tools=tools))

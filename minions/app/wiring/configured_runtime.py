@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypedDict, Unpack
 
 import attrs
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
@@ -193,7 +194,7 @@ class Runtime:
     def _compile_recipes(self, extensions: Extensions) -> CompiledRecipes:
         catalog, operator = extensions.catalog(), self.services.operator
         return CompiledRecipes(
-            attrs.evolve(catalog, strict=self.is_strict, operator=operator, check_watch=check_watch)
+            replace(catalog, strict=self.is_strict, operator=operator, check_watch=check_watch)
         )
 
     async def aclose(self) -> None:
@@ -486,7 +487,7 @@ class CompiledRecipes:
 
         before = _stamps(files)  # a file that changes while it is read is read again
         named = source if source.endswith(SUFFIXES) else path
-        recipe = load_recipe(named, evolve(self.catalog, find_recipe=find))
+        recipe = load_recipe(named, replace(self.catalog, find_recipe=find))
         return _CompiledRecipe(recipe, {**_stamps(files), **before})
 
 

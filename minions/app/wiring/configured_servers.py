@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
-from attrs import evolve, field, frozen
+import msgspec
+from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.app.settings.setting_sources import (
     SettingFault,
@@ -52,12 +54,11 @@ class OwnServer(Struct, frozen=True, kw_only=True):
     pinned: PinnedServer
 
 
-@frozen(kw_only=True)
-class Lock:
+class Lock(Struct, frozen=True, kw_only=True):
     """What somebody saw of servers."""
 
     version: int = _VERSION
-    servers: Mapping[str, PinnedServer] = field(factory=dict)
+    servers: Mapping[str, PinnedServer] = msgspec.field(default_factory=dict)
     """Configured servers by name."""
     of_recipes: tuple[OwnServer, ...] = ()
 
@@ -320,7 +321,7 @@ def with_own(lock: Lock, own: Iterable[OwnServer]) -> Lock:
     """The lock with these servers of recipes, in place of those that are reached alike."""
     added = {each.pinned.fingerprint: each for each in own}
     kept = [each for each in lock.of_recipes if each.pinned.fingerprint not in added]
-    return evolve(lock, of_recipes=(*kept, *added.values()))
+    return replace(lock, of_recipes=(*kept, *added.values()))
 
 
 # --- looks at the tools of MCP servers as they are now, and writes what was seen into a lock -----
@@ -354,7 +355,7 @@ async def lock_servers(
     folder = _folder_of(path)
     now = {name: await looked_at(server, folder) for name, server in wanted.items()}
     if not is_check:
-        stored_lock(path, evolve(before, servers={**before.servers, **now}))
+        stored_lock(path, replace(before, servers={**before.servers, **now}))
     return {
         name: _with_refusal(wanted[name], before.servers.get(name), seen)
         for name, seen in now.items()
@@ -540,5 +541,5 @@ def _table(name: str, said: McpSettings) -> JsonValue:
 
 
 def _refusal(faults: list[SettingFault]) -> UsageError:
-    own = (attrs.evolve(each, table=each.table[1:]) for each in faults)
+    own = (replace(each, table=each.table[1:]) for each in faults)
     return bad_configuration(_SOURCE, own)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.adapters.head_signing import fingerprint_of, is_signed, public_key_of, sign
 from minions.adapters.stores.memory_stores import StateStore, head_key
@@ -65,8 +65,8 @@ class SignedHeads(HeadKeeper):
                 at=self._clock.now(),
             )
             public_key, signature = await asyncio.to_thread(sign, head.to_bytes(), self._key_file)
-            head = evolve(head, public_key=public_key, signature=signature)
-            stored = evolve(head, session_id="")
+            head = replace(head, public_key=public_key, signature=signature)
+            stored = replace(head, session_id="")
             await self._state.put(head_key(session_id), dumps(encode(stored)))
         except (MinionsError, OSError) as error:
             self._log.warning("head_not_signed", run_id=run_id, reason=words_of(error))
@@ -150,7 +150,7 @@ def with_signature(
     except ValueError:
         return _faulty(report, report.entries, "what is stored as its signature is none"), None
     at, when = signed.entries, f"{signed.at:%Y-%m-%d %H:%M:%S} UTC"
-    data = evolve(signed, session_id=report.session_id).to_bytes()
+    data = replace(signed, session_id=report.session_id).to_bytes()
     if not is_signed(data, signed.public_key, signed.signature):
         return _faulty(report, at, "the signature of its head is not one of that head"), None
     whose = fingerprint_of(signed.public_key)
@@ -163,4 +163,4 @@ def with_signature(
 
 
 def _faulty(report: ChainReport, position: int, words: str) -> ChainReport:
-    return evolve(report, fault=ChainFault(position=position, what="signature", words=words))
+    return replace(report, fault=ChainFault(position=position, what="signature", words=words))

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from attrs import evolve, frozen
 from msgspec import Struct
 from msgspec.json import Encoder
 from msgspec.structs import replace
@@ -72,8 +71,7 @@ class StoredChain(Struct, frozen=True):
     stored."""
 
 
-@frozen(kw_only=True)
-class ChainFault:
+class ChainFault(Struct, frozen=True, kw_only=True):
     """The first thing that is wrong in a session."""
 
     position: int
@@ -83,8 +81,7 @@ class ChainFault:
     words: str
 
 
-@frozen(kw_only=True)
-class ChainReport:
+class ChainReport(Struct, frozen=True, kw_only=True):
     """What the verification of one session found."""
 
     session_id: str
@@ -99,8 +96,7 @@ class ChainReport:
     """None: each entry that has a value is the one that was written."""
 
 
-@frozen(kw_only=True)
-class SignedHead:
+class SignedHead(Struct, frozen=True, kw_only=True):
     """The head of a session's chain when a run ended, signed by the operator."""
 
     session_id: str
@@ -205,15 +201,15 @@ def verify_chain(session_id: str, stored: StoredChain) -> ChainReport:
     before, uncovered = GENESIS, 0
     for number, row in enumerate(rows, 1):
         if (fault := _fault_of_place(rows, number)) is not None:
-            return evolve(report, fault=fault, uncovered=uncovered)
+            return replace(report, fault=fault, uncovered=uncovered)
         if row.chain is None and uncovered == number - 1:
             uncovered += 1
             continue
         value = link_of(before, row)
         if value != row.chain:
-            return evolve(report, fault=_fault_of_row(rows, number, before), uncovered=uncovered)
+            return replace(report, fault=_fault_of_row(rows, number, before), uncovered=uncovered)
         before = value
-    return evolve(report, fault=_fault_of_end(stored), uncovered=uncovered)
+    return replace(report, fault=_fault_of_end(stored), uncovered=uncovered)
 
 
 def _fault_of_place(rows: Sequence[ChainedRow], number: int) -> ChainFault | None:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from attrs import frozen
 from msgspec import Struct, field
 
 from minions.contracts.executions import RunState
@@ -62,8 +61,7 @@ def day_of(at: datetime) -> int:
     return at.astimezone(UTC).toordinal()
 
 
-@frozen
-class Spender:
+class Spender(Struct, frozen=True):
     """Whose spending is asked for: in all its time, or in a period; None: whoever it is."""
 
     session_id: str | None = None
@@ -259,8 +257,7 @@ def use_of(row: RunRow, by: UseGroup) -> RunUse:
 # --- filters ---------------------------------------------------------------------------------
 
 
-@frozen(kw_only=True)
-class UsageBound:
+class UsageBound(Struct, frozen=True, kw_only=True):
     """What a run used, compared with a number. A run whose use is not known does not fulfil it."""
 
     name: Literal["total_tokens", "cost_usd"]
@@ -281,8 +278,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-@frozen(kw_only=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True, kw_only=True):
     """Selects runs that fulfil all fields. None: the field selects every run."""
 
     run_ids: Collection[str] | None = None

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 from attrs import field, frozen
 from attrs.validators import ge, le, matches_re
 from msgspec import Struct
@@ -29,6 +30,8 @@ LOWEST_PRIORITY: Final = 1_000
 """The greatest number that a priority may be."""
 QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
 """The pattern of a queue's name."""
+LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
+"""The pattern of the name of a job's label."""
 
 
 @frozen(kw_only=True)
@@ -91,13 +94,12 @@ _OFFER: Final = "offer"
 """The key of the note."""
 
 
-@frozen(kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """What the operator offers a caller who begins a run, beside what the recipe itself says."""
 
     way: str
     """How the caller came in: `http` or `mcp`; for messages."""
-    folders: tuple[str, ...] = field(default=())
+    folders: tuple[str, ...] = msgspec.field(default=())
     """Folders beneath which values of the caller may choose one: absolute, without links. Relative
     paths start at the first one."""
     brings_recipe: bool = False

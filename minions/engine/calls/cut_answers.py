@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 
 from attrs import define, evolve, frozen
 
-from minions.contracts.calls import ModelCallResponse
+from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputInstructions
 from minions.contracts.messages import assistant
+from minions.data.errors import OUTPUT_TRUNCATED
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.engine.calls.output_parts import ObjectParts
 
@@ -106,6 +107,22 @@ def closed_answer(response: ModelCallResponse) -> ClosedAnswer | None:
         item_count=len(items),
         repeated=repeated,
     )
+
+
+def whole_answer(failure: ModelFailure) -> ModelCallResponse | None:
+    """The answer of a call that was cut off at its limit behind an object or a list that had ended:
+    models that are held to a schema may write blanks behind it. None: something may be missing.
+    """
+    call = failure.begun_call
+    text = (failure.text if call is None else call.arguments) or ""
+    if failure.code != OUTPUT_TRUNCATED or not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+    message = assistant(failure.text, tool_calls=() if call is None else (call,))
+    return ModelCallResponse(message=message, usage=failure.usage, finish_reason="stop")
 
 
 def is_at_bound(response: ModelCallResponse) -> bool:

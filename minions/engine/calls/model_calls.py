@@ -632,9 +632,10 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         """In a conversation a text that was cut off at its token limit is an answer, marked so.
 
         It was paid for, and the user may ask for the rest. Where a declared output is due, half
-        of it is none, unless whole items of a list came before the cut.
+        of it is none, unless whole items of a list came before the cut, or all of it: models that
+        are held to a schema may write blanks behind a value until they are cut off.
         """
-        from minions.engine.calls.cut_answers import closed_answer
+        from minions.engine.calls.cut_answers import closed_answer, whole_answer
 
         failure = outcome.failure()
         call, text = failure.begun_call, failure.text
@@ -649,6 +650,10 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         if not self.keeps_cut_lists or not is_answer:
             return outcome
         threads = self.view.context.scope.services.beside
+        if not prompt.instructions.takes_text:
+            whole = await beside(threads, is_large(message), lambda: whole_answer(failure))
+            if whole is not None:
+                return Success(whole)
         closed = await beside(threads, is_large(message), lambda: closed_answer(cut))
         return outcome if closed is None else Success(cut)
 

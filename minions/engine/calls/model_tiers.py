@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import field, frozen
+import msgspec
 from msgspec import Struct
 
 from minions.contracts.calls import (
@@ -50,8 +50,7 @@ ENDLESS_TOKENS: Final = 4096
 """Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
 
 
-@frozen(kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """An answer, and the snapshot that removes it from the conversation."""
 
     raw: ModelCallResponse
@@ -67,7 +66,7 @@ class Answer:
     """Whether it was constrained by a strict schema."""
     is_bounded: bool = False
     """Whether bounds were sent that the declared schema does not have."""
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     """Of its call, with all attempts."""
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -177,7 +177,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         try:
             return Success(self.instructions.convert(text))
         except Exception as error:  # noqa: BLE001  # an application's converter may raise anything
-            return Failure(evolve(failure, message=f"{failure.message} As text: {error}"))
+            return Failure(replace(failure, message=f"{failure.message} As text: {error}"))
 
     async def _asked_again(self, answer: Answer) -> Result[Answer, FailureInfo]:
         """The whole answer in place of one that was cut off; what was cut is not repaired."""

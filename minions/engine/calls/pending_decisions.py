@@ -31,7 +31,6 @@ from minions.contracts.journal.facts import (
     RecordedProposal,
     RecordedVote,
 )
-from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.tools import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
@@ -45,6 +44,7 @@ from minions.engine.history.keys import budget_key, is_budget_key, is_question_k
 from minions.engine.history.replay import Replay
 
 if TYPE_CHECKING:
+    from minions.contracts.plan_diffs import PlanProposal
     from minions.engine.history.recorder import Recorder
     from minions.engine.services.shared_budgets import SharedBudgets
 

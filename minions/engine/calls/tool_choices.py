@@ -28,8 +28,9 @@ from minions.contracts.messages import (
     user,
 )
 from minions.contracts.tool_parameters import sent_parameters
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue, dumps, find_json_value, parse_json
+from minions.engine.calls.cut_answers import whole_answer
 from minions.engine.compile.borders import border_of_run, within, without_markers
 
 Form: TypeAlias = OutputInstructions[object]
@@ -280,19 +281,22 @@ async def call_by_choice(
     """One answer to the prompt: a call of one of its tools, or words where none is needed. Where a
     call has to be made and no tool is named, it fails with `no-tool-call`.
 
-    At most two requests, whose usage is added up: which tool, then its arguments or the words.
+    Two requests, whose usage is added up: which tool, then its arguments or the words. A call that
+    would tell nothing new is not made: the words are asked for instead, by a third request.
 
     Args:
         answer: The words that there are already, by a request that was sent before.
     """
     messages = told_in_words(prompt.messages, choice.seed)
+    usage = NO_USAGE if answer is None else answer.usage
+    in_words = evolve(prompt, messages=messages, tools=(), searches_tools=False)
     if choice.must_call and answer is not None and len(prompt.tools) == 1:
         first, tool = answer, prompt.tools[0]
     else:
         names = [*(each.name for each in prompt.tools), *(() if choice.must_call else (NO_TOOL,))]
         words = _choice_words(prompt.tools, names)
         asked = _bound(prompt, messages, words, form_of_choice(names), choice)
-        chosen = _added(NO_USAGE if answer is None else answer.usage, await ask(asked))
+        chosen = _added(usage, _whole(await ask(asked)))
         if not isinstance(chosen, Success):
             return chosen
         first = chosen.unwrap()
@@ -302,16 +306,58 @@ async def call_by_choice(
         if found is None and answer is not None:
             return Success(evolve(answer, usage=first.usage))
         if found is None:
-            return _added(first.usage, await ask(evolve(prompt, messages=messages, tools=())))
+            return _added(first.usage, await ask(in_words))
         tool = found
     parameters = sent_parameters(tool.parameters)
     if not parameters.get("properties"):
+        if _tells_nothing_new(tool, "{}", prompt):
+            return _added(first.usage, await ask(in_words))
         return Success(_with_call(prompt, first, tool, "{}"))
     words = f"Call {tool.name}: {first_sentence(tool.description)}\nArguments: {dumps(parameters)}"
     form: Form = OutputInstructions(schema=parameters, name=tool.name)
-    filled = _added(first.usage, await ask(_bound(prompt, messages, words, form, choice)))
+    asked = _bound(prompt, messages, words, form, choice)
+    filled = _added(first.usage, _whole(await ask(asked)))
+    if not isinstance(filled, Success):
+        return filled
+    said: ModelCallResponse = filled.unwrap()
     # Arguments that do not fit are told to the model by the tool, as always.
-    return filled.map(lambda said: _with_call(prompt, said, tool, said.text or ""))
+    if _tells_nothing_new(tool, said.text or "", prompt):
+        return _added(said.usage, await ask(in_words))
+    return Success(_with_call(prompt, said, tool, said.text or ""))
+
+
+def _tells_nothing_new(tool: ToolSpec, arguments: str, prompt: Prompt) -> bool:
+    """Whether the same call was made, and nothing since then that changes what it gives: weak
+    models do not notice, and would repeat it until the step has no calls left.
+    """
+    pure = {each.name for each in prompt.tools if each.effect is Effect.PURE}
+    wanted = (tool.name, _value_of(arguments))
+    for message in reversed(prompt.messages):
+        if message.role is MessageRole.USER:  # who asks again wants to know what is now
+            return False
+        for each in message.tool_calls:
+            if each.name not in pure:
+                return False
+            if (each.name, _value_of(each.arguments)) == wanted:
+                return True
+    return False
+
+
+def _value_of(arguments: str) -> JsonValue:
+    try:
+        return parse_json(arguments)
+    except ValueError:
+        return arguments
+
+
+def _whole(
+    outcome: Result[ModelCallResponse, ModelFailure],
+) -> Result[ModelCallResponse, ModelFailure]:
+    """The outcome; of an answer that was cut off behind its value the answer."""
+    if isinstance(outcome, Success):
+        return outcome
+    whole = whole_answer(outcome.failure())
+    return outcome if whole is None else Success(whole)
 
 
 def form_of_choice(names: Sequence[str]) -> Form:

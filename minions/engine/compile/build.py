@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
+import msgspec
 from attrs import evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.steps import PythonStep, Step, StepGraph
 from minions.contracts.tools import Toolbox
@@ -63,14 +65,13 @@ class WhileControl(Struct, frozen=True, kw_only=True):
     aggregate: bool = False
 
 
-@frozen(kw_only=True)
-class StepControl:
+class StepControl(Struct, frozen=True, kw_only=True):
     """What the engine decides about a step from outside: condition, loop, errors, route, model."""
 
     when: Condition | None = None
     loop: LoopControl | None = None
     repeat: WhileControl | None = None
-    on_error: OnErrorSpec = field(factory=OnErrorSpec)
+    on_error: OnErrorSpec = msgspec.field(default_factory=OnErrorSpec)
     route: Template | None = None
     """Chooses the next step: a template of its id, or a question to a model."""
     save_as: str | None = None
@@ -201,7 +202,7 @@ def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> 
 def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltRecipe:
     """The recipe of a child run: one step, without what the run around it decides about it."""
     steps = [step for step in built.graph.steps if step.id == step_id]
-    control = evolve(
+    control = replace(
         built.control(step_id),
         when=None,
         loop=None,
@@ -339,7 +340,7 @@ def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str,
     }
     if not read:
         return built.controls
-    marked = {each: evolve(built.control(each), gives_artifacts=True) for each in read}
+    marked = {each: replace(built.control(each), gives_artifacts=True) for each in read}
     return {**built.controls, **marked}
 
 

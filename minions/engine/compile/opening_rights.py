@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.journal.start_note import Offer
 from minions.contracts.tools import Toolset
@@ -48,7 +48,7 @@ class OpeningRights(Struct, frozen=True):
         """The rights of a recipe that is a step of this one, with these inputs, checked."""
         own, offer = operators_inputs(recipe, inputs), self.offer
         if offer.brings_recipe:  # what it says, the caller says; recipes within are the operator's
-            return OpeningRights(evolve(offer, brings_recipe=False), own)
+            return OpeningRights(replace(offer, brings_recipe=False), own)
         said = (n for n, names in made_of.items() if names is not None and names <= self.inputs)
         return OpeningRights(offer, own.union(said))
 

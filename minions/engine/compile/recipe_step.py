@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve
 from msgspec import Struct
 
 from minions.contracts.context import RunContext
@@ -320,8 +320,7 @@ def plain_texts(texts: Sequence[StepText], values: Mapping[str, JsonValue]) -> l
     return [each.message(as_text(each.template.render(values))) for each in texts]
 
 
-@frozen(kw_only=True)
-class MarkedTexts:
+class MarkedTexts(Struct, frozen=True, kw_only=True):
     """The messages of a step, and the border around untrusted values in them."""
 
     messages: list[Message]

@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Final
 
-from attrs import evolve, field, frozen
+import msgspec
+from attrs import field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.journal.facts import RecordedItem, RecordedPart
 from minions.contracts.journal.journal import Journal
@@ -255,12 +257,11 @@ class ChildItem(Struct, frozen=True, kw_only=True):
     """What templates read as `loop.item`."""
 
 
-@frozen(kw_only=True)
-class ChosenSteps:
+class ChosenSteps(Struct, frozen=True, kw_only=True):
     """A `RunPart` resolved for one recipe; stored with the run, which keeps it for good."""
 
     runs: frozenset[str]
-    pinned: Mapping[str, JsonValue] = field(factory=dict)
+    pinned: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """Of a child run: what templates read as `steps`."""
     passed_over: frozenset[str] = frozenset()
     pinned_from: str = "caller"
@@ -427,7 +428,7 @@ def with_pins(recipe: AgentRecipe, chosen: ChosenSteps, part: RunPart) -> Chosen
     if missing:
         raise missing_pins(recipe.id, missing, "nothing was pinned")
     wanted = {*needs.required, *needs.welcome}
-    return evolve(
+    return replace(
         chosen,
         pinned={step_id: part.pinned[step_id] for step_id in part.pinned if step_id in wanted},
         passed_over=frozenset(part.passed_over) & wanted,

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.executions import AgentResult, RunState, RunStatus
 from minions.contracts.instructions import T_co
@@ -525,7 +525,7 @@ class AgentRun(Generic[T_co]):
         pending = await self._record.pending()
         if end.error.code != NEEDS_DECISION:
             return end, pending  # calls in doubt come first
-        return evolve(end, error=waiting_failure(end.error, pending, self.run_id)), pending
+        return replace(end, error=waiting_failure(end.error, pending, self.run_id)), pending
 
     async def _was_cancelled(self) -> bool:
         """Whether another process recorded the run as cancelled."""
@@ -549,7 +549,7 @@ class AgentRun(Generic[T_co]):
         except (MinionsError, ValueError) as error:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)
-            return evolve(end, status=RunStatus.FAILED, error=info), None
+            return replace(end, status=RunStatus.FAILED, error=info), None
 
 
 _CANCELLED = WalkEnd(

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState, StepExecution, StepStatus
 from minions.contracts.journal.child_run_links import (
@@ -79,7 +80,7 @@ class ChildRuns:
             pinned=self._steps(step, references),
             pinned_from=context.run_id,
         )
-        chosen = evolve(chosen, pinned_blob=await chosen.store_pins(self._journal))
+        chosen = replace(chosen, pinned_blob=await chosen.store_pins(self._journal))
         work = [work_of_item(context.recipe, step.spec), dict(inputs), chosen.pinned_blob]
         return SharedValues(inputs=inputs, chosen=chosen, work=dumps(work))
 
@@ -126,7 +127,7 @@ class ChildRuns:
             user=self._queue.user,
             project=self._queue.project,
             starters=self._context.scope.starters,
-            chosen=evolve(shared.chosen, item=item),
+            chosen=replace(shared.chosen, item=item),
         )
         return self._assemble(start)
 

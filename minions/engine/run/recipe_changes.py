@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from typing import Final, cast
 
 import attrs
+from msgspec import Struct
 
 from minions.contracts.steps import PythonStep, Step
 from minions.data.errors import NotFoundError, UsageError, near_names
@@ -137,11 +138,23 @@ def _work_of(spec: StepSpec, *, with_inner: bool = True) -> JsonValue:
 
 
 def _plain(value: object) -> JsonValue:
-    """Specs as plain data, to be compared as text: for `==`, 1 equals True."""
-    if attrs.has(type(value)):
-        own = cast("attrs.AttrsInstance", value)
-        return attrs.asdict(own, filter=lambda _, part: not isinstance(part, AgentRecipe))
-    return [_plain(item) for item in cast("Iterable[object]", value)]
+    """Specs as plain data, to be compared as text: for `==`, 1 equals True. Without the recipes
+    that stand in them.
+    """
+    if isinstance(value, Struct):
+        names = value.__struct_fields__
+    elif attrs.has(type(value)):
+        names = tuple(
+            each.name for each in attrs.fields(cast("type[attrs.AttrsInstance]", type(value)))
+        )
+    elif isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    elif isinstance(value, tuple | list | set | frozenset):
+        return [_plain(part) for part in value]
+    else:
+        return cast("JsonValue", value)
+    parts = {name: getattr(value, name) for name in names}
+    return {key: _plain(part) for key, part in parts.items() if not isinstance(part, AgentRecipe)}
 
 
 def is_same_json(one: JsonValue, other: JsonValue) -> bool:

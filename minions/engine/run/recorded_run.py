@@ -101,7 +101,7 @@ class RecordedRun:
                 "run. Resume it from Python: `AgentExecutor(…).resume(run_id, recipe=…)`.",
                 code="recipe-needed",
             )
-        catalog = attrs.evolve(catalog, find_recipe=BundledRecipes(self.bundle))
+        catalog = replace(catalog, find_recipe=BundledRecipes(self.bundle))
         recipe = recipe_from_document(
             self.document,
             catalog,

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from attrs import evolve, field, frozen
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.approvals import DecisionMaker
 from minions.contracts.executions import RunStatus
@@ -40,8 +42,7 @@ _UNKNOWN: Final = DecisionMaker(way="library", is_claimed=True)
 """Who makes decisions where nobody says who."""
 
 
-@frozen(kw_only=True)
-class ResumePlan:
+class ResumePlan(Struct, frozen=True, kw_only=True):
     """How a recorded run is resumed or retried."""
 
     retries: bool = False
@@ -50,7 +51,7 @@ class ResumePlan:
     """Ids of steps that run again whatever they left."""
     anew_at: frozenset[str] = frozenset()
     """Addresses of executions that run again, as `Replay.retry` takes them."""
-    decisions: Mapping[str, Decision] = field(factory=dict)
+    decisions: Mapping[str, Decision] = msgspec.field(default_factory=dict)
     """The decisions about calls in doubt, by the key of the call."""
     decided_by: DecisionMaker | None = None
     """Who made the decisions; None: it is not known."""
@@ -58,8 +59,7 @@ class ResumePlan:
     """Calls that wait for a decision: until there is one, no new work starts."""
 
 
-@frozen(kw_only=True)
-class RunStart:
+class RunStart(Struct, frozen=True, kw_only=True):
     """The recipe of a run, its inputs, and what earlier executions of it recorded."""
 
     recipe: AgentRecipe
@@ -69,7 +69,7 @@ class RunStart:
     """Whether they stand in an earlier start of the run."""
     run_id: str
     session_id: str
-    note: Mapping[str, JsonValue] = field(factory=dict)
+    note: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
     """What the caller wants to find when the run is resumed; stored with the start."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
@@ -89,7 +89,7 @@ class RunStart:
     """What earlier executions used, which counts against the limits; None: the run is new."""
     makes_session: bool = False
     """Whether its own id and that of its session are new: nobody else can hold them."""
-    live_conversation: ConversationStart | None = field(factory=ConversationStart)
+    live_conversation: ConversationStart | None = msgspec.field(default_factory=ConversationStart)
     """Where it continues the conversation of its session; None: the recorded run had none."""
 
     def with_doubt(self, tools: Toolbox, effects: Mapping[str, Effect]) -> RunStart:
@@ -106,8 +106,8 @@ class RunStart:
         if self.resume_plan is None or self.replay is None:
             return self
         check_edits(self.replay, self.resume_plan.decisions, tools)
-        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools, effects))
-        return evolve(self, resume_plan=plan)
+        plan = replace(self.resume_plan, doubt=calls_in_doubt(self.replay, tools, effects))
+        return replace(self, resume_plan=plan)
 
 
 def resume_start(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from attrs import evolve, frozen
+from attrs import evolve
 from msgspec import Struct
 
 from minions.contracts.context import ToolCallExecutorFactory
@@ -57,8 +57,7 @@ _STEPS: Final = 8
 """Steps after which others work, also where none of them waits for anything."""
 
 
-@frozen(kw_only=True)
-class WalkEnd:
+class WalkEnd(Struct, frozen=True, kw_only=True):
     """The end of a walk."""
 
     status: RunStatus

@@ -394,7 +394,7 @@ class StepExecutor(Generic[T]):
     async def _end(self, ending: Ending) -> StepExecution[Any]:  # Any: of T, as `recorded` is
         """Record the end, then tell the manager."""
         if ending.error is not None and ending.error.where is None:
-            ending = evolve(ending, error=evolve(ending.error, where=self._view.address))
+            ending = replace(ending, error=evolve(ending.error, where=self._view.address))
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, field, frozen
 from msgspec import Struct
 from msgspec import field as struct_field
+from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -433,7 +434,7 @@ class ModelAnswers:
             usage=done.usage,
         )
         if is_call_for_schema:
-            answer = evolve(answer, response=await self._as_text(done.response))
+            answer = replace(answer, response=await self._as_text(done.response))
             done = evolve(done, response=answer.response)
         self.trace.add_model_call(done)
         is_cut = answer.raw.finish_reason == CUT_AT_LIMIT

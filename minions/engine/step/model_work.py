@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 from msgspec import Struct
+from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -222,7 +223,7 @@ class ModelLoop:
         if ending.error.code == LIMIT_REACHED:
             self.view.context.progress.budget.refuse()
         message = f"{ending.error.message} The last call gave no output either: {why}"
-        return evolve(ending, error=evolve(ending.error, message=message))
+        return replace(ending, error=evolve(ending.error, message=message))
 
     async def _judge(self, chain: StepCompletionChain) -> Completion:
         """The chain's word; without one the budget still holds, whatever the links are."""
@@ -308,7 +309,7 @@ class ModelLoop:
             output = final if final is not None else self._plain_output(answer)
             return Ending(output=output, completion=verdict)
         if final is not None:
-            answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
+            answer = replace(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         climbed = await self._ladder(self.output).climb(answer)
         while self.trace.calls_left > 0 and (
             _is_of_output(climbed) or self._doubt(self.output, climbed)

@@ -284,8 +284,7 @@ async def open_conversation(view: StepView, key: str, opening: Sequence[Message]
     view.memory.save_prompt(view.conversation_id, opening)
 
 
-@frozen(kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How the work ended: an output, or an error."""
 
     output: object = None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
@@ -52,7 +52,7 @@ async def list_runs(
     """
     fit = wanted or RunFilter()
     if run_id is not None:
-        fit = evolve(fit, run_ids=[run_id])
+        fit = replace(fit, run_ids=[run_id])
     found = await _list(journal, fit, is_worker_gone, limit=limit, offset=offset, after=after)
     return _in_state(found, fit)
 
@@ -68,7 +68,7 @@ async def _list(
 ) -> Sequence[RunSummary]:
     async def read(running: frozenset[str]) -> Sequence[RunSummary]:
         rows = await journal.runs(
-            evolve(fit, running=running), limit=limit, offset=offset, after=after
+            replace(fit, running=running), limit=limit, offset=offset, after=after
         )
         return [_summary(row) for row in rows]
 
@@ -121,7 +121,7 @@ async def count_runs(
         at_most: Counting ends with this number; None: all of them are counted.
     """
     if wanted.statuses is not None or wanted.is_without_index:
-        wanted = evolve(wanted, running=await executed_runs(journal, is_worker_gone))
+        wanted = replace(wanted, running=await executed_runs(journal, is_worker_gone))
     return await journal.count_runs(wanted, at_most=at_most)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from attrs import evolve, field, frozen
+import msgspec
 from msgspec import Struct
 from msgspec import field as struct_field
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.facts import StepFact, StepOutcome, StepStarted, ToolCallStarted
@@ -32,8 +33,7 @@ _SHOWN: Final = 100
 """Characters of the words of an item."""
 
 
-@frozen(kw_only=True)
-class ItemSummary:
+class ItemSummary(Struct, frozen=True, kw_only=True):
     """One item of a loop, or one iteration of a `while`."""
 
     index: int
@@ -44,7 +44,7 @@ class ItemSummary:
     """The first words that set its prompt apart from those of other items, else the arguments of
     its first tool call; empty: it has neither."""
     error: Mapping[str, JsonValue] | None = None
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     duration_ms: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
@@ -55,20 +55,19 @@ class ItemSummary:
         return self.status in ("completed", "failed")
 
 
-@frozen(kw_only=True)
-class ItemTotals:
+class ItemTotals(Struct, frozen=True, kw_only=True):
     """How far a loop has come."""
 
     total: int | None = None
     """The number of items; None: it is not known, as of a `while`."""
     ended: int = 0
     failed: int = 0
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
     """The usage of the items that have ended."""
 
     def plus(self, *, has_failed: bool, usage: TokenUsage) -> ItemTotals:
         """The totals after one more item has ended."""
-        return evolve(
+        return replace(
             self,
             ended=self.ended + 1,
             failed=self.failed + has_failed,
@@ -138,7 +137,7 @@ def _loop(
     rows: Sequence[JournalEntry], items: Mapping[str, ItemSummary], texts: Mapping[str, str]
 ) -> LoopItems:
     words = _words({key: texts[key] for key in items if key in texts})
-    found = [evolve(item, words=words.get(key, "")) for key, item in items.items()]
+    found = [replace(item, words=words.get(key, "")) for key, item in items.items()]
     found.sort(key=lambda item: item.index)
     total = _total(rows)
     # A retry with other inputs may have fewer items; nothing discards the rows of the others.

@@ -7,7 +7,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from attrs import define, evolve, field
+from attrs import define, field
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter, UsageBound
@@ -134,19 +135,19 @@ class _QueryReader:
             self.statuses.add(value)
         elif key == "since":
             self._refuse_second(term, at, self.base.since)
-            self.base = evolve(self.base, since=self._time(term, at, value))
+            self.base = replace(self.base, since=self._time(term, at, value))
         elif key == "recipe":
             self._refuse_second(term, at, self.base.recipe)
-            self.base = evolve(self.base, recipe=value)
+            self.base = replace(self.base, recipe=value)
         elif key == "user":
             self._refuse_second(term, at, self.base.user)
-            self.base = evolve(self.base, user=value)
+            self.base = replace(self.base, user=value)
         elif key == "project":
             self._refuse_second(term, at, self.base.project)
-            self.base = evolve(self.base, project=value)
+            self.base = replace(self.base, project=value)
         else:
             self._refuse_second(term, at, self.base.session_id)
-            self.base = evolve(self.base, session_id=value)
+            self.base = replace(self.base, session_id=value)
 
     def _time(self, term: str, at: int, value: str) -> datetime:
         try:
@@ -160,7 +161,7 @@ class _QueryReader:
 
     def found(self) -> RunFilter:
         text = " ".join(self.words)
-        return evolve(
+        return replace(
             self.base,
             statuses=frozenset(self.statuses) if self.statuses else self.base.statuses,
             text=f"{self.base.text or ''} {text}".strip() or None,

@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, ParamSpec, 
 
 import attrs
 import click
+import msgspec
 from attrs import evolve, field, frozen
+from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.app.settings.setting_sources import (
     Origin,
+    bad_configuration,
+    bad_values,
     environment,
     load_settings,
     user_settings_file,
@@ -29,6 +34,7 @@ from minions.app.settings.user_folders import TRUST_VARIABLE, FolderTrust
 from minions.contracts.budgets import checked_user
 from minions.contracts.runtime import SystemClock
 from minions.data.errors import UsageError
+from minions.data.texts import seconds_of
 from minions.interfaces.cli.console.console import WHOLE_HELP, tell
 
 if TYPE_CHECKING:
@@ -126,6 +132,29 @@ def output_file(
 ) -> str | None:
     """The value of `-o` for a command that prints without it: `-` is standard output, too."""
     return None if name == "-" else name
+
+
+def required_text(flag: str, text: str) -> str:
+    """The text of an option, which says something.
+
+    Raises:
+        UsageError: It is blank.
+    """
+    if not text.strip():
+        raise UsageError(f"{flag} {text!r}: expected a text that is not empty.")
+    return text
+
+
+def option_seconds(flag: str, text: str) -> float:
+    """The duration that an option says, in seconds.
+
+    Raises:
+        UsageError: It is none; the option is named.
+    """
+    try:
+        return seconds_of(text)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error.message}") from error
 
 
 class _CommonOption(click.Option):
@@ -431,15 +460,14 @@ class StrictOption:
 # --- the parts of a process ----------------------------------------------------------------------
 
 
-@frozen(kw_only=True, eq=False, repr=False)
-class CommandContext:
+class CommandContext(Struct, frozen=True, kw_only=True, eq=False):
     """The settings and the environment of one command."""
 
     origin: Origin
     environ: Mapping[str, str]
     flags: Mapping[str, object]
     """The settings that options of the command gave."""
-    stdin: StandardInput = field(factory=StandardInput)
+    stdin: StandardInput = msgspec.field(default_factory=StandardInput)
     """Standard input, for the argument that names it."""
 
     @property
@@ -524,7 +552,7 @@ class CommandContext:
         if self.settings.extensions:
             catalog = self.extensions().catalog()
             redactors = frozenset((*(catalog.redactors or ()), *kinds))
-            return evolve(
+            return replace(
                 catalog,
                 strict=self.settings.strict,
                 check_watch=check_watch,
@@ -631,6 +659,7 @@ def command_context(options: OutputOptions) -> CommandContext:
     if options.trust:
         environ = {**environ, TRUST_VARIABLE: "1"}
     trust = FolderTrust.of(environ)
+    _check_flags(type(options), given)
     origin = load_settings(
         given, environ, folder=Path.cwd(), user_file=user_settings_file(), trust=trust
     )
@@ -643,3 +672,21 @@ def command_context(options: OutputOptions) -> CommandContext:
 
         tell(f"note: {origin.unread.words}")
     return CommandContext(origin=origin, environ=environ, flags=given)
+
+
+def _check_flags(kind: type[OutputOptions], given: Mapping[str, object]) -> None:
+    """Refuse values of options that no source of settings may have, by the option's name.
+
+    Raises:
+        UsageError: A value is blank, or breaks the constraint of its key.
+    """
+    fields = attrs.fields_dict(kind)
+    for name, value in given.items():
+        if (made := fields[name].metadata.get(_OPTION)) is None:
+            continue
+        flag = next((str(each) for each in made[0] if each.startswith("--")), str(made[0][0]))
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str):
+                required_text(flag, text)
+        if faults := list(bad_values({name: value})):
+            raise bad_configuration(flag, faults)

@@ -15,14 +15,18 @@ from attrs import evolve, frozen
 from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.app.wiring.databases import place_of_journal, shared_dispatch
 from minions.app.wiring.logs import make_log
-from minions.contracts.dispatch import LABEL_NAME
-from minions.contracts.journal.start_note import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.journal.start_note import (
+    DEFAULT_QUEUE,
+    LABEL_NAME,
+    LOWEST_PRIORITY,
+    QueuePlace,
+)
 from minions.contracts.runtime import Log, SystemClock
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import seconds_of, shell_word
+from minions.data.texts import shell_word
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
-from minions.interfaces.cli.options import CommandContext, option
+from minions.interfaces.cli.options import CommandContext, option, option_seconds
 
 if TYPE_CHECKING:
     from minions.app.runs.run_queue import QueuedRun, RunQueue
@@ -254,7 +258,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _after(delay: str) -> datetime:
-    seconds = seconds_of(delay)
+    seconds = option_seconds("--delay", delay)
     if seconds > _LONGEST_DELAY_S:
         raise UsageError(f"--delay {delay}: a run is delayed by 10 years at most.")
     return SystemClock().now() + timedelta(seconds=seconds)

@@ -123,9 +123,11 @@ def named_recipe(name: str, context: CommandContext, runtime: Runtime) -> AgentR
 # --- recipes that a command writes ---------------------------------------------------------------
 
 
-def refuse_target(target: Path | None, *, force: bool) -> None:
+def refuse_target(target: Path | None, *, force: bool | None) -> None:
     """Check the target before a model is paid for a recipe that cannot be written.
 
+    Args:
+        force: Whether a file may be overwritten; None: the command has no option that says so.
     Raises:
         UsageError: The file exists, or its folder does not, or cannot be written into.
     """
@@ -134,9 +136,9 @@ def refuse_target(target: Path | None, *, force: bool) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file.", code="already-there")
     if os.path.lexists(target) and not force:
+        remedy = "" if force is None else ", or overwrite it with --force"
         raise UsageError(
-            f"{target} exists already and was not changed. Name another file, or overwrite it "
-            "with --force.",
+            f"{target} exists already and was not changed. Name another file{remedy}.",
             code="already-there",
         )
     if not target.parent.is_dir():

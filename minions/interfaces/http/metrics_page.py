@@ -52,7 +52,7 @@ async def metrics_page(services: Services, state: StateStore, work: WorkLists) -
     left, gauges = Counter[str](), list[Family]()
     # What was counted here is told all the same.
     with contextlib.suppress(JournalError, EnvironmentRefusedError):
-        left.update(run.queue for run in await work.left())
+        left.update(run.queue for run in (await work.left()).runs)
         left.update(await work.unserved())
         watches = await stored_watches(state, services.clock.now(), services.project)
         gauges += watch_gauges(

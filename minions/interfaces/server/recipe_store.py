@@ -8,7 +8,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.app.wiring.built_in_extensions import BUILT_IN_RECIPES
 from minions.contracts.runtime import Log
@@ -78,7 +79,7 @@ class RecipeStore:
         """
         self._log = log
         self._folders = tuple(folders)
-        self._catalog = evolve(catalog, recipe_folders=self._folders)
+        self._catalog = replace(catalog, recipe_folders=self._folders)
         self._bound = bound
         self._loaded: dict[str, _LoadedFile] = {}
         self._reading = threading.Lock()

@@ -9,7 +9,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.app.settings.settings import Settings
@@ -77,7 +78,7 @@ class ServerRuntime(UnattendedRuntime):
             token: The name of the caller's token; None: it has none.
         """
         named: dict[str, JsonValue] = {} if token is None else {TOKEN: token}
-        offer = evolve(self._offer, brings_recipe=not is_stored)
+        offer = replace(self._offer, brings_recipe=not is_stored)
         return {**self._note, **offer.to_note(), **named}
 
     def note_of(self, recorded: RecordedRun) -> Mapping[str, JsonValue]:

@@ -89,6 +89,7 @@ class RunExecution:
         *,
         on_waiting: Callable[[str], None],
         on_ended: OnEnded,
+        when_begun: Callable[[Job], Callable[[], None] | None],
         deltas: DeltaStreams | None = None,
         parks: bool = True,
         patience_s: float | None = None,
@@ -101,6 +102,7 @@ class RunExecution:
             left: Told of runs that this worker cannot execute.
             on_waiting: Called with the id of a run that has begun to wait for a person.
             on_ended: Called with the recipe, the note and the project of a run that has ended.
+            when_begun: As of `DispatchEngine`.
             deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
             parks: Whether runs whose calls wait for batches of providers leave their slots.
             patience_s: Seconds after its start until which model calls of a run may wait for such
@@ -113,6 +115,7 @@ class RunExecution:
         self._parents = parents
         self._on_waiting = on_waiting
         self._on_ended = on_ended
+        self._when_begun = when_begun
         self._deltas = deltas
         self._left = left
 
@@ -216,6 +219,8 @@ class RunExecution:
 
     async def _end(self, job: Job, run: AgentRun) -> JobEnd:
         """The end of the job when the run has ended or waits, or was handed over."""
+        if (begun := self._when_begun(job)) is not None:
+            run.listen(lambda _event: begun())  # events are told when they are recorded
         task = asyncio.ensure_future(run.execute())
         try:
             result = await asyncio.shield(task)

@@ -14,6 +14,7 @@ from minions.adapters.stores.memory_stores import MemoryState, StateStore
 from minions.app.evaluating.background_scores import LOOK_AT_RUNS_S, LiveScores
 from minions.app.runs.deployments import DeploymentStore
 from minions.app.runs.left_runs import (
+    MOST_LOOKED,
     LeftRuns,
     WaitingRun,
     left_runs,
@@ -156,6 +157,7 @@ class Worker:
             parents,
             on_waiting=notices.tell,
             on_ended=self._scores.run_ended,
+            when_begun=engine.when_begun,
             deltas=deltas,
             # One that ends when nothing is to be done would end before the answers are there.
             parks=not plan.ends_when_idle,
@@ -390,6 +392,8 @@ class UnableWorkers:
         self._state = state
         self._log = log
         self._told: set[str] = set()
+        self._looked = 0
+        """Runs that wait longer than those at which the next look begins."""
         self._silences = engine.silences
 
     async def begin(self) -> None:
@@ -437,9 +441,10 @@ class UnableWorkers:
         await self._remove_dead(living)
         await self._forget_ended(services.journal)
         gone = self._runtime.is_worker_gone
-        runs = await left_runs(services.journal, self._state, gone, living)
+        found = await left_runs(services.journal, self._state, gone, living, offset=self._looked)
+        self._looked = self._looked + MOST_LOOKED if found.has_more else 0
         longest_s, now = seconds_of(self._runtime.settings.give_up_after), services.clock.now()
-        for run in runs:
+        for run in found.runs:
             if now - run.since > timedelta(seconds=longest_s):
                 await self._execution.give_up(run)
                 continue
@@ -450,7 +455,7 @@ class UnableWorkers:
                     "run_waits_for_worker", run_id=run.run_id, lacks="; ".join(run.parts)
                 )
                 await self._notices.tell_once(_wait_of(run))
-        return len(runs)
+        return len(found.runs)
 
     async def _forget_ended(self, journal: Journal) -> None:
         """Forget the runs that it left and that others executed, with their jobs here."""

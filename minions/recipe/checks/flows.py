@@ -669,8 +669,8 @@ class UntrustedText:
             return False
         named = (*step.called_tools, *step.offered_tools)
         found = (self._tools[name].reads for name in named if name in self._tools)
-        is_own = step.inner is not None or step.own_source is not None or step.offers_caller_tools
-        return is_own or any(each in _SAID for each in found)
+        is_own = step.inner is not None or step.own_source is not None
+        return is_own or step.offers_caller_tools or any(each in _SAID for each in found)
 
 
 _SAID = frozenset({Reads.UNTRUSTED, Reads.PRIVATE})

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self, TypeAlias
 
-from attrs import field, frozen
+import msgspec
 from msgspec import Struct, structs
 from msgspec import field as struct_field
 
@@ -207,14 +207,13 @@ def _truth_of(term: Term) -> bool | None:
 # --- where each step runs ------------------------------------------------------------------------
 
 
-@frozen
-class Narrowings:
+class Narrowings(Struct, frozen=True):
     """What is known of values where each step runs; worked out where something may be missing."""
 
     draft: RecipeDraft
     readings: AllReadings
-    known: dict[int, Known] = field(factory=dict)
-    told: set[tuple[int | None, str]] = field(factory=set)
+    known: dict[int, Known] = msgspec.field(default_factory=dict)
+    told: set[tuple[int | None, str]] = msgspec.field(default_factory=set)
     """Values of which a step was told that they may be missing: one mistake, one warning."""
 
     def at(self, use: TemplateUse, reader: StepDraft | None) -> Known:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, field
 from msgspec import Struct
 
 from minions.recipe.checks.references import AllReadings, Readings, RequiredOutput
@@ -149,8 +149,7 @@ def _report_never(skips: _Skips, report: Report) -> set[int]:
     return found
 
 
-@frozen
-class _Clash:
+class _Clash(Struct, frozen=True):
     """Two requirements of one step that exclude each other."""
 
     step: StepDraft

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from msgspec import Struct
 
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.checks.narrowing import Condition, Narrowings, absence_of, terms_of
@@ -69,8 +69,7 @@ def check_terms(
         _Uses(sources, use, None, report, narrowings).check()
 
 
-@frozen
-class _Uses:
+class _Uses(Struct, frozen=True):
     sources: Sources
     use: TemplateUse
     reader: StepDraft | None

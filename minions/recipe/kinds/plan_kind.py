@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import frozen
+from msgspec import Struct
 
-from minions.contracts.plans import Plan
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
@@ -27,6 +27,9 @@ from minions.recipe.text.key_types import (
     text_key,
 )
 from minions.recipe.text.sections import Section
+
+if TYPE_CHECKING:
+    from minions.contracts.plans import Plan
 
 QUESTION: Final = (
     "Carry out this plan? Answer yes, no, what to do differently, or the plan as you edited it."
@@ -277,8 +280,7 @@ PLAN = _Plan()
 # --- the contract of planners, which `plan:` steps use -------------------------------------------
 
 
-@frozen(kw_only=True)
-class KeptPlan:
+class KeptPlan(Struct, frozen=True, kw_only=True):
     """The plan of a recorded run that was carried out to its end, and what it was made for."""
 
     run_id: str
@@ -287,8 +289,7 @@ class KeptPlan:
     """The arguments of the call of `checking_tool` for its first draft."""
 
 
-@frozen(kw_only=True)
-class PlanFit:
+class PlanFit(Struct, frozen=True, kw_only=True):
     """Whether a kept plan serves another task."""
 
     plan: Plan | None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
@@ -52,7 +53,7 @@ _ANY_KIND: Final = Table(
     "a step",
     (
         *step_keys.STEP.keys,
-        *{key.name: evolve(key, is_required=False) for key, _ in _OF_KINDS}.values(),
+        *{key.name: replace(key, is_required=False) for key, _ in _OF_KINDS}.values(),
     ),
 )
 """The keys of a step without a single kind: the missing kind is then the only fault reported."""

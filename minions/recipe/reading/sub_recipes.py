@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.data.errors import Fault, MinionsError, NotFoundError, near_names
 from minions.data.json_values import JsonValue
@@ -172,7 +172,7 @@ class SubRecipes:
         if known is not None:
             return known
         inner = SubRecipes(
-            evolve(self._catalog, find_recipe=found.recipes or self._find),
+            replace(self._catalog, find_recipe=found.recipes or self._find),
             found.directory,
             self._check,
             trail=(*self._trail, found.identity),

@@ -7,6 +7,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 from msgspec import structs
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunStatus
 from minions.data.json_values import JsonValue, as_objects, dumps
@@ -306,7 +307,7 @@ def _without(
     if source is not None:
         held_out = tuple(sorted({*source.held_out, *map(dumps, cases)}))
         asked = tuple(sorted({*source.asked, *_questions(goal, cases)}))
-        source = evolve(source, held_out=held_out, asked=asked)
+        source = replace(source, held_out=held_out, asked=asked)
         if source.origin is ExampleOrigin.TESTS:
             found, _ = _candidates(goal, recipe.inputs, recipe.tests)
             is_nearest = step.nearest is not None
@@ -317,7 +318,7 @@ def _without(
     if nearest is not None:
         # Questions that no inputs say, such as those about an earlier output, are known when they
         # are asked: the nearest example would be their answer.
-        nearest = evolve(nearest, shows_asked=False)
+        nearest = replace(nearest, shows_asked=False)
     if source == step.examples_from and kept == step.examples and nearest == step.nearest:
         return step
     return evolve(step, examples=kept, examples_from=source, nearest=nearest)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from attrs import field, frozen
+from msgspec import Struct
 
 from minions.contracts.context import snake_case
 from minions.data.json_values import JsonValue
@@ -17,8 +18,7 @@ STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]{0,199}$"
 """Pattern of names of steps, inputs, `save_as` and tool prefixes."""
 
 
-@frozen(kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One key: which values it takes and what it means."""
 
     name: str

@@ -282,7 +282,7 @@ def _read_sums(path: Path) -> Mapping[str, str]:
         found = _SUM.fullmatch(line.rstrip())
         if found is None:
             raise _bad_sums(path, f"line {number} is not `HASH  NAME`, as sha256sum writes it")
-        name = found[2]
+        name = found[2].removeprefix("./")  # as `sha256sum ./*` and `find` name them
         if _NAME.fullmatch(name) is None:
             raise _bad_sums(
                 path,

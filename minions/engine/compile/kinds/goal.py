@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import Factory, evolve, field, frozen
 from msgspec import Struct
+from msgspec.structs import replace
 
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
@@ -170,7 +171,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         seed = view.border_seed
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
         if any(self.files):
-            texts = evolve(texts, messages=self._with_files(texts.messages, view))
+            texts = replace(texts, messages=self._with_files(texts.messages, view))
         outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
         recorded = () if self.spec.recorded_examples is None else view.recorded_examples
         near = choose_near_examples(self.spec, self.near_examples, view.values, recorded)

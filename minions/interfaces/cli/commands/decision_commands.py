@@ -25,7 +25,6 @@ from minions.contracts.decision_types import (
 )
 from minions.contracts.journal.start_note import QueuePlace
 from minions.data.errors import RecipeError, UsageError
-from minions.data.texts import seconds_of
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     pending_decisions,
@@ -40,6 +39,7 @@ from minions.interfaces.cli.options import (
     CommonOptions,
     command_context,
     option,
+    option_seconds,
     takes_options,
 )
 from minions.interfaces.cli.resume_plan import RecordedRunOpener, ResumeOptions
@@ -107,7 +107,7 @@ def approve_command(
         same=tuple(same),
         when=like_when,
         count=like_count,
-        expires_s=seconds_of(like_for) if like_for is not None else None,
+        expires_s=option_seconds("--like-for", like_for) if like_for is not None else None,
     )
     decision = Approve(arguments=arguments, like=like if is_class else None)
     return _decide(run, call, decision, options)

@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 _MOST_EVENTS: Final = 5
 """Events that `deployments list` shows of each; --json shows all."""
+_MOST_DIGITS: Final = 6
+"""Of the number of runs after which a canary is decided."""
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -326,8 +328,9 @@ def _runs(options: _DeployOptions) -> int | None:
             "--bar 'error_rate <= 0.02'. Without both a person decides."
         )
     number, _, unit = text.partition(" ")
-    if not (number.isascii() and number.isdigit() and int(number) > 0 and unit in ("", "runs")):
-        raise UsageError(f"--until {text:.50}: a number of runs, such as 200.")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    if not (is_number and int(number) > 0 and unit in ("", "runs")):
+        raise UsageError(f"--until {text:.50}: a number of runs below a million, such as 200.")
     return int(number)
 
 

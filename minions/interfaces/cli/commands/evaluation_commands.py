@@ -602,7 +602,7 @@ def learn_command(
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:
         raise UsageError("--write and -o name two files to write to: leave one out.", code="usage")
-    refuse_target(goal, force=False)
+    refuse_target(goal, force=None)
     if is_written:
         check_writable(path, "--write", code="unwritable-file")
     with contextlib.redirect_stdout(sys.stderr):
@@ -653,7 +653,7 @@ async def _learn(
 
 
 def _write_cases(context: CommandContext, name: str, target: Path) -> int:
-    refuse_target(target, force=False)
+    refuse_target(target, force=None)
     with contextlib.redirect_stdout(sys.stderr):
         found = asyncio.run(_cases(context, name))
     if found.cases:
@@ -823,7 +823,9 @@ async def _watch(context: CommandContext, name: str, *, scores_new: bool) -> Wat
 def _watched_words(watched: WatchedScorer) -> str:
     if watched.recent is None:
         return f"{watched.scorer}: no run is scored yet" + _failed_words(watched)
-    words = f"{watched.scorer}: {_rate_words(watched.recent)} of {watched.scored} scored runs pass"
+    newest = "" if watched.compared == watched.scored else f"the newest {watched.compared} of "
+    of = f"{newest}{watched.scored} scored runs"
+    words = f"{watched.scorer}: {_rate_words(watched.recent)} of {of} pass"
     if watched.change is not None and watched.before is not None:
         words += f", at first {_rate_words(watched.before)}"
     words += _failed_words(watched)

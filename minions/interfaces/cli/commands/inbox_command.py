@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.contracts.decision_types import Answer, Approve, Done, Fail, Redo, Reject, word_of
 from minions.contracts.runtime import SystemClock
@@ -103,7 +104,7 @@ def inbox_command(options: _InboxOptions, *, decides: bool | None) -> int:
         return 0
     policy = context.settings.approve or "wait"
     settings = evolve(context.settings, approve=policy)
-    deciding = evolve(context, origin=evolve(context.origin, settings=settings))
+    deciding = replace(context, origin=replace(context.origin, settings=settings))
 
     def decide(item: InboxItem, decision: Decision) -> int:
         word = {item.key: word_of(decision)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.cli.options import (
@@ -64,8 +65,8 @@ def _project(options: _LspOptions) -> Project:
     named, given = context.settings.extensions, context.given("extensions")
     if named != given:
         settings = evolve(context.settings, extensions=given)
-        context = evolve(context, origin=evolve(context.origin, settings=settings))
-    catalog = evolve(
+        context = replace(context, origin=replace(context.origin, settings=settings))
+    catalog = replace(
         context.catalog(),
         takes_unlocked=True,
         check_model=model_check(context.settings, context.environ, context.folder_of),

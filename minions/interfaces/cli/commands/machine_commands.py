@@ -320,7 +320,7 @@ def _fleet_findings(health: FleetHealth) -> Iterator[Finding]:
         if name not in told:
             yield Finding(name=name, ok=False, detail=why)
     if health.has_more:
-        words = "more runs are queued than were looked at; these are the newest"
+        words = "more runs wait than were looked at; these wait longest"
         yield Finding(name="queues", ok=True, detail=words)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.app.settings.setting_rights import server_rights
 from minions.app.settings.user_folders import FolderTrust
@@ -303,7 +304,7 @@ def _find_changed(
         for each, now in good
         if each.is_of_recipe
     ]
-    return with_own(evolve(known, servers={**known.servers, **configured}), own)
+    return with_own(replace(known, servers={**known.servers, **configured}), own)
 
 
 def _store(path: Path, changed: Lock, programs: Mapping[str, Mapping[str, str]]) -> None:

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 _MOST_LOOKED: Final = 10
 """Runs of a schedule that one command looks at, those that were started first."""
-_NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
+_NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`, and begins with no `-`"
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -342,7 +342,7 @@ def _schedules(
             '`schedule: "0 8 * * 1-5"`.',
             code="no-schedule",
         )
-    name = options.name or recipe.id
+    name = recipe.id if options.name is None else options.name
     _check_name(name)
     choice = ModelChoice(override=options.model, asked_as=options.recipe)
     executor, now = runtime.executor(recipe, choice), runtime.services.clock.now()
@@ -359,7 +359,11 @@ def _schedules(
 
 
 def _check_name(name: str) -> None:
-    is_fit = 0 < len(name) <= 100 and all(each.isalnum() or each in "-_." for each in name)
+    is_fit = (
+        0 < len(name) <= 100
+        and not name.startswith("-")
+        and all(each.isalnum() or each in "-_." for each in name)
+    )
     if not (is_fit and name.isascii()):
         raise UsageError(f"--name {name:.100}: the name of a schedule has {_NAME}.")
 

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.adapters.stores.memory_stores import head_key
 from minions.contracts.journal.chain import ChainFault, ChainReport
@@ -20,7 +21,7 @@ from minions.data.bounded_files import open_regular
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.data.texts import one_line, seconds_of
+from minions.data.texts import one_line
 from minions.engine.services.run_services import Services
 from minions.engine.services.secret_sources import environment_and_files
 from minions.engine.sessions.archive import (
@@ -48,6 +49,7 @@ from minions.interfaces.cli.options import (
     ExtensionOptions,
     command_context,
     naming_the_journal,
+    option_seconds,
     takes_options,
 )
 
@@ -371,7 +373,7 @@ def _with_head(report: ChainReport, head: str) -> ChainReport:
         return report
     words = "no entry has the head that was asked for: entries were removed or written again"
     fault = ChainFault(position=report.entries, what="cut", words=words)
-    return evolve(report, fault=fault)
+    return replace(report, fault=fault)
 
 
 def _report_as_json(report: ChainReport, whose: str | None) -> JsonValue:
@@ -503,7 +505,7 @@ def gc(
     fork that stays reads from them.
     """
     context = command_context(options)
-    age_s = None if older_than is None else seconds_of(older_than)
+    age_s = None if older_than is None else option_seconds("--older-than", older_than)
     freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
     if context.settings.json:
         say(json_text({"dry_run": only_tell, **_as_json(freed)}))

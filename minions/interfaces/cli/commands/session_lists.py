@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Final
 
 import click
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.app.wiring.databases import database_of, has_database
 from minions.contracts.executions import RunState
@@ -106,7 +107,7 @@ def list_(
     )
     wanted = run_filter_of(search or "", now, asked)
     if wanted.project is None and not options.of_all:
-        wanted = evolve(wanted, project=context.project)
+        wanted = replace(wanted, project=context.project)
     runs, is_elsewhere = asyncio.run(_list(context, wanted, limit + 1))
     if context.settings.json:
         say(json_text([encode(run) for run in runs[:limit]]))
@@ -129,7 +130,7 @@ def _none(context: CommandContext, wanted: RunFilter, *, is_elsewhere: bool) -> 
     """
     if is_elsewhere:
         return f"No run of the project {wanted.project} fits. Those of other projects: --all."
-    if evolve(wanted, project=None) != RunFilter():
+    if replace(wanted, project=None) != RunFilter():
         return "No run fits."
     folder = context.folder_of("db")
     if context.settings.no_store or has_database(context.settings, folder):
@@ -151,7 +152,7 @@ async def _list(
             runs = tuple(sorted((*runs, *damaged), key=_started_at, reverse=True))[:limit]
         if runs:
             return runs, False
-        others = await list_runs(journal, wanted=evolve(wanted, project=None), limit=1)
+        others = await list_runs(journal, wanted=replace(wanted, project=None), limit=1)
         return runs, bool(others)
     finally:
         await journal.aclose()
@@ -161,7 +162,7 @@ async def _damaged_runs(journal: Journal, wanted: RunFilter) -> tuple[RunSummary
     """Damaged runs that fit and whose project cannot be read: every project's list names them."""
     if UNREADABLE not in (wanted.statuses or (UNREADABLE,)):
         return ()
-    damaged = evolve(wanted, statuses={UNREADABLE}, project=None)
+    damaged = replace(wanted, statuses={UNREADABLE}, project=None)
     runs = await list_runs(journal, wanted=damaged)
     return tuple(run for run in runs if run.project is None)
 

@@ -20,6 +20,7 @@ from minions.interfaces.cli.options import (
     CommonOptions,
     command_context,
     option,
+    required_text,
     takes_options,
 )
 from minions.interfaces.cli.queue_options import open_queue
@@ -51,7 +52,9 @@ class _UpgradeOptions(CommonOptions):
         "--pin", is_flag=True, help="Let runs that are not moved stay with their version for good."
     )
     undo: bool = option(
-        "--undo", is_flag=True, help="Move runs back of which nothing was executed since."
+        "--undo",
+        is_flag=True,
+        help="Move back runs of which nothing was executed since, and schedules that started none.",
     )
     only: tuple[str, ...] = option(
         "--only", multiple=True, metavar="ID", help="Only this run or schedule. Repeatable."
@@ -70,6 +73,8 @@ def upgrade_command(options: _UpgradeOptions, recipe: str) -> int:
     """
     if options.undo and (options.move or options.pin):
         raise UsageError("--undo goes without --move and --pin.")
+    if options.before is not None:
+        required_text("--from", options.before)
     context = command_context(options)
     out = sys.stdout
     # What extensions print is no result: only we write to standard output.
@@ -121,8 +126,7 @@ async def _upgrade(
     # Nothing to undo is no success: whoever asks for it means a move that happened.
     undid_nothing = wish.undoes and not any(each.done or each.problem for each in found)
     if undid_nothing:
-        why = "it was not moved"
-        found = [evolve(each, problem=why) if each.run_id else each for each in found]
+        found = [evolve(each, problem="it was not moved") for each in found]
     if context.settings.json:
         say(json_text([each.to_json() for each in found]), out)
     else:
@@ -131,7 +135,9 @@ async def _upgrade(
         _show(found, out)
         _tell_next(found, wish, name, context)
     if undid_nothing:
-        tell(f"nothing to undo: no run of '{recipe.id}' that is not over was moved")
+        tell(
+            f"nothing to undo: no run of '{recipe.id}' that is not over, and no schedule, was moved"
+        )
         return 1
     has_break = any(each.fate.fate == "breaks" and each.done is None for each in found)
     return int((not wish.undoes and has_break) or any(each.problem for each in found))
@@ -171,7 +177,10 @@ def _tell_next(
 ) -> None:
     flags = "".join(context.flags_again)
     command = f"minions upgrade {shell_word(name)}"
-    if any(each.done == "moved" and each.run_id for each in found):
-        tell(f"until they are executed: {command} --undo{flags}")
+    moved = [each for each in found if each.done == "moved"]
+    if moved:
+        has_runs = any(each.run_id for each in moved)
+        until = "they are executed" if has_runs else "the schedule starts a run"
+        tell(f"until {until}: {command} --undo{flags}")
     elif not wish.undoes and any(each.fate.fate == "moves" and not each.done for each in found):
         tell(f"move them: {command} --move{flags}")

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from minions.app.wiring.configured_models import model_check
 from minions.data.errors import Fault, MinionsError, RecipeError
@@ -62,7 +63,7 @@ def validate_command(
     Exit code 2 if any has an error; warnings alone are fine.
     """
     context = command_context(options)
-    catalog = evolve(
+    catalog = replace(
         context.catalog(),
         takes_unlocked=True,
         check_model=model_check(context.settings, context.environ, context.folder_of),

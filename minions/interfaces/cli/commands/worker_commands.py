@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 import click
 from attrs import evolve, frozen
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.stores.memory_stores import StateStore
-from minions.app.runs.left_runs import WaitingRun, worker_records
+from minions.app.runs.left_runs import LeftRunsFound, WaitingRun, worker_records
 from minions.app.runs.paused_queues import (
     ALL_QUEUES,
     QueuePause,
@@ -55,7 +56,6 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
-from minions.data.texts import seconds_of
 from minions.engine.services.run_services import is_worker_gone, worker_name
 from minions.interfaces.cli.console.console import json_text, log_line, say, say_table, tell
 from minions.interfaces.cli.options import (
@@ -66,6 +66,8 @@ from minions.interfaces.cli.options import (
     RunLimitOptions,
     command_context,
     option,
+    option_seconds,
+    required_text,
     takes_options,
 )
 from minions.interfaces.cli.queue_options import process_log
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 _LEAST_HEARTBEAT_S: Final = 0.2
+_LONGEST_HEARTBEAT_S: Final = 3600.0
 _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
 
@@ -182,7 +185,7 @@ def worker_command(
         health=address,
         stream=_stream(address, token_file, stream_url),
         any_folder=any_folder,
-        patience_s=None if patience is None else seconds_of(patience),
+        patience_s=None if patience is None else option_seconds("--patience", patience),
         any_version=any_version,
     )
     out = sys.stdout
@@ -242,14 +245,18 @@ def _plan(queues: str, slots: int, drain: str, heartbeat: str, *, once: bool) ->
                 "letters, digits, `-`, `_` or `.`; several are separated by commas.",
                 code="bad-queue-name",
             ) from error
-    if not (heartbeat_s := seconds_of(heartbeat)) >= _LEAST_HEARTBEAT_S:
-        raise UsageError(f"--heartbeat {heartbeat}: expected {_LEAST_HEARTBEAT_S:g} s or more.")
+    heartbeat_s = option_seconds("--heartbeat", heartbeat)
+    if not _LEAST_HEARTBEAT_S <= heartbeat_s <= _LONGEST_HEARTBEAT_S:
+        raise UsageError(
+            f"--heartbeat {heartbeat}: expected {_LEAST_HEARTBEAT_S:g} s to an hour: others take "
+            "the runs of a dead worker after three of them."
+        )
     return WorkerPlan(
         heartbeat_s=heartbeat_s,
         name=worker_name(f"wrk_{os.urandom(6).hex()}"),
         queues=names,
         slots=slots,
-        drain_s=seconds_of(drain),
+        drain_s=option_seconds("--drain", drain),
         ends_when_idle=once,
     )
 
@@ -430,7 +437,8 @@ _MOST_DEAD: Final = 500
 """Runs that were given up which one command lists, or queues again."""
 _LONGEST_PERIOD_S: Final = 7 * 86_400.0
 _MOST: Final = 1_000_000
-"""Runs at a time; the engine stores no larger number."""
+"""Runs at a time, or in a time; the engine stores no larger number."""
+_LONGEST_AGE_S: Final = 365 * 86_400.0
 
 
 @frozen(kw_only=True, slots=False, eq=False, repr=False)
@@ -550,7 +558,9 @@ def set_(
     if rate is not None:
         given["rate"] = _rate(rate, "--rate")
     if age is not None:
-        given["age_s"] = None if age == "0" else seconds_of(age)
+        given["age_s"] = age_s = None if age == "0" else option_seconds("--age", age)
+        if age_s is not None and age_s > _LONGEST_AGE_S:
+            raise UsageError(f"--age {age}: the time is 365 days at most, or 0: never.")
     shared: dict[str, object] = {}
     if per_key is not None:
         shared["per_key"] = per_key or None
@@ -589,7 +599,9 @@ def pause_command(options: _DatabaseOption, name: str | None, reason: str) -> in
     """
     context = command_context(options)
     queue = ALL_QUEUES if name is None else _new(name).name
-    pause = QueuePause(queue=queue, reason=reason[:200], since=SystemClock().now())
+    pause = QueuePause(
+        queue=queue, reason=required_text("--reason", reason)[:200], since=SystemClock().now()
+    )
 
     async def put(state: StateStore) -> set[str]:
         await put_pause(state, pause)
@@ -665,7 +677,8 @@ def dead_command(
     context = command_context(options)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_dead(context, runs, reason or "", out, again=again))
+        wanted = "" if reason is None else required_text("--reason", reason)
+        return asyncio.run(_dead(context, runs, wanted, out, again=again))
 
 
 async def _dead(
@@ -674,7 +687,7 @@ async def _dead(
     journal = context.known_journal()
     try:
         wanted = RunFilter(statuses={RunState.FAILED}, text=GIVEN_UP)
-        rows = await journal.runs(evolve(wanted, run_ids=set(runs) or None), limit=_MOST_DEAD)
+        rows = await journal.runs(replace(wanted, run_ids=set(runs) or None), limit=_MOST_DEAD)
     finally:
         await journal.aclose()
     found = {
@@ -828,9 +841,11 @@ def _rate(text: str, option_name: str) -> RateLimit | None:
     if text == "0":
         return None
     number, slash, time = text.partition("/")
-    if not (slash and number.isascii() and number.isdecimal() and int(number)):
+    if not (slash and number.isascii() and number.isdecimal() and number.strip("0")):
         raise UsageError(f"{option_name} {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
-    if (period_s := seconds_of(time)) > _LONGEST_PERIOD_S:
+    if len(number) > len(str(_MOST)) or int(number) > _MOST:
+        raise UsageError(f"{option_name} {text}: at most {_MOST} runs in a time, or 0: unlimited.")
+    if (period_s := option_seconds(option_name, time)) > _LONGEST_PERIOD_S:
         raise UsageError(
             f"{option_name} {text}: the time is a week at most; ended runs are kept as long."
         )
@@ -902,7 +917,8 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     if context.settings.json:
         workers = [_worker_document(each) for each in found.workers]
         document: dict[str, JsonValue] = {
-            "left": [each.to_json() for each in found.left],
+            "left": [each.to_json() for each in found.left.runs],
+            "left_more": found.left.has_more,
             "unserved": dict(found.unserved),
         }
         paused = [each.to_json() for each in found.pauses]
@@ -925,11 +941,13 @@ def list_workers(options: _SharedDatabaseOption) -> int:
     for pause in found.pauses:
         say(pause.words)
     groups: dict[tuple[str, tuple[str, ...]], list[WaitingRun]] = {}
-    for run in found.left:
+    for run in found.left.runs:
         groups.setdefault((run.queue, run.parts), []).append(run)
     for (queue, parts), runs in groups.items():
         count = "1 run waits" if len(runs) == 1 else f"{len(runs)} runs wait"
         say(f"{count} in {queue}: no worker has {'; '.join(parts)}  ({runs[0].run_id})")
+    if found.left.has_more:
+        say("more runs wait than were looked at; these wait longest")
     for queue, number in found.unserved.items():
         count = "1 run waits" if number == 1 else f"{number} runs wait"
         say(f"{count} in {queue}, which has no living worker")
@@ -941,7 +959,7 @@ def list_workers(options: _SharedDatabaseOption) -> int:
 @frozen(kw_only=True)
 class _WorkerList:
     workers: Sequence[ListedWorker]
-    left: Sequence[WaitingRun]
+    left: LeftRunsFound
     unserved: Mapping[str, int]
     pauses: Sequence[QueuePause]
 

@@ -10,7 +10,7 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from minions.contracts.executions import StepStatus
 from minions.contracts.journal.child_run_links import WAITS_FOR_RUNS
@@ -453,7 +453,7 @@ class ItemCounter:
         for fact in recorded:
             if isinstance(fact, StepBegun):
                 before = self._totals.get(fact.step_id, ItemTotals())
-                self._totals[fact.step_id] = evolve(before, total=fact.total)
+                self._totals[fact.step_id] = replace(before, total=fact.total)
             elif fact.index is not None:
                 self._add(fact.step_id, fact.index, fact.status, usage_of(fact.usage))
 
@@ -480,7 +480,7 @@ class ItemCounter:
             self._totals.pop(step_id, None)
         if event.total is not None:
             before = self._totals.get(step_id, ItemTotals())
-            self._totals[step_id] = evolve(before, total=event.total)
+            self._totals[step_id] = replace(before, total=event.total)
 
     def _add(self, step_id: str, index: int, status: str, usage: TokenUsage) -> None:
         if status not in ("completed", "failed"):

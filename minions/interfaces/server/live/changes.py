@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import frozen
+from msgspec.structs import replace
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
@@ -141,7 +142,7 @@ class Changes:
         """What the readers of that user see."""
         whose = RunFilter(user=owner)
         newest = await list_runs(self._journal, wanted=whose, limit=_NEWEST)
-        open_runs = await list_runs(self._journal, wanted=evolve(whose, statuses=_OPEN))
+        open_runs = await list_runs(self._journal, wanted=replace(whose, statuses=_OPEN))
         total = await count_runs(self._journal, whose, at_most=_MOST_COUNTED)
         runs = (total, *((run.run_id, run.status, run.finished_at) for run in newest + open_runs))
         waiting = tuple(

@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import evolve
 from litestar import Router, get, post
+from msgspec.structs import replace
 
 from minions.app.pages.run_page import load_run_page
 from minions.contracts.executions import RunStatus
@@ -147,7 +148,7 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
             return Runs(
                 runs=(), total=0, total_is_minimum=False, limit=asked.limit, offset=asked.offset
             )
-        wanted = evolve(wanted, user=request.owner)
+        wanted = replace(wanted, user=request.owner)
     most = most_counted(asked.limit, asked.offset)
 
     found, total = await app_state.journal.read_lists(
