@@ -278,12 +278,11 @@ def _check_tools(
 
     Raises:
         UsageError: As of `read_tools` and `read_choice`; or messages are about tools, and the
-            recipe offers none; or a run that continues is to call one.
+            recipe offers none.
     """
     given = None if data.tools is None else [dict(each) for each in data.tools]
     tools = read_tools(recipe, given, request.app_state.runtime.catalog)
-    if read_choice(data.tool_choice, [each.name for each in tools]) and turn.results:
-        raise unsupported("tool_choice", "Once a tool has answered, the model decides.")
+    read_choice(data.tool_choice, [each.name for each in tools])
     if turn.of_tools is not None and not recipe.offers_caller_tools:
         raise unsupported(turn.of_tools, REFUSED_TOOLS)
     return () if data.tool_choice == "none" else tools
@@ -343,7 +342,10 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
         if asked.tools and asked.tools != followed.caller_tools:
             passed_over.append("tools")  # the run has what it began with
-        if asked.tools and _choice_of(asked).is_single is not followed.caller_choice.is_single:
+        choice = _choice_of(asked)
+        if choice.must_call:
+            passed_over.append("tool_choice")  # it is about the first answer of a step
+        if asked.tools and choice.is_single is not followed.caller_choice.is_single:
             passed_over.append("parallel_tool_calls")
         passed_over += [each for each in ("metadata", "user") if getattr(asked.data, each)]
     else:
