@@ -181,9 +181,9 @@ _SAID: Final = re.compile(r"^Minions.*: ([\d.]+) × .*?; (\w+, .* points)\.$", r
 _GOALS_HEAD: Final = "| | goal | measured | met |\n|---|---|---|---|"
 _GOALS_WORDS: Final = """What was tried for a goal that is not met, or met and not beyond
 chance ("level": these questions do not tell the two apart), stands [below](#levers). With the same
-examples all ask nearly the same question, and what is left is judgement: which category, which of two dates. So it is with tools
-that are not about a question, and with the end of a loop: a model of this size says there what
-chance would say."""
+examples all ask nearly the same question, and what is left is judgement: which category, which of
+two dates. So it is with tools that are not about a question, and with the end of a loop: a model of
+this size says there what chance would say."""
 
 
 def _goal_rows(sections: Mapping[str, str]) -> Iterator[str]:

@@ -167,7 +167,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         only-planned unknown-value no-such-path method-not-allowed bad-body unsupported-parameter
         unknown-method no-push-notifications unsupported-content unsupported-protocol
         not-json bad-query
-        bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token closed run-has-begun
+        bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token bad-origin closed
+        run-has-begun
         run-not-over no-body bad-step bad-services executor-needed other-journal agent-not-found
         bad-agent bad-user bad-deadline bad-join bad-request-value no-recipe-host no-request-input
     """,

@@ -20,6 +20,7 @@ from minions.contracts.messages import MessageRole
 from minions.contracts.tools import DECLINED, Effect, Tool, ToolQuestions, ToolScope, ToolSpec
 from minions.data.errors import FailureInfo, ToolError, ToolServerError, UsageError
 from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
@@ -72,6 +73,22 @@ class Orders(Tool):
             if error.error_code != DECLINED or self.declined is None:
                 raise
             return self.declined
+
+
+@frozen
+class AsksAgain(Tool):
+    """Asks for two sizes with the same words, and then for a colour with a form."""
+
+    form: JsonSchema = field(factory=lambda: {"type": "string"})
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(name="order", effect=Effect.ONCE, parameters={"type": "object"})
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        assert scope.questions is not None
+        sizes = [await scope.questions.ask("size?") for _ in range(2)]
+        return f"{sizes} {await scope.questions.ask('colour?', self.form)}"
 
 
 @frozen
@@ -208,6 +225,30 @@ async def test_a_person_at_the_terminal_is_asked_before_the_call_and_only_once()
     assert results(done) == ["x: red", "y: blue"]
     assert sorted(person.asked) == ["x 0?", "y 0?"]
     assert len(tool.called) == 4
+
+
+async def test_the_same_words_asked_twice_are_two_questions_and_so_are_other_forms() -> None:
+    journal, tool = MemoryJournal(FakeClock()), AsksAgain()
+    recipe = recipe_with(tool, ONE)
+    done = await executor_for(journal, tool).execute(recipe)
+    keys: list[str] = []
+    for word in ("1", "2", "red"):
+        rows = await journal.entries()
+        replay = Replay(rows, max(row.generation for row in rows) + 1)
+        [pending] = pending_decisions(replay)
+        keys.append(pending.key)
+        executor = executor_for(journal, tool)
+        done = await executor.resume(done.run_id, decisions={pending.key: f"answer:{word}"})
+    assert results(done) == ["['1', '2'] red"]
+    assert len({*keys}) == 3
+    other = MemoryJournal(FakeClock())
+    tool = AsksAgain(form={"type": "string", "minLength": 2})
+    person = Person({"size?": "1"})
+    await executor_for(other, tool, person).execute(recipe)
+    rows = await other.entries()
+    [pending] = pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
+    assert pending.key != keys[-1]
+    assert pending.key.rpartition("-")[0] == keys[-1].rpartition("-")[0]
 
 
 async def test_an_answer_counts_for_each_attempt_at_the_call() -> None:

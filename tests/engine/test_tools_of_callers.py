@@ -14,7 +14,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decision_types import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.journal.start_note import CallerTool, StartNote
+from minions.contracts.journal.start_note import CallerChoice, CallerTool, StartNote
 from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.errors import UsageError
@@ -252,3 +252,106 @@ async def _killed_at(fact: int) -> object:
     [pending] = (await waiting(journal)).values()
     done = await executor_for(journal).resume(run_id, decisions={pending.key: "answer:sunny"})
     return done.output
+
+
+# --- what the caller wants of calls ---------------------------------------------------------------
+
+
+TIME = CallerTool(name="time", description="The time.", parameters={"type": "object"})
+
+
+class Choosing:
+    """A model that says words unless it is told to choose, and what it was shown each time."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.seen: list[Prompt] = []
+
+    def __call__(self, prompt: Prompt) -> Answer:
+        self.seen.append(prompt)
+        return self.answers.pop(0)
+
+    def shown(self) -> list[tuple[list[str], JsonValue]]:
+        """By call of the model the tools, and whether it has to call one."""
+        bodies = [each.output_request.body if each.output_request else {} for each in self.seen]
+        return [
+            ([tool.name for tool in each.tools], body.get("tool_choice"))
+            for each, body in zip(self.seen, bodies, strict=True)
+        ]
+
+
+async def chosen_run(
+    model: Choosing, choice: CallerChoice, step: Mapping[str, JsonValue] = BOTH
+) -> tuple[AgentExecutor, AgentResult[object], MemoryJournal]:
+    journal = MemoryJournal(FakeClock())
+    services = deterministic_services(journal)
+    executor = executor_of(ScriptedModel(model), tools=[OWN], services=services)
+    note = StartNote(caller_tools=(WEATHER, TIME), caller_choice=choice).to_json()
+    recipe = recipe_with(step, tools=["own"])
+    return executor, await executor.prepare(recipe, note=note).execute(), journal
+
+
+@pytest.mark.parametrize("names", [("weather", "time"), ("weather",)])
+async def test_a_demanded_call_is_of_the_caller_s_tools_and_demanded_once(
+    names: tuple[str, ...],
+) -> None:
+    model = Choosing([look("Bern")], "sunny, I hear")
+    executor, first, journal = await chosen_run(model, CallerChoice(must_call=names))
+    assert first.status is RunStatus.NEEDS_DECISION
+    [pending] = (await waiting(journal)).values()
+    done = await executor.resume(first.run_id, decisions={pending.key: "answer:sunny"})
+    assert done.output == "sunny, I hear"
+    assert model.shown() == [([*names], "required"), (["own", "weather", "time"], None)]
+
+
+async def test_a_model_that_only_talks_is_asked_which_tool_and_for_its_arguments() -> None:
+    model = Choosing("words", '{"tool": "weather"}', '{"town": "Bern"}', "done")
+    executor, first, journal = await chosen_run(model, CallerChoice(must_call=("weather", "time")))
+    assert [*await waiting(journal)] == ['{"town": "Bern"}']
+    assert "none" not in str(model.seen[1].messages[0].content)
+    [pending] = (await waiting(journal)).values()
+    done = await executor.resume(first.run_id, decisions={pending.key: "answer:sunny"})
+    assert done.output == "done"
+
+
+async def test_of_one_demanded_tool_only_the_arguments_are_asked() -> None:
+    model = Choosing("words", '{"town": "Bern"}')
+    _, _, journal = await chosen_run(model, CallerChoice(must_call=("weather",)))
+    assert [*await waiting(journal)] == ['{"town": "Bern"}']
+
+
+async def test_a_model_that_names_no_tool_fails_the_step_by_name() -> None:
+    model = Choosing("words", '{"tool": "none"}')
+    _, result, _ = await chosen_run(model, CallerChoice(must_call=("weather", "time")))
+    assert result.status is RunStatus.FAILED
+    assert result.error is not None
+    assert result.error.code == "no-tool-call"
+
+
+async def test_a_step_that_offers_no_tools_of_the_caller_decides_itself() -> None:
+    model = Choosing("words")
+    step = {**STEP, "tools": {"names": ["own"]}}
+    _, result, _ = await chosen_run(model, CallerChoice(must_call=("weather",)), step)
+    assert (result.output, model.shown()) == ("words", [(["own"], None)])
+
+
+async def test_of_several_calls_the_first_is_made_where_the_caller_wants_one_at_a_time() -> None:
+    model = Choosing([look("Bern"), look("Basel")], [look("Basel"), look("Chur")], "done")
+    executor, result, journal = await chosen_run(model, CallerChoice(is_single=True))
+    for town in ("Bern", "Basel"):
+        [[arguments, pending]] = (await waiting(journal)).items()
+        assert arguments == f'{{"town":"{town}"}}'
+        result = await executor.resume(result.run_id, decisions={pending.key: "answer:sunny"})
+    assert result.output == "done"
+    calls = [each.tool_calls for each in model.seen[-1].messages if each.tool_calls]
+    assert [len(each) for each in calls] == [1, 1]
+
+
+def test_what_a_caller_wants_is_noted_and_other_notes_want_nothing() -> None:
+    choice = CallerChoice(must_call=("weather",), is_single=True)
+    note = StartNote(caller_choice=choice).to_json()
+    assert StartNote.of(note).caller_choice == choice
+    assert StartNote().to_json() == {}
+    others: tuple[JsonValue, ...] = (3, "x", {"must_call": "weather", "single": 1}, {"single": []})
+    for wrong in (None, *others, {"must_call": [1]}):
+        assert StartNote.of({"caller_choice": wrong, "a": 1}).caller_choice == CallerChoice()

@@ -143,3 +143,13 @@ def test_the_command_that_continues_has_the_same_words(batch: Batch) -> None:
     done = batch("--map", "name=.title", "--keep", "id", "--ignore-extra", "-o", "out.csv")
     assert "--map name=.title --keep id --ignore-extra" in done.err
     assert "--retry-failed" in done.err
+
+
+def test_a_minus_is_standard_output_wherever_a_file_could_be(
+    batch: Batch, cli: Cli, here: Path
+) -> None:
+    done = batch(*("--map", "name=.title", "--ignore-extra", "-o", "-"))
+    assert [json.loads(line)["status"] for line in done.out.splitlines()] == ["completed", "failed"]
+    for command in ("graph", "stubs"):
+        assert cli(command, "price.yaml", "-o", "-").out == cli(command, "price.yaml").out != ""
+    assert not (here / "-").exists()

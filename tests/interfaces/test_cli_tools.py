@@ -69,3 +69,11 @@ def test_programs_read_the_schemas(cli: Cli) -> None:
 def test_an_unknown_name_is_told_with_what_is_near(cli: Cli) -> None:
     done = cli("tools", "files__reed")
     assert (done.code, "Did you mean 'files__read'?" in done.err) == (2, True), done.err
+
+
+def test_the_tools_of_a_caller_are_named_though_only_a_request_knows_them(cli: Cli) -> None:
+    lines = cli("tools", "caller").out.splitlines()
+    assert " ".join(map(str.strip, lines)) == (
+        "caller: What whoever asks over HTTP brings, for steps with `tools: {caller: true}`; "
+        "`minions explain RECIPE` names these steps."
+    )

@@ -357,6 +357,21 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "engine/compile/programs.py": Guard(tests=_engine("code_with_tools", "program_words")),
+    "engine/calls/questions_of_call.py": Guard(
+        tests=(
+            *_engine("tools_of_callers", "questions_of_calls", "tool_batch"),
+            "server/test_caller_tools.py",
+        )
+    ),
+    "interfaces/server/documents/caller_tool_documents.py": Guard(
+        tests=("server/test_caller_tools.py", "server/test_ag_ui.py")
+    ),
+    "interfaces/server/routes/asked_runs.py": Guard(
+        tests=(
+            *("server/test_caller_tools.py", "server/test_ag_ui.py"),
+            *("server/test_openai_requests.py", "server/test_openai_answers.py"),
+        )
+    ),
     "engine/calls/tool_batch.py": Guard(
         tests=(
             *_DECISIONS,
@@ -582,11 +597,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "interfaces/server/access.py": Guard(
         tests=(
-            "server/test_access.py",
+            *("server/test_access.py", "server/test_cross_origin.py"),
             "server/test_server_gate.py",
             "server/test_token_scopes.py",
             "server/test_roles.py",
         )
+    ),
+    "interfaces/server/server_options.py": Guard(
+        tests=("server/test_cross_origin.py",),
+        places=frozenset({"_check_origins"}),
     ),
     "interfaces/http/tokens.py": Guard(
         tests=(
@@ -869,6 +888,27 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A provider without such a variable has no value of it; the type allows for one.",
     ),
     Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "begin_decided_run",
+        "reads_earlier=False,",
+        "reads_earlier=True,",
+        "It is read of runs that a question begins, not of those that continue with results.",
+    ),
+    Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "_answered_before",
+        "reads_earlier=False,",
+        "reads_earlier=True,",
+        "It is read of runs that a question begins, not of those that continue with results.",
+    ),
+    Equivalent(
+        "interfaces/server/routes/asked_runs.py",
+        "_run_of_caller",
+        "if name_noted(note or {}, TOKEN) != request.caller.name:",
+        "if name_noted((note), TOKEN) != request.caller.name:",
+        "A run that waits for a caller's tool has noted the tool.",
+    ),
+    Equivalent(
         "interfaces/server/access.py",
         "_unmounted_scope",
         'if root and (path == root or path.startswith(f"{root}/")):',
@@ -990,8 +1030,9 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "is_own = step.inner is not None or step.own_source is not None",
-        "is_own = (step.inner is None) or step.own_source is not None",
+        "is_own = step.inner is not None or step.own_source is not None "
+        "or step.offers_caller_tools",
+        "is_own = (step.inner is None) or step.own_source is not None or step.offers_caller_tools",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(

@@ -14,9 +14,23 @@ from asgi_client import Client, Reply
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import RunState
-from minions.contracts.messages import MessageRole, assistant
+from minions.contracts.messages import (
+    Message,
+    MessageRole,
+    ToolCallRequest,
+    assistant,
+    tool_result,
+    user,
+)
+from minions.contracts.tool_search import FIND_TOOLS
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.history.memory import READ_RESULT
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
+from minions.interfaces.server.documents.caller_tool_documents import paired, read_tools
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.virtual_time import FakeClock
 from served import MakeApp
 
@@ -348,6 +362,20 @@ async def test_each_result_that_does_not_fit_is_refused_by_its_place(helping: Cl
     assert message(last)["content"] == "sunny | rain"
 
 
+async def test_a_result_up_to_the_bound_is_taken_and_one_other_of_two_is_refused(
+    helping: Client,
+) -> None:
+    question = calling("weather Bern, weather Basel")
+    first = await ask(helping, question)
+    given = results(first, "x" * 100, "rain")
+    second = await ask(helping, question, *given)
+    assert message(second)["content"] == f"{'x' * 100} | rain"
+    assert (await ask(helping, question, *given)).status == 200
+    for texts in (("x" * 100, "sun"), ("y", "rain")):
+        reply = await ask(helping, question, *results(first, *texts))
+        assert refused(reply)[:2] == (409, "already-decided")
+
+
 async def test_a_result_for_the_run_of_another_recipe_is_for_no_call(helping: Client) -> None:
     first = await ask(helping, calling("weather Bern"))
     reply = await ask(helping, *results(first, "sunny"), model="consents")
@@ -432,6 +460,85 @@ def _tool(**parts: object) -> dict[str, object]:
     return {"type": "function", "function": {"name": "f", **parts}}
 
 
+def _of_size(size: int) -> dict[str, object]:
+    """A tool that has so many bytes as JSON, in a list."""
+    empty = len(json.dumps([_tool(parameters={"title": ""})], separators=(",", ":")))
+    return _tool(parameters={"title": "x" * (size - empty)})
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [_tool(name=f"f{at}") for at in range(64)],
+        [_tool(description="x" * 4096)],
+        [_of_size(65_536)],
+        [_tool(strict=True, metadata={"a": "b"})],
+        [_tool(name="x" * 64)],
+        [],
+        None,
+    ],
+)
+async def test_tools_up_to_the_bounds_are_taken(helping: Client, tools: object) -> None:
+    assert (await ask(helping, HELLO, tools=tools)).status == 200
+
+
+async def test_a_model_is_shown_a_tool_as_its_caller_described_it(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    (recipes / "helps.yaml").write_text(HELPS)
+    seen: list[Prompt] = []
+
+    def look(prompt: Prompt) -> Answer:
+        seen.append(prompt)
+        return "seen"
+
+    await ask(Client(make_app(answers=look)), HELLO, tools=[WEATHER, _tool()])
+    _, weather, other = seen[0].tools
+    assert (weather.name, weather.description) == ("weather", "Of a town.")
+    assert weather.parameters == PARAMETERS
+    assert (other.description, other.parameters) == ("", {"type": "object"})
+
+
+def test_only_calls_with_the_result_right_behind_them_are_part_of_a_conversation() -> None:
+    def called(*made: ToolCallRequest, text: str | None = None) -> Message:
+        return assistant(text, tool_calls=made)
+
+    one, two = (ToolCallRequest(id=each, name="weather", arguments="{}") for each in "12")
+    foreign = ToolCallRequest(id="3", name="other", arguments="{}")
+    said = [
+        called(one, two, foreign, text="Let me look."),
+        tool_result("sunny", tool_call_id=one.id, name="weather"),
+        tool_result("again", tool_call_id=one.id, name="weather"),
+        tool_result("theirs", tool_call_id=foreign.id, name="other"),
+        user("And?"),
+        tool_result("late", tool_call_id=two.id, name="weather"),
+        called(two),
+        user("Well?"),
+        called(foreign, text="Words stay."),
+        tool_result("theirs", tool_call_id=foreign.id, name="other"),
+    ]
+    kept = [each for each, _ in paired([(each, "") for each in said], frozenset({"weather"}))]
+    assert [each.content for each in kept] == [
+        "Let me look.",
+        "sunny",
+        "And?",
+        "Well?",
+        "Words stay.",
+    ]
+    assert [[call.id for call in each.tool_calls] for each in kept] == [[one.id], [], [], [], []]
+
+
+@pytest.mark.parametrize("given", ["weather", 3, {"a": 1}])
+def test_tools_are_a_list(given: JsonValue) -> None:
+    document: dict[str, JsonValue] = {
+        "id": "r",
+        "steps": [{"id": "a", "goal": "Look.", "tools": {"caller": True}}],
+    }
+    with pytest.raises(UsageError) as wrong:
+        read_tools(recipe_from_document(document, Catalog()), given, Catalog())
+    assert wrong.value.error_code == "bad-body"
+
+
 @pytest.mark.parametrize(
     ("tools", "code", "place"),
     [
@@ -440,6 +547,9 @@ def _tool(**parts: object) -> dict[str, object]:
         ([_tool(name="x" * 65)], "bad-body", "tools[0].function.name"),
         ([_tool(name="look")], "bad-body", "tools[0].name"),
         ([_tool(name="final_Answer")], "bad-body", "tools[0].name"),
+        ([_tool(name=FIND_TOOLS)], "bad-body", "tools[0].name"),
+        ([_tool(name=READ_RESULT)], "bad-body", "tools[0].name"),
+        ([_of_size(65_537)], "bad-body", "tools"),
         ([_tool(), _tool()], "bad-body", "tools[1].name"),
         ([_tool(description="x" * 4097)], "bad-body", "tools[0].function.description"),
         ([_tool(description=1)], "bad-body", "tools[0].function.description"),
@@ -480,9 +590,93 @@ async def test_the_choice_of_a_tool_is_the_model_s(helping: Client) -> None:
     assert "There is no tool 'weather' here" in message(none)["content"]
     auto = await ask(helping, calling("weather Bern"), tool_choice="auto")
     assert len(calls(auto)) == 1
-    for choice in ("required", {"type": "function", "function": {"name": "weather"}}, 3):
+    others: tuple[object, ...] = (
+        3,
+        "any",
+        {"type": "custom", "name": "weather"},
+        {"type": "function"},
+        [],
+        {},
+    )
+    for choice in others:
         reply = await ask(helping, HELLO, tool_choice=choice)
         assert refused(reply) == (400, "unsupported-parameter", "tool_choice")
+    unknown: tuple[dict[str, object], ...] = ({"name": "other"}, {"function": 3})
+    for each in unknown:
+        reply = await ask(helping, HELLO, tool_choice={"type": "function", **each})
+        assert refused(reply)[0] == 400
+    reply = await ask(helping, HELLO, tools=[], tool_choice="required")
+    assert refused(reply) == (400, "bad-body", "tool_choice")
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "time"}}])
+async def test_a_demanded_call_is_made_though_the_model_would_talk(
+    make_app: MakeApp, recipes: Path, choice: object
+) -> None:
+    (recipes / "helps.yaml").write_text(HELPS)
+    seen: list[Prompt] = []
+
+    def talk(prompt: Prompt) -> Answer:
+        seen.append(prompt)
+        last = prompt.messages[-1]
+        if prompt.tools or last.role is MessageRole.TOOL:
+            return f"{last.content}?"
+        return '{"tool": "time"}' if "Which tool" in f"{prompt.messages[0].content}" else "{}"
+
+    client = Client(make_app(answers=talk))
+    tools = [WEATHER, _tool(name="time")]
+    first = await ask(client, HELLO, tools=tools, tool_choice=choice)
+    assert calls(first) == [("time", "{}")]
+    offered = ["weather", "time"] if choice == "required" else ["time"]
+    assert [each.name for each in seen[0].tools] == offered
+    given = [HELLO, *results(first, "noon")]
+    second = await ask(client, *given, tools=tools, tool_choice=choice)  # as loops of clients do
+    assert message(second)["content"] == "noon?"
+    assert second.headers["x-minions-ignored"] == "tool_choice"
+    assert [each.name for each in seen[-1].tools] == ["look", "weather", "time"]
+
+
+async def test_calls_one_at_a_time_come_in_answers_of_their_own(helping: Client) -> None:
+    question = calling("weather Bern, weather Basel")
+    one = {"parallel_tool_calls": False}
+    first = await ask(helping, question, **one)
+    assert calls(first) == [("weather", '{"town":"Bern"}')]
+    assert "x-minions-ignored" not in first.headers
+    given = results(first, "sunny")
+    second = await ask(helping, question, *given, **one)
+    assert (message(second)["content"], second.headers.get("x-minions-ignored")) == ("sunny", None)
+    other = await ask(helping, question, *given, parallel_tool_calls=True)
+    assert other.headers["x-minions-ignored"] == "parallel_tool_calls"
+    several = await ask(helping, question, parallel_tool_calls=True)
+    assert (len(calls(several)), several.headers.get("x-minions-ignored")) == (2, None)
+    none = await ask(helping, HELLO, tools=None, **one)
+    assert none.headers["x-minions-ignored"] == "parallel_tool_calls"
+    assert refused(await ask(helping, HELLO, parallel_tool_calls="no"))[0] == 400
+
+
+async def test_a_response_says_what_was_wanted_of_calls(helping: Client) -> None:
+    flat = {"type": "function", "name": "weather", "parameters": PARAMETERS}
+    body = {"model": "helps", "input": "weather Bern", "tools": [flat]}
+    for more, expected in (
+        ({}, ("auto", True)),
+        ({"parallel_tool_calls": False}, ("auto", False)),
+        ({"tool_choice": "required"}, ("required", True)),
+        ({"tool_choice": {"type": "function", "name": "weather"}}, ("required", True)),
+        ({"tool_choice": "none"}, ("none", False)),
+    ):
+        made = (await helping.ask("POST", RESPONSES, {**body, **more})).json
+        assert (made["tool_choice"], made["parallel_tool_calls"]) == expected
+    named = {"type": "function", "name": "weather"}
+    two = {**body, "tools": [flat, {"type": "function", "name": "time"}], "tool_choice": named}
+    assert (await helping.ask("POST", RESPONSES, two)).json["tool_choice"] == "required"
+
+
+async def test_a_key_names_a_request_with_what_it_wants_of_calls(helping: Client) -> None:
+    body = {"model": "helps", "messages": [calling("weather Bern")], "tools": [WEATHER]}
+    named = {"idempotency-key": "a key"}
+    assert (await helping.ask("POST", CHAT, body, named)).status == 200
+    other = {**body, "parallel_tool_calls": False}
+    assert (await helping.ask("POST", CHAT, other, named)).status in (400, 422)
 
 
 async def test_a_run_keeps_the_tools_that_it_began_with(helping: Client) -> None:

@@ -111,6 +111,9 @@ def test_recipes_are_listed_as_models(client: openai.OpenAI) -> None:
         "signs",
     ]
     assert client.models.retrieve("chat").owned_by == "minions"
+    for name, takes_tools in {"chat": False, "helper": True}.items():
+        taken = (client.models.retrieve(name).model_extra or {})["supported_parameters"]
+        assert ("tools" in taken, "tool_choice" in taken) == (takes_tools, takes_tools)
 
 
 def test_a_chat_completion_is_what_the_client_expects(client: openai.OpenAI) -> None:

@@ -195,12 +195,64 @@ async def test_only_recipes_that_take_a_text_are_models(talking: Client) -> None
     ids = [each["id"] for each in listed["data"]]
     assert ids == ["asks_back", "chat", "fails", "promises", "signs"]
     assert (await talking.ask("GET", "/v1/models/chat")).json == listed["data"][1]
-    assert set(listed["data"][1]) == {"id", "object", "created", "owned_by"}
+    assert listed["data"][1] == {
+        "id": "chat",
+        "object": "model",
+        "created": listed["data"][1]["created"],
+        "owned_by": "minions",
+        "supported_parameters": ["metadata", "response_format", "stream", "stream_options", "user"],
+    }
     for name in ("adds", "two_texts"):  # numbers alone; no text of two is the message
         reply = await talking.ask("GET", f"/v1/models/{name}")
         assert refused(reply) == (404, "model_not_found", None)
         assert "is no model" in reply.json["error"]["message"]
     assert refused(await talking.ask("GET", "/v1/models/none"))[:2] == (404, "model_not_found")
+
+
+async def test_earlier_messages_of_what_is_no_conversation_are_named_and_stored_nowhere(
+    talking: Client,
+) -> None:
+    reply = await complete(talking, "one", "said", "two", model="promises")
+    assert reply.headers["x-minions-ignored"] == "earlier messages"
+    session = reply.headers["x-minions-session"]
+    assert (await talking.get(f"/sessions/{session}/steps")).json["steps"] == []
+    alone = await complete(talking, "two", model="promises")
+    assert "x-minions-ignored" not in alone.headers
+
+
+_GUIDE = """
+id: guide
+inputs: {message: {type: string}, town: {type: string, default: Bern}}
+steps: [{id: a, memory: conversation, goal: Answer., system_prompt: "Of {{ inputs.town }}."}]
+"""
+
+
+async def test_the_inputs_of_a_conversation_hold_in_its_session(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    (recipes / "guide.yaml").write_text(_GUIDE)
+    (recipes / "promises.yaml").write_text(_PROMISES)
+    client = Client(make_app(answers=lambda prompt: f"{prompt.messages[0].content}"))
+
+    async def heard(**more: Any) -> tuple[str, str]:  # Any: JSON
+        reply = await complete(client, "Where?", **{"model": "guide", **more})
+        assert reply.status == 200, reply.body
+        words = reply.json["choices"][0]["message"]["content"]
+        return words, reply.headers["x-minions-session"]
+
+    first, session = await heard(metadata={"town": "Basel"})
+    assert "Of Basel." in first
+    assert "Of Basel." in (await heard(session=session))[0]
+    assert "Of Chur." in (await heard(session=session, metadata={"town": "Chur"}))[0]
+    assert "Of Bern." in (await heard())[0]
+    less = _GUIDE.replace(", town: {type: string, default: Bern}", "")
+    (recipes / "guide.yaml").write_text(less.replace("{{ inputs.town }}", "nowhere"))
+    assert "Of nowhere." in (await heard(session=session))[0]
+    asked = {"model": "promises", "metadata": {"count": "3"}}
+    _, session = await heard(**asked)  # no conversation: each question has its own inputs
+    run = await complete(client, "And?", model="promises", session=session)
+    detail = await client.get(f"/runs/{run.headers['x-minions-run']}")
+    assert detail.json["inputs"]["count"] == 1, detail.json
 
 
 async def test_metadata_gives_further_inputs(talking: Client) -> None:

@@ -54,7 +54,6 @@ async def test_pages_of_other_origins_are_turned_away(make_app: MakeApp) -> None
     for origin in (f"http://{host}", f"https://{host}", "https://board.example"):
         reply = await client.ask("GET", "/api/v1/runs", None, {"host": host, "origin": origin})
         assert reply.status == 200
-        assert "access-control-allow-origin" not in reply.headers
     for wrong in ("http://localhost", "http://localhost:1", "null", "", "http://evil.example"):
         reply = await client.ask("GET", "/api/v1/runs", None, {"host": host, "origin": wrong})
         assert (reply.status, reply.json["code"]) == (403, "wrong-origin")

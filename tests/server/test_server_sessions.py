@@ -321,6 +321,7 @@ async def test_agents_are_recipes_by_what_they_take(make_app: MakeApp, door: Doo
     client = Client(make_app(answers=echoing))
     agents = {each["name"]: each for each in (await client.get("/agents")).json["agents"]}
     assert (agents["chat"]["is_chat"], agents["adds"]["is_chat"]) == (True, False)
+    assert not agents["chat"]["takes_tools"]
     assert "broken" not in agents
     assert agents["adds"]["links"] == {"run": "/api/v1/agents/adds/run"}
     session = await talking(client, "one")

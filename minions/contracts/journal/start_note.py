@@ -175,12 +175,36 @@ class CallerTool:
                     yield cls(name=name, description=words, parameters=form)
 
 
+@frozen(kw_only=True)
+class CallerChoice:
+    """What the caller who began a run wants of calls of the tools that it brought."""
+
+    must_call: tuple[str, ...] = ()
+    """The tools one of which the first answer of a step that offers them calls; empty: the model
+    decides."""
+    is_single: bool = False
+    """Whether an answer has one call at most."""
+
+    def to_note(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        return {"must_call": list(self.must_call), "single": self.is_single}
+
+    @classmethod
+    def of_note(cls, note: JsonValue) -> Self:
+        """What was stored; of another form it wants nothing."""
+        known = note if isinstance(note, Mapping) else {}
+        return cls(must_call=_texts(known.get("must_call")), is_single=known.get("single") is True)
+
+
+NO_CHOICE: Final = CallerChoice()
+"""It leaves all to the model."""
 SCHEDULE: Final = "schedule"
 """The key of a note that says which schedule started the run, and for which time."""
 TOKEN: Final = "token"  # noqa: S105  # a name of one
 """The key of a note that says with which token of the server the run was started, by its name."""
 _STARTERS: Final = "started_by"
 _CALLER_TOOLS: Final = "caller_tools"
+_CALLER_CHOICE: Final = "caller_choice"
 _IMPORTED: Final = "imported"
 SERVER: Final = "server"
 _QUEUE: Final = "queue"
@@ -209,6 +233,8 @@ class StartNote(Struct, frozen=True, kw_only=True):
     """What the caller who began it was offered; None: the operator began it."""
     caller_tools: tuple[CallerTool, ...] = ()
     """The tools that the caller who began it brought."""
+    caller_choice: CallerChoice = NO_CHOICE
+    """What that caller wants of calls of them."""
     evaluation: str | None = None
     """The evaluation that it is a case of."""
     command: str | None = None
@@ -255,6 +281,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             batch_waves=_texts(note.get(_BATCH_WAVES)),
             offer=Offer.of_note(note),
             caller_tools=tuple(CallerTool.of_note(note.get(_CALLER_TOOLS))),
+            caller_choice=CallerChoice.of_note(note.get(_CALLER_CHOICE)),
             evaluation=_text(note, "eval"),
             command=_text(note, "command"),
             batch=note.get("batch"),
@@ -294,6 +321,9 @@ class StartNote(Struct, frozen=True, kw_only=True):
             _QUEUE: None if self.queue is None else self.queue.to_note(),
             _BATCH_WAVES: list(self.batch_waves) or None,
             _CALLER_TOOLS: [each.to_note() for each in self.caller_tools] or None,
+            _CALLER_CHOICE: (
+                None if self.caller_choice == NO_CHOICE else self.caller_choice.to_note()
+            ),
         }
         return {
             **{name: value for name, value in entries.items() if value is not None},

@@ -41,6 +41,10 @@ Warn: TypeAlias = Callable[[str, str], Awaitable[None]]
 """Takes the code and the words of a warning."""
 
 NO_TOOL: Final = "none"
+_NO_CALL: Final = (
+    "The caller of the run demands a call of one of its tools, and the model made none, nor did it "
+    "name one when it was asked for the name."
+)
 _MOST_CHARACTERS_PER_TOKEN: Final = 6
 """Characters that one token of a prompt stands for at most, on the average: texts have about four,
 and JSON three."""
@@ -59,6 +63,11 @@ class ToolChoice:
     """Whether the server may leave calls in the text of answers."""
     is_doubted: bool = False
     """Whether nothing is known of that: a count of tokens may tell."""
+    must_call: bool = False
+    """Whether the answer has to be a call of a tool of its prompt: a caller demands it."""
+    is_single: bool = False
+    """Whether an answer has one call at most: others are left out, and the model makes them again
+    once it knows the result."""
     has_shown: bool | None = None
     """Whether the model was shown the tools; None: it was not found out."""
     asked: OutputRequest | None = None
@@ -69,12 +78,14 @@ class ToolChoice:
         of a model that was shown no tools.
         """
         if calls := answer.message.tool_calls:
+            if self.is_single and len(calls) > 1:
+                return True
             for each in calls:  # noqa: SIM110  # this is on the path of every turn
                 if '"' in each.arguments and _QUOTED.search(each.arguments):
                     return True
             return False
         may_hold = self.may_be_text and "{" in (answer.text or "")
-        return may_hold or (self.is_doubted and _counts_too_few(prompt, answer))
+        return may_hold or self.must_call or (self.is_doubted and _counts_too_few(prompt, answer))
 
 
 _QUOTED: Final = re.compile(r"""[:\[,]\s*"(?:-?\d|true"|false"|\[|\{)""")
@@ -101,7 +112,10 @@ async def answer_with_tools(
         if not calls and choice.may_be_text and (calls := read_calls(answer.text or "", prompt)):
             await warn("tool-calls-in-text", _LEFT_IN_TEXT.format(name))
         if calls:
+            calls = calls[:1] if choice.is_single else calls
             return Success(_with_calls(answer, with_declared_types(calls, prompt.tools)))
+        if choice.must_call:
+            return await call_by_choice(prompt, choice, ask, answer)
         if not choice.is_doubted or not _counts_too_few(prompt, answer):
             return Success(answer)
         answer = await _compared_without_tools(prompt, answer, choice, ask)
@@ -264,7 +278,8 @@ def count_calls(messages: Sequence[Message]) -> int:
 async def call_by_choice(
     prompt: Prompt, choice: ToolChoice, ask: Ask, answer: ModelCallResponse | None = None
 ) -> Result[ModelCallResponse, ModelFailure]:
-    """One answer to the prompt: a call of one of its tools, or words where none is needed.
+    """One answer to the prompt: a call of one of its tools, or words where none is needed. Where a
+    call has to be made and no tool is named, it fails with `no-tool-call`.
 
     Two requests, whose usage is added up: which tool, then its arguments or the words. A call that
     would tell nothing new is not made: the words are asked for instead, by a third request.
@@ -274,17 +289,25 @@ async def call_by_choice(
     """
     messages = told_in_words(prompt.messages, choice.seed)
     usage = NO_USAGE if answer is None else answer.usage
-    asked = _bound(prompt, messages, _choice_words(prompt.tools), _choice(prompt), choice)
-    chosen = _added(usage, _whole(await ask(asked)))
-    if not isinstance(chosen, Success):
-        return chosen
-    first: ModelCallResponse = chosen.unwrap()
-    tool = _chosen_tool(first.text, prompt.tools)
-    if tool is None and answer is not None:
-        return Success(evolve(answer, usage=first.usage))
     in_words = evolve(prompt, messages=messages, tools=(), searches_tools=False)
-    if tool is None:
-        return _added(first.usage, await ask(in_words))
+    if choice.must_call and answer is not None and len(prompt.tools) == 1:
+        first, tool = answer, prompt.tools[0]
+    else:
+        names = [*(each.name for each in prompt.tools), *(() if choice.must_call else (NO_TOOL,))]
+        words = _choice_words(prompt.tools, names)
+        asked = _bound(prompt, messages, words, form_of_choice(names), choice)
+        chosen = _added(usage, _whole(await ask(asked)))
+        if not isinstance(chosen, Success):
+            return chosen
+        first = chosen.unwrap()
+        found = _chosen_tool(first.text, prompt.tools)
+        if found is None and choice.must_call:
+            return Failure(ModelFailure(code="no-tool-call", message=_NO_CALL, usage=first.usage))
+        if found is None and answer is not None:
+            return Success(evolve(answer, usage=first.usage))
+        if found is None:
+            return _added(first.usage, await ask(in_words))
+        tool = found
     parameters = sent_parameters(tool.parameters)
     if not parameters.get("properties"):
         if _tells_nothing_new(tool, "{}", prompt):
@@ -337,10 +360,6 @@ def _whole(
     return outcome if whole is None else Success(whole)
 
 
-def _choice(prompt: Prompt) -> Form:
-    return form_of_choice([*(each.name for each in prompt.tools), NO_TOOL])
-
-
 def form_of_choice(names: Sequence[str]) -> Form:
     """The form of an answer that is one of these names."""
     return OutputInstructions(
@@ -354,9 +373,11 @@ def form_of_choice(names: Sequence[str]) -> Form:
     )
 
 
-def _choice_words(tools: Sequence[ToolSpec]) -> str:
-    listed = "\n".join(f"- {each.name}: {first_sentence(each.description)}" for each in tools)
-    return f"Which tool answers the question?\n{listed}\n- {NO_TOOL}: no tool is about it"
+def _choice_words(tools: Sequence[ToolSpec], names: Sequence[str]) -> str:
+    told = {each.name: first_sentence(each.description) for each in tools}
+    told[NO_TOOL] = "no tool is about it"
+    listed = "\n".join(f"- {name}: {told[name]}" for name in names)
+    return f"Which tool answers the question?\n{listed}"
 
 
 _SENTENCE: Final = re.compile(r".+?[.!?](?=\s|$)")

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from minions.contracts.journal.facts import ExamplesPinned, PinnedExample
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunRow
-from minions.contracts.journal.start_note import Offer
+from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, Offer
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
@@ -75,6 +75,8 @@ class RunScope:
     """The recipe of the run first, then each that is a step of the one before; this one last."""
     caller_tools: tuple[Tool, ...] = ()
     """The tools that the caller of the run brought, for the steps that offer them."""
+    caller_choice: CallerChoice = NO_CHOICE
+    """What that caller wants of calls of them."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
     starters: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ class RunScope:
         replay: Replay | None = None,
         offer: Offer | None = None,
         caller_tools: tuple[Tool, ...] = (),
+        caller_choice: CallerChoice = NO_CHOICE,
         user: str | None = None,
         starters: tuple[str, ...] = (),
     ) -> RunScope:
@@ -111,6 +114,7 @@ class RunScope:
             replay: What the run recorded before; None: the run is new.
             offer: What the caller who began it was offered; None: the operator began it.
             caller_tools: The tools that the caller brought.
+            caller_choice: What the caller wants of calls of them.
             user: The label of the user for whom it runs; None: it has none.
             starters: Names of whoever started the run, as far as they are known.
         Raises:
@@ -141,6 +145,7 @@ class RunScope:
             retry=recipe.retry,
             recipes=(recipe,),
             caller_tools=caller_tools,
+            caller_choice=caller_choice,
             user=user,
             starters=starters,
         )

@@ -119,6 +119,7 @@ class RunWiring:
             replay=start.replay,
             offer=noted.offer,
             caller_tools=tuple(map(ToolOfCaller, noted.caller_tools)),
+            caller_choice=noted.caller_choice,
             user=start.user,
             starters=start.starters,
         )

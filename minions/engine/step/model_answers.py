@@ -24,7 +24,7 @@ from minions.contracts.calls import (
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Rollback
-from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, Message, MessageRole, TokenUsage, assistant
 from minions.contracts.run_events import ModelReplaced
 from minions.contracts.session_views import MemorySnapshot
 from minions.contracts.steps import Step
@@ -146,6 +146,10 @@ _TRUNCATED: Final = (
     "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
     "max_output_tokens, or ask for the rest."
 )
+
+
+_CALL: Final = OutputRequest(mode=OutputMode.TOOLS, body={"tool_choice": "required"})
+"""How an answer is asked for that has to call one of the tools of its prompt."""
 
 
 class _LostCall(Struct, frozen=True, kw_only=True):
@@ -390,7 +394,8 @@ class ModelAnswers:
             tier=self.tiers.index or None,
         )
         has_images = prompt.messages.attached > 0
-        choice = self._tool_choice() if prompt.tools else None
+        must_call = prompt.output_request is _CALL
+        choice = self._tool_choice(must_call=must_call) if prompt.tools else None
         calls = ModelCalls(
             view=view,
             factory=self.tiers.current.factory,
@@ -437,15 +442,19 @@ class ModelAnswers:
             await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
         return Success(answer)
 
-    def _tool_choice(self) -> ToolChoice:
+    def _tool_choice(self, *, must_call: bool) -> ToolChoice:
         modes = self.modes
         if self._choice is not None and self._choice[0] is modes:
             choice = self._choice[1]
-            choice.asked = None
+            choice.asked, choice.must_call = None, must_call
             return choice
         from minions.engine.calls.tool_choices import ToolChoice
 
         choice = ToolChoice(
+            must_call=must_call,
+            is_single=(
+                self.step.tool_search.caller and self.view.context.scope.caller_choice.is_single
+            ),
             bind=self._bound_choice,
             seed=self.view.run_id,
             is_needed=not modes.takes_tools,
@@ -470,15 +479,28 @@ class ModelAnswers:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
         options = self.tiers.current.options
         messages = self.view.memory.prompt_messages(self.view.conversation_id)
+        demanded = self._demanded(messages) if keeps_tools else ()
+        tools = demanded or (self._specs(messages) if keeps_tools else ())
         return Prompt(
             messages,
             options if room is None else evolve(options, max_output_tokens=room),
             self.output if form is None else form,
-            tools=self._specs(messages) if keeps_tools else (),
-            searches_tools=keeps_tools and self.search is not None,
-            output_request=request,
+            tools=tools,
+            searches_tools=keeps_tools and not demanded and self.search is not None,
+            output_request=_CALL if demanded else request,
             folds_system=not self.tiers.current.modes.takes_system,
         )
+
+    def _demanded(self, messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
+        """The caller's tools one of which this answer has to call; empty: the model decides, as it
+        does once a tool has answered.
+        """
+        names = self.view.context.scope.caller_choice.must_call
+        if not names or not messages or messages[-1].role is MessageRole.TOOL:
+            return ()
+        if not self.step.tool_search.caller:
+            return ()
+        return tuple(each.spec for each in self.view.tools if each.spec.name in names)
 
     def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:
         """How the call is constrained, where its row has to say so."""

@@ -127,6 +127,13 @@ def option(*flags: str, **described: Any) -> Any:  # Any: as `attrs.field`, for 
     return field(default=default, metadata={_OPTION: (flags, described)})
 
 
+def output_file(
+    _context: click.Context, _parameter: click.Parameter, name: str | None
+) -> str | None:
+    """The value of `-o` for a command that prints without it: `-` is standard output, too."""
+    return None if name == "-" else name
+
+
 def required_text(flag: str, text: str) -> str:
     """The text of an option, which says something.
 

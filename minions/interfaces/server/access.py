@@ -53,6 +53,24 @@ _ALWAYS: Final = (
 )
 
 
+_EXPOSED: Final = (
+    b"X-Minions-Run, X-Minions-Session, X-Minions-Status, X-Minions-Ignored, Retry-After, "
+    b"X-Should-Retry, X-Request-Id, Location, Content-Disposition"
+)
+"""Headers of answers that pages of other origins may read."""
+_SENT: Final = (
+    "Accept, Authorization, Content-Type, User-Agent, Idempotency-Key, Last-Event-ID, Traceparent, "
+    "Tracestate, X-Minions-Session, A2A-Version, A2A-Extensions, OpenAI-Organization, "
+    "OpenAI-Project, OpenAI-Beta"
+)
+"""Headers of requests that pages of other origins may send: what is read, and what clients of the
+protocols send unasked."""
+_OF_SDKS: Final = re.compile(r"x-stainless-[a-z-]{1,40}")
+"""Further ones: those by which OpenAI's packages describe themselves."""
+_PREFLIGHT_S: Final = 600
+"""For how long browsers may keep the answer to a preflight."""
+
+
 @frozen
 class StaticFile:
     """A file of the web page."""
@@ -125,7 +143,10 @@ class AccessMiddleware:
         is_file = scope["path"] in self._files
         if not is_file and scope["method"] == "GET" and _takes_gzip(scope["headers"]):
             send = _Packing(send)
-        sender = _Sender(send, is_api=not is_file)
+        origin = _one(scope["headers"], b"origin") if not is_file else None
+        origin = origin if origin in self._options.origins else None
+        varies = bool(self._options.origins) and not is_file
+        sender = _Sender(send, is_api=not is_file, origin=origin, varies=varies)
         try:
             self._check(scope)
         except MinionsError as error:
@@ -137,7 +158,10 @@ class AccessMiddleware:
             receive = _UntilExpiry(receive, caller, self._now)
         self._inside += 1
         try:
-            await self._pass(scope, receive, sender)
+            if self._is_preflight(scope):
+                await self._app(scope, receive, _Preflight(sender, scope["headers"]))
+            else:
+                await self._pass(scope, receive, sender)
         except Exception as error:  # noqa: BLE001  # the outermost level of a request: a caller gets an answer
             shown = self._report(error)
             if not sender.has_begun:  # else the connection is closed in the middle
@@ -174,8 +198,10 @@ class AccessMiddleware:
                 "NAME` allows another one.",
             )
         self._check_origin(headers, host)
-        caller = self._caller(headers, scope.get("client"))
         is_public = self._is_public(scope)
+        caller = None
+        if not self._is_preflight(scope):
+            caller = self._caller(headers, scope.get("client"))
         if caller is not None and (refused := caller.expired(self._now())) is not None:
             if not is_public:
                 raise refused
@@ -209,14 +235,26 @@ class AccessMiddleware:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "wrong-origin",
-                "A page of another origin sent the request; only the server's own page may.",
+                "A page of another origin sent the request. The server's own page may, and those "
+                "of the origins that `minions serve --allow-origin ORIGIN` lists.",
             )
 
     def _is_public(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
-        if method == "GET" and path in _PUBLIC:
+        if (method == "GET" and path in _PUBLIC) or self._is_preflight(scope):
             return True
         return method in ("GET", "HEAD") and path in self._files
+
+    def _is_preflight(self, scope: Scope) -> bool:
+        """Whether a browser asks for a page of a listed origin what that page may send. It sends no
+        token with that, and no operation is reached by it.
+        """
+        headers = scope["headers"]
+        return (
+            scope["method"] == "OPTIONS"
+            and _one(headers, b"origin") in self._options.origins
+            and _one(headers, b"access-control-request-method") is not None
+        )
 
     def _caller(self, headers: _Headers, client: Sequence[str | int] | None) -> Caller | None:
         """Whom the proxy names, else whose token the request has, with their scopes here; None: it
@@ -362,20 +400,60 @@ def _packed_headers(headers: _Headers, size: int) -> _Headers:
 
 
 class _Sender:
-    """Adds the headers that every response has."""
+    """Adds the headers that every response has, and those for pages of another origin."""
 
-    def __init__(self, send: Send, *, is_api: bool) -> None:
+    def __init__(self, send: Send, *, is_api: bool, origin: str | None, varies: bool) -> None:
+        """Wrap `send`.
+
+        Args:
+            origin: The listed origin of the page that sent the request; None: no other page did.
+            varies: Whether the response would be another one for another origin.
+        """
         self._send = send
-        self._caching = b"no-store" if is_api else b"no-cache"
+        caching = b"no-store" if is_api else b"no-cache"
+        self._added = [*_ALWAYS, (b"cache-control", caching)]
+        if varies:
+            self._added.append((b"vary", b"origin"))
+        if origin is not None:
+            self._added += [
+                (b"access-control-allow-origin", origin.encode("latin-1")),
+                (b"access-control-expose-headers", _EXPOSED),
+            ]
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         """Send a message, with these headers at the start."""
         if message["type"] == "http.response.start":
             self.has_begun = True
-            message["headers"] = [
-                *message.get("headers", ()),
-                *_ALWAYS,
-                (b"cache-control", self._caching),
-            ]
+            message["headers"] = [*message.get("headers", ()), *self._added]
         await self._send(message)
+
+
+class _Preflight:
+    """Turns the app's answer to OPTIONS, which names the methods of a path, into the answer to a
+    preflight; a refusal stays what it is.
+    """
+
+    def __init__(self, send: Send, headers: _Headers) -> None:
+        """Wrap `send`; `headers` are those of the request."""
+        self._send = send
+        asked = (_one(headers, b"access-control-request-headers") or "").lower().split(",")
+        named = (each.strip() for each in asked)
+        self._sent = ", ".join((_SENT, *(each for each in named if _OF_SDKS.fullmatch(each))))
+        self._is_answered = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send the answer, or what the app sends where it knows no such path."""
+        if message["type"] == "http.response.start":
+            methods = _one([(name.lower(), value) for name, value in message["headers"]], b"allow")
+            if methods is not None:
+                self._is_answered = True
+                answer = (
+                    (b"access-control-allow-methods", methods.encode("latin-1")),
+                    (b"access-control-allow-headers", self._sent.encode("latin-1")),
+                    (b"access-control-max-age", b"%d" % _PREFLIGHT_S),
+                )
+                await self._send({**message, "status": HTTPStatus.NO_CONTENT, "headers": answer})
+                await self._send({"type": "http.response.body", "body": b""})
+        if not self._is_answered:
+            await self._send(message)

@@ -287,11 +287,6 @@ class ProjectServer:
                 "unknown-project",
                 f"There is no such project here. Projects are: {known}.",
             )
-        caller: Caller = scope[CALLER]
-        names = [name for name in self._apps if _sees_all(caller, name)]
-        if not names:  # a token of one user is told of no other's
-            caller.require(TokenScope.READ, "projects")
-            caller.require(TokenScope.ALL, "projects")
         if scope["method"] not in ("GET", "HEAD"):
             raise RefusedError(
                 HTTPStatus.METHOD_NOT_ALLOWED,
@@ -299,6 +294,11 @@ class ProjectServer:
                 "Projects are only read here.",
                 headers={"allow": "GET, HEAD"},
             )
+        caller: Caller = scope[CALLER]
+        names = [name for name in self._apps if _sees_all(caller, name)]
+        if not names:  # a token of one user is told of no other's
+            caller.require(TokenScope.READ, "projects")
+            caller.require(TokenScope.ALL, "projects")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if scope["path"] == _RUNS_OF_ALL:
             reply: object = await self._runs(_RunsPage.of(query), names, scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
@@ -36,12 +37,45 @@ def _as_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower().strip("[]") for name in names)
 
 
+def _as_origins(origins: Iterable[str]) -> frozenset[str]:
+    return frozenset(origins)
+
+
 def _as_tokens(tokens: Iterable[CallerToken]) -> tuple[CallerToken, ...]:
     return tuple(tokens)
 
 
 def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(texts)
+
+
+_ORIGIN: Final = re.compile(
+    r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([1-9][0-9]{0,4}))?"
+)
+_USUAL_PORTS: Final = (("http", "80"), ("https", "443"))
+
+
+def _check_origins(
+    _options: ServerOptions, _attribute: Attribute[frozenset[str]], origins: frozenset[str]
+) -> None:
+    for origin in sorted(origins):
+        found = _ORIGIN.match(origin.strip().lower())
+        near = "" if found is None else found[0]
+        if origin == "*":
+            why = "every page that somebody opens could ask then. Name each origin"
+        elif origin == "null":
+            why = "files and sandboxed frames of anybody have it. Serve the page at an address"
+        elif found is not None and found.groups() in _USUAL_PORTS:
+            near = near.rpartition(":")[0]
+            why = "browsers leave this port out, and send another text"
+        elif near and near == origin:
+            continue
+        else:
+            why = "an origin is scheme://host or scheme://host:port, in lower case, without a path"
+        raise UsageError(
+            f"The origin {origin!r:.200}: {why}, such as {near or 'http://localhost:3000'}.",
+            code="bad-origin",
+        )
 
 
 @frozen(kw_only=True)
@@ -61,8 +95,12 @@ class ServerOptions:
     """The project whose roles callers have here; None: those that they have in no project."""
     hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
     """Names that the `Host` header may have, without port."""
-    origins: frozenset[str] = field(default=frozenset(), converter=frozenset)
-    """Origins of pages that may send requests, beside the server's own: `https://example.org`."""
+    origins: frozenset[str] = field(
+        default=frozenset(), converter=_as_origins, validator=_check_origins
+    )
+    """Origins of pages that may send requests and read the answers (CORS), beside the server's own:
+    `https://example.org`. They need a token as all others do; what they ask with a cookie they
+    cannot read."""
     max_body_bytes: int = field(default=1_048_576, validator=ge(1))
     max_connections: int = field(default=2_500, validator=ge(1))
     """The most requests at a time, with streams."""

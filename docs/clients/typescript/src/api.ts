@@ -33,6 +33,7 @@ export type AgentView = {
   readonly name: string;
   readonly description: string;
   readonly is_chat: boolean;
+  readonly takes_tools: boolean;
   readonly links: { readonly [key: string]: string };
 };
 

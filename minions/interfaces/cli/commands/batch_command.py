@@ -69,6 +69,7 @@ from minions.interfaces.cli.options import (
     command_context,
     given_words,
     option,
+    output_file,
     takes_options,
 )
 from minions.interfaces.cli.queue_options import QueueOptions, open_queue
@@ -110,6 +111,7 @@ class _BatchOptions(
         "-o",
         "--output",
         metavar="OUT.jsonl|OUT.csv|OUT.parquet",
+        callback=output_file,
         help="Where results go, a table by its ending; default: standard output.",
     )
     paths: tuple[str, ...] = option(

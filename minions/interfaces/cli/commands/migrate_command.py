@@ -40,6 +40,7 @@ from minions.interfaces.cli.options import (
     CommonOptions,
     command_context,
     option,
+    output_file,
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, refuse_target, write_recipe
@@ -67,7 +68,13 @@ class _MigrateOptions(CommonOptions):
 
 @click.command("migrate")
 @click.argument("file", metavar="FILE")
-@click.option("-o", "--output", metavar="RECIPE.yaml", help="Where to write; else printed.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="RECIPE.yaml",
+    callback=output_file,
+    help="Where to write; else printed.",
+)
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-m", "--model", metavar="MODEL", help="provider/name of who writes the recipe.")
 @click.option(

@@ -56,6 +56,7 @@ from minions.interfaces.cli.options import (
     command_context,
     naming_the_journal,
     option,
+    output_file,
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import (
@@ -515,7 +516,7 @@ class _GraphOptions(ExtensionOptions):
     type=click.Choice(_FORMS),
     help="ascii unless FILE's name says otherwise (.svg, .mmd, .json).",
 )
-@click.option("-o", "--output", "file", metavar="FILE", help="Write there.")
+@click.option("-o", "--output", "file", metavar="FILE", callback=output_file, help="Write there.")
 @click.option("--run", metavar="ID", help="Show how each step of that run of RECIPE ended.")
 @takes_options(_GraphOptions)
 def graph_command(
@@ -609,7 +610,9 @@ _MOST_BYTES: Final = 16_777_216
 
 @click.command("stubs")
 @click.argument("recipe")
-@click.option("-o", "--output", "file", metavar="FILE.py", help="Write there.")
+@click.option(
+    "-o", "--output", "file", metavar="FILE.py", callback=output_file, help="Write there."
+)
 @click.option("--check", is_flag=True, help="Only say whether FILE.py is what would be written.")
 @click.option("--force", is_flag=True, help="Overwrite a file that `minions stubs` did not make.")
 @takes_options(ExtensionOptions)

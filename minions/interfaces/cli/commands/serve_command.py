@@ -80,6 +80,12 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
     "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
 )
 @click.option(
+    "--allow-origin",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Pages of this origin, http://localhost:3000, may ask with a token (CORS). Repeatable.",
+)
+@click.option(
     "--allow-recipe-bodies",
     is_flag=True,
     help="Requests may contain recipes, which can call every tool there is.",
@@ -119,6 +125,7 @@ def serve_command(
     recipes: tuple[str, ...],
     token_file: str | None,
     allow_host: tuple[str, ...],
+    allow_origin: tuple[str, ...],
     allow_recipe_bodies: bool,
     plan_workspace: tuple[str, ...],
     allow_folder: tuple[str, ...],
@@ -146,6 +153,7 @@ def serve_command(
         tokens=tokens.tokens,
         proxy=tokens.proxy,
         hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
+        origins=allow_origin,
         allow_recipe_bodies=allow_recipe_bodies,
         plan_workspaces=plan_workspace,
         input_folders=allow_folder,

@@ -41,6 +41,7 @@ from minions.interfaces.cli.options import (
     UserOption,
     command_context,
     option,
+    output_file,
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import (
@@ -158,7 +159,11 @@ class _PlanOptions(_TaskOptions):
     """Where the plan goes."""
 
     output: str | None = option(
-        "-o", "--output", metavar="RECIPE.yaml", help="Where to write; else printed."
+        "-o",
+        "--output",
+        metavar="RECIPE.yaml",
+        callback=output_file,
+        help="Where to write; else printed.",
     )
     force: bool = option("--force", is_flag=True, help="Overwrite what is there.")
 

@@ -21,6 +21,8 @@ from minions.recipe.catalog import Catalog
 _OWN = "extensions"
 _BUILT_IN = "built in"
 """What the tools are listed under that are in no toolset: the operator's, and ours."""
+_OF_CALLER = "caller"
+"""What those are listed under that are known with a request only."""
 _EFFECTS: Mapping[Effect, str] = {
     Effect.PURE: "changes nothing",
     Effect.IDEMPOTENT: "writes, may be repeated",
@@ -115,6 +117,14 @@ def _groups(catalog: Catalog) -> Iterator[_ToolGroup]:
     if own:
         yield _ToolGroup(name=_OWN, description="Registered by themselves.", tools=own)
     yield _ToolGroup(name=_BUILT_IN, description="Every recipe has them.", tools=built_in)
+    yield _ToolGroup(
+        name=_OF_CALLER,
+        description=(
+            "What whoever asks over HTTP brings, for steps with `tools: {caller: true}`; `minions "
+            "explain RECIPE` names these steps."
+        ),
+        tools=(),
+    )
 
 
 def _group_of(toolset: Toolset) -> _ToolGroup:

@@ -41,22 +41,17 @@ _PARTS: Final = frozenset({"name", "description", "parameters", "strict", "metad
 # --- tools ---------------------------------------------------------------------------------------
 
 
-def read_tools(
-    recipe: AgentRecipe, given: JsonValue, choice: JsonValue, catalog: Catalog
-) -> tuple[CallerTool, ...]:
-    """The tools that a request brings for a run of the recipe; none where it wants none called.
+def read_tools(recipe: AgentRecipe, given: JsonValue, catalog: Catalog) -> tuple[CallerTool, ...]:
+    """The tools that a request brings for a run of the recipe.
 
     Args:
         given: The parameter `tools`: functions in the form of chat completions, of responses or of
             AG-UI.
-        choice: The parameter `tool_choice`.
     Raises:
         UsageError: `unsupported-parameter`; no step of the recipe offers tools of callers, or they
             are other things than functions. `bad-body`; one is not of that form, is beyond the
             bounds, or has a name that is taken.
     """
-    if choice not in (None, "auto", "none"):
-        raise unsupported("tool_choice", "It is 'auto' or 'none': the model decides what it calls.")
     if given in (None, []):
         return ()
     if not recipe.offers_caller_tools:
@@ -69,7 +64,36 @@ def read_tools(
         raise wrong("tools", f"has {size} bytes of JSON; at most {_MOST_BYTES} are taken.")
     found = tuple(_read_tool(each, f"tools[{at}]") for at, each in enumerate(given))
     _check_names([each.name for each in found], recipe, catalog)
-    return found if choice != "none" else ()
+    return found
+
+
+def read_choice(choice: JsonValue, names: Sequence[str]) -> tuple[str, ...]:
+    """The tools one of which the answer has to call; empty: the model decides.
+
+    Args:
+        choice: The parameter `tool_choice`, `none` apart: `auto`, `required`, or a function by name
+            in the form of chat completions or of responses.
+        names: Of the tools of the request.
+    Raises:
+        UsageError: `unsupported-parameter`; it is of another form. `bad-body`; the request brings
+            no such tool.
+    """
+    if choice in (None, "auto", "none"):
+        return ()
+    if choice == "required":
+        if not names:
+            raise wrong("tool_choice", "is 'required', and the request brings no tools.")
+        return tuple(names)
+    asked = as_object(choice) if isinstance(choice, Mapping) else {}
+    inner = asked.get("function", asked)
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    if asked.get("type") != "function" or not isinstance(name, str):
+        raise unsupported(
+            "tool_choice", "It is 'auto', 'none', 'required', or a function by its name."
+        )
+    if name not in names:
+        raise wrong("tool_choice", f"names '{name[:80]}', and the request brings no such tool.")
+    return (name,)
 
 
 def _read_tool(given: JsonValue, where: str) -> CallerTool:

@@ -46,7 +46,8 @@ _MODEL: Final = text_schema(200)
 _METADATA: Final[Mapping[str, JsonObject]] = {
     "schema": {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
 }
-_STREAM: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["boolean", "null"]}}
+_MAYBE_BOOLEAN: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["boolean", "null"]}}
+_STREAM: Final = _MAYBE_BOOLEAN
 _STREAM_OPTIONS: Final[Mapping[str, JsonObject]] = {
     "schema": {
         "type": ["object", "null"],
@@ -117,7 +118,7 @@ class ChatRequest(_Parameters):
     reader: ClassVar[frozenset[str]] = frozenset(
         {
             *("model", "messages", "stream", "stream_options", "metadata", "user"),
-            *("response_format", "tools", "tool_choice"),
+            *("response_format", "tools", "tool_choice", "parallel_tool_calls"),
         }
     )
 
@@ -136,14 +137,15 @@ class ChatRequest(_Parameters):
     """Functions of the caller, where the recipe offers them: a call of one ends the answer, and the
     next request brings its result."""
     tool_choice: JsonValue = None
-    """`auto`, or `none`."""
+    """`auto`, `none`, `required`, or a function by its name."""
+    parallel_tool_calls: bool | None = field(default=None, metadata=_MAYBE_BOOLEAN)
+    """Whether an answer may call several functions of the caller; null: it may."""
 
     frequency_penalty: JsonValue = None
     logit_bias: JsonValue = None
     max_completion_tokens: JsonValue = None
     max_tokens: JsonValue = None
     moderation: JsonValue = None
-    parallel_tool_calls: JsonValue = None
     prediction: JsonValue = None
     presence_penalty: JsonValue = None
     prompt_cache_key: JsonValue = None
@@ -181,7 +183,7 @@ class ResponseRequest(_Parameters):
     reader: ClassVar[frozenset[str]] = frozenset(
         {
             *("model", "input", "stream", "stream_options", "metadata", "user"),
-            *("previous_response_id", "text", "tools", "tool_choice"),
+            *("previous_response_id", "text", "tools", "tool_choice", "parallel_tool_calls"),
         }
     )
 
@@ -203,14 +205,15 @@ class ResponseRequest(_Parameters):
     """Functions of the caller, where the recipe offers them: a call of one ends the response, and
     the next request brings its result."""
     tool_choice: JsonValue = None
-    """`auto`, or `none`."""
+    """`auto`, `none`, `required`, or a function by its name."""
+    parallel_tool_calls: bool | None = field(default=None, metadata=_MAYBE_BOOLEAN)
+    """Whether an answer may call several functions of the caller; null: it may."""
 
     include: JsonValue = None
     instructions: JsonValue = None
     max_output_tokens: JsonValue = None
     max_tool_calls: JsonValue = None
     moderation: JsonValue = None
-    parallel_tool_calls: JsonValue = None
     prompt_cache_key: JsonValue = None
     prompt_cache_options: JsonValue = None
     prompt_cache_retention: JsonValue = None
@@ -521,6 +524,9 @@ class ModelView:
     created: int
     """When the server began to offer it, in seconds since 1970."""
     owned_by: str = "minions"
+    supported_parameters: tuple[str, ...]
+    """Parameters of requests that have an effect, beside the model and the conversation; `tools`
+    where it takes the caller's."""
 
 
 @frozen(kw_only=True)
@@ -563,9 +569,11 @@ class ResponseAnswer:
     model: str
     output: tuple[JsonObject, ...]
     parallel_tool_calls: bool = False
+    """Whether an answer of the run may call several functions of the caller."""
     previous_response_id: str | None
     temperature: None = None
-    tool_choice: Literal["none", "auto"] = "none"
+    tool_choice: Literal["none", "auto", "required"] = "none"
+    """`required`: the first answer calls a function of the caller, or the one that was named."""
     tools: tuple[JsonObject, ...] = ()
     """The functions of the caller that the run may call."""
     top_p: None = None

@@ -247,6 +247,8 @@ class AgentView:
     description: str
     is_chat: bool
     """Whether the agent takes `message` and remembers its session; else it takes `inputs`."""
+    takes_tools: bool
+    """Whether it calls tools that a request to `…/ag-ui` or `/v1` brings."""
     links: Mapping[str, str]
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from attrs import define, field, frozen
 
 from minions.contracts.executions import RunState
-from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, CallerTool
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.data.codec import encode
@@ -382,6 +382,7 @@ class ResponseForm(CompletionForm):
     metadata: Mapping[str, str] = field(factory=dict)
     """That of the request."""
     tools: tuple[CallerTool, ...] = ()
+    choice: CallerChoice = NO_CHOICE
     """The functions of the caller that the run may call."""
     _counter: _Counter = field(factory=_Counter)
 
@@ -407,6 +408,7 @@ class ResponseForm(CompletionForm):
                 error = {"code": "server_error", "message": f"{end.problem} [{end.code}]"}
             if end.status != RunState.COMPLETED.value:
                 metadata["minions_status"] = end.status
+        choice: Literal["required", "auto"] = "required" if self.choice.must_call else "auto"
         return ResponseAnswer(
             id=response_id(self.run_id) + self.part,
             created_at=self.created,
@@ -415,7 +417,8 @@ class ResponseForm(CompletionForm):
             metadata=metadata,
             model=self.model,
             output=tuple(self._output(end, text)) if end is not None and not error else (),
-            tool_choice="auto" if self.tools else "none",
+            tool_choice=choice if self.tools else "none",
+            parallel_tool_calls=bool(self.tools) and not self.choice.is_single,
             tools=tuple(
                 {"type": "function", **each.to_note(), "strict": False} for each in self.tools
             ),

@@ -19,7 +19,13 @@ from minions.app.runs.run_queue import RunQueue
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.journal.facts import RunBeginning, RunRejected
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.start_note import CallerTool, QueuePlace, StartNote
+from minions.contracts.journal.start_note import (
+    NO_CHOICE,
+    CallerChoice,
+    CallerTool,
+    QueuePlace,
+    StartNote,
+)
 from minions.contracts.run_events import RunEvent, RunFailed
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.codec import encode
@@ -73,6 +79,7 @@ class RequestedRun:
     token: str | None = None
     """The name of the caller's token; None: it has none."""
     caller_tools: tuple[CallerTool, ...] = ()
+    caller_choice: CallerChoice = NO_CHOICE
     """The tools that the caller brings."""
     by: str | None = None
     """When it is to be done, as the caller says it."""
@@ -212,7 +219,9 @@ class RunStarter:
             await self._repository.get_session(wanted.session)
         note = self._runtime.note(is_stored=wanted.recipe is not None, token=wanted.token) | noted
         note |= self._runtime.chosen_deadline(wanted.by, wanted.patience)
-        note |= StartNote(caller_tools=wanted.caller_tools).to_json()
+        note |= StartNote(
+            caller_tools=wanted.caller_tools, caller_choice=wanted.caller_choice
+        ).to_json()
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
             note |= StartNote(asked=await self._digest(wanted)).to_json()
@@ -316,6 +325,8 @@ def _digest(wanted: RequestedRun) -> str:
         body["user"] = wanted.user
     if wanted.caller_tools:
         body["caller_tools"] = [_sort_keys(each.to_note()) for each in wanted.caller_tools]
+    if wanted.caller_choice != NO_CHOICE:
+        body["caller_choice"] = wanted.caller_choice.to_note()
     body |= {
         name: each for name, each in (("by", wanted.by), ("patience", wanted.patience)) if each
     }

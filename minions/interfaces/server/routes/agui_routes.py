@@ -83,7 +83,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
     session_id = _session_id(request, name, data)
     recipe, noted = await app_state.starter.stored_recipe(name, session=session_id)
     given = [dict(each) for each in data.tools or ()]
-    tools = read_tools(recipe, given, None, app_state.runtime.catalog)
+    tools = read_tools(recipe, given, app_state.runtime.catalog)
     results = _results(data.messages) if recipe.offers_caller_tools else ()
     passed_over = [each for each in ("state", "context") if getattr(data, each)]
     if data.resume:

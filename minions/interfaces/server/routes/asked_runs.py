@@ -12,7 +12,14 @@ from attrs import field, frozen
 from minions.contracts.context import Limits
 from minions.contracts.decision_types import Answer, word_of
 from minions.contracts.journal.facts import RunBeginning, RunResumed
-from minions.contracts.journal.start_note import TOKEN, CallerTool, StartNote, name_noted
+from minions.contracts.journal.start_note import (
+    NO_CHOICE,
+    TOKEN,
+    CallerChoice,
+    CallerTool,
+    StartNote,
+    name_noted,
+)
 from minions.contracts.messages import Message
 from minions.contracts.session_views import Session, SessionStep
 from minions.data.errors import NotFoundError
@@ -57,6 +64,8 @@ class AskedRun:
     """The messages of the conversation before it."""
     caller_tools: tuple[CallerTool, ...] = ()
     """The tools that the caller brings."""
+    caller_choice: CallerChoice = NO_CHOICE
+    """What the caller wants of calls of them."""
     session: Session | None = None
     """The session in which it begins; None: it gets one of its own."""
     new_session: str | None = None
@@ -82,6 +91,8 @@ class FollowedRun:
     """What it waits for already, as of `forms_of`."""
     caller_tools: tuple[CallerTool, ...] = ()
     """The tools that its caller brought."""
+    caller_choice: CallerChoice = NO_CHOICE
+    """What its caller wants of calls of them."""
 
 
 async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
@@ -135,6 +146,7 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
         owner=request.owner,
         token=request.caller.name,
         caller_tools=asked.caller_tools,
+        caller_choice=asked.caller_choice,
     )
     try:
         begun = await state.starter.begin(wanted, follow)
@@ -152,6 +164,7 @@ async def begin_asked_run(request: ApiRequest, asked: AskedRun) -> FollowedRun:
         answering=answering,
         reads_earlier=brings,
         caller_tools=asked.caller_tools,
+        caller_choice=asked.caller_choice,
     )
 
 
@@ -186,13 +199,15 @@ async def begin_decided_run(
         except BaseException:
             stream.give_up()
             raise
+    noted = StartNote.of(resumed.note)
     return FollowedRun(
         begun=StartedRun(resumed.run_id, resumed.session_id),
         stream=stream,
         answering=answering_step(resumed.context.recipe),
         reads_earlier=False,
         waiting=forms_of(waiting.values()),
-        caller_tools=StartNote.of(resumed.note).caller_tools,
+        caller_tools=noted.caller_tools,
+        caller_choice=noted.caller_choice,
     )
 
 
@@ -319,14 +334,15 @@ async def _answered_before(
             stream = await state.stream(
                 run.session_id, run_id=run.run_id, after=row.position, caller=request.caller.name
             )
-            in_doubt = state.runtime.calls_in_doubt
+            in_doubt, noted = state.runtime.calls_in_doubt, StartNote.of(fact.note)
             return FollowedRun(
                 begun=StartedRun(run.run_id, run.session_id),
                 stream=stream,
                 answering=None,
                 reads_earlier=False,
                 waiting=forms_of(await waiting_of(state.journal, run, in_doubt)),
-                caller_tools=StartNote.of(fact.note).caller_tools,
+                caller_tools=noted.caller_tools,
+                caller_choice=noted.caller_choice,
             )
     return None
 

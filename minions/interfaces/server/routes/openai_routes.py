@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, CallerTool
 from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import JsonValue, dumps
@@ -20,6 +20,7 @@ from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.caller_tool_documents import (
     REFUSED_TOOLS,
+    read_choice,
     read_tools,
     run_of_call,
 )
@@ -85,19 +86,25 @@ async def list_models(request: ApiRequest) -> ModelList:
     stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
     recipes = (each.recipe for each in stored if each.recipe is not None)
     return ModelList(
-        data=tuple(_model(request, each.id) for each in recipes if text_input(each) is not None)
+        data=tuple(_model(request, each) for each in recipes if text_input(each) is not None)
     )
 
 
 @get("/models/{model_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_model(request: ApiRequest, model_id: InPath) -> ModelView:
     """One recipe as a model."""
-    await _recipe(request, model_id, None)
-    return _model(request, model_id)
+    recipe, _ = await _recipe(request, model_id, None)
+    return evolve(_model(request, recipe), id=model_id)  # maybe the name of a deployment
 
 
-def _model(request: ApiRequest, model_id: str) -> ModelView:
-    return ModelView(id=model_id, created=int(request.app_state.started_at.timestamp()))
+_TAKEN: Final = ("metadata", "response_format", "stream", "stream_options", "user")
+_OF_TOOLS: Final = ("parallel_tool_calls", "tool_choice", "tools")
+
+
+def _model(request: ApiRequest, recipe: AgentRecipe) -> ModelView:
+    taken = (*_TAKEN, *_OF_TOOLS) if recipe.offers_caller_tools else _TAKEN
+    created = int(request.app_state.started_at.timestamp())
+    return ModelView(id=recipe.id, created=created, supported_parameters=tuple(sorted(taken)))
 
 
 async def _recipe(
@@ -230,6 +237,7 @@ async def create_response(
             previous_id=data.previous_response_id,
             metadata=data.metadata or {},
             tools=followed.caller_tools,
+            choice=followed.caller_choice,
         )
 
     return SentAnswer(await _answer(request, asked, form))
@@ -266,16 +274,28 @@ def _check_tools(
     data: ChatRequest | ResponseRequest,
     turn: ChatTurn,
 ) -> tuple[CallerTool, ...]:
-    """The tools that the request brings.
+    """The tools that the request brings; none where it wants none called.
 
     Raises:
-        UsageError: As of `read_tools`; or messages are about tools, and the recipe offers none.
+        UsageError: As of `read_tools` and `read_choice`; or messages are about tools, and the
+            recipe offers none.
     """
     given = None if data.tools is None else [dict(each) for each in data.tools]
-    tools = read_tools(recipe, given, data.tool_choice, request.app_state.runtime.catalog)
+    tools = read_tools(recipe, given, request.app_state.runtime.catalog)
+    read_choice(data.tool_choice, [each.name for each in tools])
     if turn.of_tools is not None and not recipe.offers_caller_tools:
         raise unsupported(turn.of_tools, REFUSED_TOOLS)
-    return tools
+    return () if data.tool_choice == "none" else tools
+
+
+def _choice_of(asked: _Question) -> CallerChoice:
+    """What the request wants of calls of its tools."""
+    if not asked.tools:
+        return NO_CHOICE
+    return CallerChoice(
+        must_call=read_choice(asked.data.tool_choice, [each.name for each in asked.tools]),
+        is_single=asked.data.parallel_tool_calls is False,
+    )
 
 
 def _part_of(turn: ChatTurn) -> str:
@@ -316,10 +336,17 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
     """
     state, turn = request.app_state, asked.turn
     passed_over = [*asked.passed_over, *turn.passed_over]
+    if asked.data.parallel_tool_calls is not None and not asked.tools:
+        passed_over.append("parallel_tool_calls")
     if turn.results:
         followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
         if asked.tools and asked.tools != followed.caller_tools:
             passed_over.append("tools")  # the run has what it began with
+        choice = _choice_of(asked)
+        if choice.must_call:
+            passed_over.append("tool_choice")  # it is about the first answer of a step
+        if asked.tools and choice.is_single is not followed.caller_choice.is_single:
+            passed_over.append("parallel_tool_calls")
         passed_over += [each for each in ("metadata", "user") if getattr(asked.data, each)]
     else:
         followed = await _begin(request, asked, passed_over)
@@ -354,6 +381,7 @@ async def _begin(request: ApiRequest, asked: _Question, passed_over: list[str]) 
             inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
             earlier=[message for message, _ in earlier],
             caller_tools=asked.tools,
+            caller_choice=_choice_of(asked),
             session=asked.session,
             new_session=_session_of_key(request, asked) if earlier else None,
             user=asked.data.user,

@@ -264,6 +264,7 @@ async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
             name=recipe.id,
             description=recipe.description,
             is_chat=is_chat(recipe),
+            takes_tools=recipe.offers_caller_tools,
             links={"run": request.link(f"/agents/{recipe.id}/run")},
         )
         for recipe in able[offset : offset + limit]
