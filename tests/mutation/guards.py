@@ -1030,9 +1030,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "recipe/checks/flows.py",
         "UntrustedText._may_begin",
-        "is_own = step.inner is not None or step.own_source is not None "
-        "or step.offers_caller_tools",
-        "is_own = (step.inner is None) or step.own_source is not None or step.offers_caller_tools",
+        "is_own = step.inner is not None or step.own_source is not None",
+        "is_own = (step.inner is None) or step.own_source is not None",
         "A short cut: where it says yes, what is untrusted is looked for.",
     ),
     Equivalent(
