@@ -15,7 +15,6 @@ from unittest import mock
 from attrs import frozen
 
 from minions.adapters.models import strict_schema
-from minions.contracts.calls import Prompt
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
@@ -36,15 +35,18 @@ class Lever:
     """What takes its place."""
 
 
-def _whole_texts(tools: Sequence[ToolSpec]) -> str:
+def _whole_texts(tools: Sequence[ToolSpec], _: Sequence[str]) -> str:
     listed = "\n".join(
         f"- {each.name}: {each.description} {json.dumps(each.parameters)}" for each in tools
     )
     return f"Which tool answers the question?\n{listed}\n- none: no tool is about it"
 
 
-def _names_alone(prompt: Prompt) -> OutputInstructions[object]:
-    return tool_choices.form_of_choice([each.name for each in prompt.tools])
+_FORM: Final = tool_choices.form_of_choice
+
+
+def _names_alone(names: Sequence[str]) -> OutputInstructions[object]:
+    return _FORM([each for each in names if each != tool_choices.NO_TOOL])
 
 
 def _as_declared(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -76,7 +78,7 @@ LEVERS: Final[Mapping[str, Sequence[Lever]]] = {
         Lever(
             name="`none` as an answer",
             owner=tool_choices,
-            attribute="_choice",
+            attribute="form_of_choice",
             without=_names_alone,
         ),
         Lever(

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from attrs import define, field, frozen
+from typing_extensions import override
 
 from crash.inspection import repeated_work
 from journals import JournalInFront
@@ -26,7 +27,7 @@ from minions.app.runs.run_queue import RunQueue
 from minions.app.runs.schedule_store import ScheduleStore
 from minions.app.settings.settings import Settings
 from minions.app.wiring.configured_runtime import Runtime
-from minions.contracts.dispatch import Job, JobState, JobView, WorkerPlan
+from minions.contracts.dispatch import Job, JobEnd, JobState, JobView, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
@@ -180,24 +181,27 @@ class _Engine(LocalDispatch):
         self._given: set[str] = set()
         """Jobs of workers that stand still, which others got as well."""
 
+    @override
     async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
         lost = [
             JobView(job=job, state=JobState.TAKEN) for _, job in self._lost if job.run_id in run_ids
         ]
         return [*await super().jobs(run_ids), *lost]
 
+    @override
     def _next(self, server: _Server) -> Job | None:
         process = self.processes[server.plan.name]
         is_running = process.still_since is None and not process.is_dead
         return super()._next(server) if is_running else None
 
-    async def _executed(self, server: _Server, job: Job) -> None:
-        process, again = self.processes[server.plan.name], None
+    @override
+    async def _execute_job(self, server: _Server, job: Job) -> None:
+        process, end = self.processes[server.plan.name], JobEnd()
         try:
-            again = (await server.execute(job)).again
+            end = await server.execute(job)
         except asyncio.CancelledError:
-            again = job.put_back(is_failed_try=False)
             if not process.is_dead:
+                await self.submit(job.put_back(is_failed_try=False))
                 raise
         except KilledError:
             pass
@@ -205,8 +209,15 @@ class _Engine(LocalDispatch):
             self._end(job)
         elif process.is_dead:
             self._lost.append((self._time.monotonic(), job))
-        elif again is not None:
-            await self.submit(again)
+        elif end.again is not None:
+            if end.lack is not None:
+                server.left.leave(end.again, end.lack)
+            await self.submit(end.again)
+
+    def wake_process(self, process: _Process) -> None:
+        """Let it run again; it looks for jobs as a process does that missed a while."""
+        process.wake()
+        self._changed.set()
 
     def kill(self, name: str) -> None:
         """End what that worker does."""
@@ -227,6 +238,7 @@ class _Engine(LocalDispatch):
         self._given |= {job.key for job in found}
         return found
 
+    @override
     def _forget(self, server: _Server, task: asyncio.Task[None]) -> None:
         if task in server.tasks:
             super()._forget(server, task)
@@ -381,7 +393,7 @@ class Fleet:
         self.done["standstills"] += 1
         process.stop(self.time.monotonic())
         await self.time.sleep(self.rng.uniform(*self.plan.still_s))
-        process.wake()
+        self.engine.wake_process(process)
 
     async def _outages(self) -> None:
         for _ in range(self.plan.outages):
