@@ -122,6 +122,7 @@ class PostgresServer:
             "postgres", "-D", self.folder / "data", "-k", self.folder,
             "-c", "listen_addresses=", "-c", f"fsync={'on' if self.syncs else 'off'}",
             "-c", f"max_connections={self.most}",
+            "-c", "autovacuum=off",  # its transactions and its log would be counted with ours
         )  # fmt: skip
 
     def stop(self) -> None:

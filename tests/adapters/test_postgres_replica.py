@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from minions.contracts.runtime import SystemClock
 from minions.data.errors import JournalError, UsageError
 from minions.services import PostgresJournal
 from minions.testing import FakeClock
+from patience import HANG_S
 from postgres import PostgresServer, postgres_server, reason_without_postgres
 
 if TYPE_CHECKING:
@@ -75,6 +77,23 @@ def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
         yield server
 
 
+@contextmanager
+def journal_of(primary: PostgresServer, standby: PostgresServer) -> Iterator[str]:
+    """The URL of a journal that holds nothing, once the standby has its database and tables: its
+    own lag is no part of these tests.
+    """
+    with primary.journal() as url, connected(url) as origin:
+        (mark,) = origin.execute("SELECT pg_current_wal_lsn()").fetchone() or (None,)
+        with connected(standby.url("postgres")) as copy:
+            until = time.monotonic() + HANG_S
+            while copy.execute("SELECT pg_last_wal_replay_lsn() >= %s", [mark]).fetchone() != (
+                True,
+            ):
+                assert time.monotonic() < until
+                time.sleep(0.005)
+        yield url
+
+
 class Lists:
     """Reads lists, and notes which database gave them."""
 
@@ -93,7 +112,7 @@ async def test_a_list_from_the_standby_has_the_run_that_ended_just_now(
 ) -> None:
     monkeypatch.setattr(postgres_replica, "_WAITED_S", 60.0)  # however busy the machine is
     told: list[str] = []
-    with primary.journal() as url:
+    with journal_of(primary, standby) as url:
         name = url.partition("@/")[2].partition("?")[0]
         journal = ReplicatedJournal(
             url, SystemClock(), Replica(url=standby.url(name), tell=told.append)
@@ -112,7 +131,7 @@ async def test_where_the_standby_is_behind_the_primary_is_asked_and_it_is_told_o
 ) -> None:
     told: list[str] = []
     clock, lists = FakeClock(), Lists()
-    with primary.journal() as url:
+    with journal_of(primary, standby) as url:
         name = url.partition("@/")[2].partition("?")[0]
         journal = ReplicatedJournal(url, clock, Replica(url=standby.url(name), tell=told.append))
         with connected(standby.url("postgres")) as db:
@@ -181,7 +200,7 @@ async def test_how_far_the_standby_is_behind_is_known_also_while_the_primary_is_
         finally:
             await journal.aclose()
 
-    with primary.journal() as url, primary.journal() as other:
+    with journal_of(primary, standby) as url, primary.journal() as other:
         copy = standby.url(url.partition("@/")[2].partition("?")[0])
         await lag_of(url, copy)  # which makes the tables
         assert (await lag_of(url, copy)).log_bytes == 0
