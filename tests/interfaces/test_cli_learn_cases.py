@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from minions import SqliteJournal
+from minions.contracts.executions import RunState
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import SystemClock
+from minions.engine.views.run_waits import new_wait
 
 RECIPE = """
 id: sort
@@ -140,6 +146,31 @@ def test_a_case_that_waits_is_in_nobodys_inbox(desk: Desk, write: Write) -> None
         "needs_decision"
     )
     assert json.loads(desk.cli("inbox", "--json", *FLAGS[:2]).out) == {"items": []}
+
+
+def test_no_hook_is_told_of_a_case_that_waits(desk: Desk, write: Write, here: Path) -> None:
+    case = {"inputs": {"text": "a"}, "expected": {"category": "bill"}}
+    write("cases.jsonl", json.dumps(case) + "\n")
+    assert desk.pass_rate(*FLAGS) == 1.0
+    done = desk.cli("run", "sort.yaml", "-p", "text=b", "--approve", "wait", "--json", *FLAGS)
+
+    async def told() -> list[str]:
+        journal = SqliteJournal(here / "j.sqlite", SystemClock())
+        rows = await journal.runs(RunFilter(statuses={RunState.NEEDS_DECISION}))
+        assert len(rows) == 2
+        waits = [await new_wait(journal, row.run_id) for row in rows]
+        await journal.aclose()
+        return [each.run_id for each in waits if each is not None]
+
+    assert asyncio.run(told()) == [done.json["run_id"]]
+
+
+def test_a_minus_is_no_name_of_a_file(desk: Desk, here: Path) -> None:
+    desk.decide("Win!", "approve", "--arguments", SPAM)
+    for words in (("learn", "sort.yaml", "-o", "-"), ("learn", "sort.yaml", "--cases", "-")):
+        done = desk.cli(*words, *FLAGS)
+        assert (done.code, "Name a file" in done.err) == (2, True), done.err
+    assert not (here / "-").exists()
 
 
 def test_a_file_that_exists_is_kept_and_no_option_is_named_that_there_is_not(desk: Desk) -> None:

@@ -14,10 +14,9 @@ from typing import Final, TypeAlias
 from attrs import frozen
 
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.journal.facts import RunStarted, ToolCallInDoubt, ToolCallStarted
+from minions.contracts.journal.facts import ToolCallInDoubt, ToolCallStarted
 from minions.contracts.journal.journal import Journal, JournalEntry, unreadable_entry
 from minions.contracts.journal.run_rows import RunFilter
-from minions.contracts.journal.start_note import StartNote
 from minions.contracts.tools import Effect
 from minions.data.errors import NEEDS_DECISION, JournalError
 from minions.data.json_values import JsonValue
@@ -28,6 +27,7 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.run_waits import is_case
 
 _STATUS: Final = NEEDS_DECISION.replace("-", "_")
 
@@ -196,8 +196,7 @@ async def items_of(
     journal: Journal, run: RunSummary, in_doubt: CallsInDoubt | None = None
 ) -> list[InboxItem]:
     """What one run waits for, and what it waited for when it was interrupted; of an interrupted one
-    also its calls in doubt. A case of an evaluation asks nobody: its run was to show what comes of
-    the case, and a decision would carry out the call.
+    also its calls in doubt. A case of an evaluation asks nobody.
 
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
@@ -205,7 +204,7 @@ async def items_of(
     if run.status not in (_STATUS, RunState.INTERRUPTED):
         return []
     rows = await journal.entries(run.session_id, run_id=run.run_id)
-    if run.status == _STATUS and _is_case(rows):
+    if run.status == _STATUS and is_case(rows):
         return []
     for row in rows:
         # Forms and defaults are shown as they are: one that cannot be encoded would break the list.
@@ -217,11 +216,6 @@ async def items_of(
         known = {each.key for each in items}
         items += [InboxItem(run=run, call=call) for call in calls if call.key not in known]
     return items
-
-
-def _is_case(rows: Sequence[JournalEntry]) -> bool:
-    notes = (row.fact.note for row in rows if isinstance(row.fact, RunStarted))
-    return any(StartNote.of(note).evaluation is not None for note in notes)
 
 
 def _items_in(run: RunSummary, rows: Sequence[JournalEntry]) -> Iterator[InboxItem]:

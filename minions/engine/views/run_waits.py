@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal.facts import RunBeginning, RunFinished
+from minions.contracts.journal.facts import RunBeginning, RunFinished, RunStarted
 from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.start_note import StartNote
 from minions.contracts.waiting import RunWait
 from minions.data.json_values import JsonValue
 
@@ -26,7 +27,7 @@ async def new_wait(journal: Journal, run_id: str, *, page: str | None = None) ->
     """
     rows = await journal.entries(run_id=run_id, kinds={"run"})
     ends = [row for row in rows if isinstance(row.fact, RunFinished)]
-    if not ends or rows[-1] is not ends[-1]:
+    if not ends or rows[-1] is not ends[-1] or is_case(rows):
         return None
     known = {_identity(each) for each in (_waiting(ends[-2]) if len(ends) > 1 else ())}
     decisions = tuple(each for each in _waiting(ends[-1]) if _identity(each) not in known)
@@ -63,7 +64,7 @@ async def due_reminder(
     fact = last.fact if last is not None else None
     if last is None or not isinstance(fact, RunFinished) or fact.remind_every_s is None:
         return None, None
-    waiting = _waiting(last)
+    waiting = () if is_case(rows) else _waiting(last)
     if not waiting or fact.remind_every_s <= 0:
         return None, None
     present = {_identity(each) for each in waiting}
@@ -87,6 +88,17 @@ async def due_reminder(
         address=None if page is None else f"{page}#/runs/{run_id}",
     )
     return wait, following
+
+
+def is_case(rows: Sequence[JournalEntry]) -> bool:
+    """Whether a run is a case of an evaluation. It asks nobody: it was to show what comes of the
+    case, and a decision would carry out the call.
+
+    Args:
+        rows: Of the run, at least that of its start.
+    """
+    notes = (row.fact.note for row in rows if isinstance(row.fact, RunStarted))
+    return any(StartNote.of(note).evaluation is not None for note in notes)
 
 
 def _waiting(end: JournalEntry) -> Sequence[Mapping[str, JsonValue]]:

@@ -129,10 +129,12 @@ def refuse_target(target: Path | None, *, force: bool | None) -> None:
     Args:
         force: Whether a file may be overwritten; None: the command has no option that says so.
     Raises:
-        UsageError: The file exists, or its folder does not, or cannot be written into.
+        UsageError: It is no file; it exists, or its folder does not, or cannot be written into.
     """
     if target is None:
         return
+    if str(target) == "-":
+        raise UsageError("'-' is no file, and this is not printed. Name a file.", code="usage")
     if target.is_dir():
         raise UsageError(f"{target} is a folder. Name a file.", code="already-there")
     if os.path.lexists(target) and not force:

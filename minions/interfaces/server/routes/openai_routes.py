@@ -154,7 +154,7 @@ async def create_chat_completion(
     passed_over = data.check()
     turn = read_messages(data.messages, "messages")
     recipe, version = await _recipe(request, data.model, in_session, idempotency_key)
-    tools = _check_tools(request, recipe, data, turn)
+    tools, choice = _check_tools(request, recipe, data, turn)
     if data.response_format is not None:
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
@@ -167,6 +167,7 @@ async def create_chat_completion(
         key=idempotency_key,
         passed_over=passed_over,
         tools=tools,
+        choice=choice,
         place="messages",
     )
 
@@ -207,7 +208,7 @@ async def create_response(
         if turn.results and run_of_call(turn.results[0].id) != before.run_id:
             raise wrong("previous_response_id", "is not the response that asked for these results.")
     recipe, version = await _recipe(request, data.model, known, idempotency_key)
-    tools = _check_tools(request, recipe, data, turn)
+    tools, choice = _check_tools(request, recipe, data, turn)
     for name, value in (data.text or {}).items():
         if name == "format":
             check_format(recipe, value, "text.format")
@@ -225,6 +226,7 @@ async def create_response(
         key=idempotency_key,
         passed_over=passed_over,
         tools=tools,
+        choice=choice,
         place="input",
     )
 
@@ -273,8 +275,9 @@ def _check_tools(
     recipe: AgentRecipe,
     data: ChatRequest | ResponseRequest,
     turn: ChatTurn,
-) -> tuple[CallerTool, ...]:
-    """The tools that the request brings; none where it wants none called.
+) -> tuple[tuple[CallerTool, ...], CallerChoice]:
+    """The tools that the request brings, none where it wants none called, and what it wants of
+    calls of them.
 
     Raises:
         UsageError: As of `read_tools` and `read_choice`; or messages are about tools, and the
@@ -282,20 +285,13 @@ def _check_tools(
     """
     given = None if data.tools is None else [dict(each) for each in data.tools]
     tools = read_tools(recipe, given, request.app_state.runtime.catalog)
-    read_choice(data.tool_choice, [each.name for each in tools])
+    choice = CallerChoice(
+        must_call=read_choice(data.tool_choice, [each.name for each in tools]),
+        is_single=data.parallel_tool_calls is False,
+    )
     if turn.of_tools is not None and not recipe.offers_caller_tools:
         raise unsupported(turn.of_tools, REFUSED_TOOLS)
-    return () if data.tool_choice == "none" else tools
-
-
-def _choice_of(asked: _Question) -> CallerChoice:
-    """What the request wants of calls of its tools."""
-    if not asked.tools:
-        return NO_CHOICE
-    return CallerChoice(
-        must_call=read_choice(asked.data.tool_choice, [each.name for each in asked.tools]),
-        is_single=asked.data.parallel_tool_calls is False,
-    )
+    return (tools, choice) if tools and data.tool_choice != "none" else ((), NO_CHOICE)
 
 
 def _part_of(turn: ChatTurn) -> str:
@@ -323,6 +319,8 @@ class _Question:
     passed_over: Sequence[str]
     tools: tuple[CallerTool, ...]
     """Those that it brings."""
+    choice: CallerChoice
+    """What it wants of calls of them."""
     place: str
     """The name of the parameter with its messages."""
 
@@ -342,7 +340,7 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
         if asked.tools and asked.tools != followed.caller_tools:
             passed_over.append("tools")  # the run has what it began with
-        choice = _choice_of(asked)
+        choice = asked.choice
         if choice.must_call:
             passed_over.append("tool_choice")  # it is about the first answer of a step
         if asked.tools and choice.is_single is not followed.caller_choice.is_single:
@@ -381,7 +379,7 @@ async def _begin(request: ApiRequest, asked: _Question, passed_over: list[str]) 
             inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
             earlier=[message for message, _ in earlier],
             caller_tools=asked.tools,
-            caller_choice=_choice_of(asked),
+            caller_choice=asked.choice,
             session=asked.session,
             new_session=_session_of_key(request, asked) if earlier else None,
             user=asked.data.user,

@@ -40,6 +40,9 @@ async function viewOf([name, item]) {
 	}
 }
 
+/** On a small screen the views stand in a line that is scrolled, and that grows when the count of the inbox comes. */
+const showCurrent = () => side.querySelector('[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
+
 async function route() {
 	if (!hasToken()) {
 		showLogin();
@@ -67,7 +70,7 @@ async function route() {
 	for (const link of side.querySelectorAll(":scope > a")) {
 		if (link.getAttribute("href") === `#/${path[0]}`) {
 			link.setAttribute("aria-current", "page");
-			link.scrollIntoView({ block: "nearest", inline: "center" }); // on a small screen they stand in a line that is scrolled, and that grows when the count comes
+			showCurrent();
 		} else link.removeAttribute("aria-current");
 	}
 	const root = h("div.view", h("h1", title), loading(title.toLowerCase()));
@@ -158,9 +161,11 @@ async function begin() {
 	connection.addEventListener("change", showLine, { signal });
 	showLine();
 	const showTotal = (total) => {
+		const grows = badge.hidden === Boolean(total);
 		badge.hidden = !total;
 		badge.textContent = String(total);
 		badge.setAttribute("aria-label", `${total} waiting`);
+		if (grows) showCurrent();
 	};
 	followChanges(signal, showTotal);
 	where = null;
