@@ -67,6 +67,29 @@ def test_a_loop_of_many_items_is_shown_in_pages(window: BrowserContext, served: 
     expect(drawer).to_contain_text("201–230 of 230 items")
 
 
+def test_the_readers_page_of_items_outlives_a_moment_with_fewer_of_them(
+    window: BrowserContext, served: Served
+) -> None:
+    """A run that is read again begins without items."""
+    page = window.new_page()
+    page.goto(served.at("/"))
+    parts = page.evaluate(
+        """async () => {
+          const { ItemTable } = await import("/items.js");
+          const table = new ItemTable("/api/v1/runs/none", "greet", null, () => "/");
+          const item = { status: "completed" }, parts = [];
+          const show = (many) => {
+            const items = new Map(Array.from({ length: many }, (_, index) => [index, item]));
+            table.show(items, { total: 230, completed: 230, failed: 0, running: 0, usage: {} });
+            parts.push(table.part.textContent);
+          };
+          show(230); table.turn(2); show(230); show(40); show(230);
+          return parts;
+        }"""
+    )
+    assert parts == ["1–100 of 230 items", "201–230 of 230 items", "", "201–230 of 230 items"]
+
+
 def test_an_item_runs_again_from_its_drawer(window: BrowserContext, served: Served) -> None:
     """A-115: the page hands on its address; the other items are kept."""
     run = served.begin("crowd", json.dumps({"names": ["Ada", "Ida"]}))

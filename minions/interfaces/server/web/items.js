@@ -37,7 +37,7 @@ export class ItemTable {
 	}
 
 	turn(page) {
-		this.page = page;
+		this.page = Math.max(0, page);
 		this.show(this.items, this.totals);
 	}
 
@@ -48,15 +48,15 @@ export class ItemTable {
 		const isFailed = (index) => items.get(index).status === "failed"; // they are looked for: first
 		const all = [...items.keys()].filter((index) => !wanted || items.get(index).status === wanted).sort((a, b) => isFailed(b) - isFailed(a) || a - b);
 		const last = Math.max(0, Math.ceil(all.length / PAGE) - 1);
-		this.page = Math.min(Math.max(0, this.page), last);
-		const shown = all.slice(this.page * PAGE, (this.page + 1) * PAGE);
+		const page = Math.min(this.page, last); // the reader's own stays: while a run is read again there are fewer items for a moment
+		const shown = all.slice(page * PAGE, (page + 1) * PAGE);
 		this.rows.show(shown, (index) => index, (index) => JSON.stringify([items.get(index), this.words.get(index)]), (index) => this.row(index, items.get(index)));
-		const first = this.page * PAGE + 1;
+		const first = page * PAGE + 1;
 		this.part.textContent = all.length > PAGE ? `${count(first)}–${count(first + shown.length - 1)} of ${plural(all.length, "item")}` : all.length ? "" : "No such items.";
 		this.foot.hidden = all.length > 0 && all.length <= PAGE;
 		this.before.hidden = this.next.hidden = all.length <= PAGE;
-		this.before.disabled = this.page === 0;
-		this.next.disabled = this.page === last;
+		this.before.disabled = page === 0;
+		this.next.disabled = page === last;
 		const missing = shown.find((index) => !this.words.has(index));
 		if (missing !== undefined) this.ask(Math.floor(missing / WORDS));
 	}
