@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ class SearchTask:
     tool: str
 
 
+@cache
 def server_specs() -> dict[str, tuple[ToolSpec, ...]]:
     """The tools of each server, by its name, with their short names."""
     servers: dict[str, dict[str, _Written]] = yaml.safe_load(_text("servers.yaml"))
@@ -36,6 +38,7 @@ def server_specs() -> dict[str, tuple[ToolSpec, ...]]:
     }
 
 
+@cache
 def tool_specs() -> tuple[ToolSpec, ...]:
     """All tools, each under the name that a recipe gives it: `server__tool`."""
     return tuple(

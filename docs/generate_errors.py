@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import itertools
 import re
 from collections import defaultdict
@@ -96,7 +97,11 @@ def _row(code: str, said: str, parts: Set[str]) -> str:
 @functools.cache
 def codes_of(package: Path) -> dict[str, set[str]]:
     """Code to the parts of the package that give it, such as `engine/step`."""
-    trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}
+    gc.disable()  # a million nodes: each search for garbage would go through all of them
+    try:
+        trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}
+    finally:
+        gc.enable()
     nodes = {path: [*ast.walk(tree)] for path, tree in trees.items()}
     places = _code_parameters(itertools.chain.from_iterable(nodes.values()))
     constants = dict(constant for tree in trees.values() for constant in _constants(tree))

@@ -19,7 +19,7 @@ from postgres import PostgresServer, postgres_server, reason_without_postgres
 
 # What a slow or busy machine takes says nothing about the code: figures are for the benchmarks.
 _PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("suite", _PATIENT, max_examples=50)
+settings.register_profile("suite", _PATIENT, max_examples=30)
 settings.register_profile("search", _PATIENT, max_examples=2_000)  # of `make search`
 settings.load_profile("suite")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import minions
 
-__all__ = ["PACKAGE", "module_paths", "tree_of"]
+__all__ = ["PACKAGE", "module_paths", "nodes_of", "tree_of"]
 
 PACKAGE: Final = Path(minions.__file__).parent
 
@@ -36,3 +36,9 @@ def _trees() -> dict[Path, ast.Module]:
 def tree_of(path: Path) -> ast.Module:
     """Of one of `module_paths`. Others have it too: it is not to be changed."""
     return _trees()[path]
+
+
+@cache
+def nodes_of(path: Path) -> Sequence[ast.AST]:
+    """All nodes of one of `module_paths`, as `ast.walk` goes through them."""
+    return tuple(ast.walk(tree_of(path)))

@@ -20,7 +20,7 @@ import pytest
 
 from pattern_growth import growing_loops
 from source_trees import PACKAGE as ROOT
-from source_trees import module_paths, tree_of
+from source_trees import module_paths, nodes_of, tree_of
 
 PATTERNS: Final = {
     # Constants whose time may grow with the square of the text, with what bounds the text.
@@ -227,7 +227,13 @@ def _uses(module: str, node: ast.AST, scope: str) -> Iterator[Use]:
 
 
 def _name(call: ast.Call) -> str:
-    return ast.unparse(call.func) if isinstance(call.func, ast.Attribute | ast.Name) else ""
+    words, node = [], call.func
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        return ".".join([node.id, *reversed(words)])
+    return ast.unparse(call.func) if words else ""
 
 
 # --- patterns --------------------------------------------------------------------------------
@@ -272,8 +278,10 @@ def _methods(use: Use) -> set[str]:
     """The methods of a pattern that its module calls; `search` too if others may use it."""
     found = {
         node.attr
-        for node in ast.walk(trees()[use.module])
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == use.scope
+        for node in nodes_of(ROOT / use.module)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == use.scope
     }
     return found if found and use.scope.startswith("_") else {*found, "search"}
 

@@ -14,7 +14,7 @@ from typing import Final
 from attrs import frozen
 
 from source_trees import PACKAGE as ROOT
-from source_trees import module_paths, tree_of
+from source_trees import module_paths, nodes_of
 
 _WITHOUT_METHODS: Final = frozenset(
     {"ABC", "Generic", "Protocol", "Struct", "NamedTuple", "StrEnum", "Exception", "ValueError"}
@@ -37,7 +37,7 @@ def _base_name(node: ast.expr) -> str:
 
 def _classes() -> Iterator[tuple[str, _Class]]:
     for path in module_paths():
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 yield (
                     node.name,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from source_trees import PACKAGE as ROOT
-from source_trees import module_paths, tree_of
+from source_trees import module_paths, nodes_of
 
 RETIRED: Final[Mapping[str, str]] = {
     "basis": "fingerprint",
@@ -122,7 +122,7 @@ _ALLOWED: Final = frozenset(
 
 def _names(path: Path) -> Iterator[str]:
     yield path.stem
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         elif isinstance(node, ast.arg):
@@ -170,7 +170,7 @@ def test_no_private_function_is_called_by_a_bare_participle() -> None:
         f"{path.relative_to(ROOT.parent)}:{node.lineno}: {node.name}: say a verb and what you get"
         for path in module_paths()
         if not path.relative_to(ROOT).as_posix().startswith(NOT_YET_VERBS)
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if _PARTICIPLE.fullmatch(node.name) and node.name not in _VERBS
         if not any("property" in ast.unparse(each) for each in node.decorator_list)
@@ -178,17 +178,17 @@ def test_no_private_function_is_called_by_a_bare_participle() -> None:
     assert found == []
 
 
-def _docstring_constants(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree):
+def _docstring_constants(path: Path) -> Iterator[ast.Constant]:
+    for node in nodes_of(path):
         body = getattr(node, "body", None)
         for each in body if isinstance(body, list) else ():
             if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
                 yield each.value
 
 
-def _texts(tree: ast.Module) -> Iterator[ast.Constant]:
+def _texts(path: Path) -> Iterator[ast.Constant]:
     """Docstrings, and parts of messages that are longer than a word."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node
 
@@ -205,7 +205,7 @@ def test_no_docstring_or_message_has_a_retired_word() -> None:
     found = [
         f"{path.relative_to(ROOT.parent)}:{text.lineno}: {match[0]}: say {PROSE[each]}"
         for path in _swept()
-        for text in _texts(tree_of(path))
+        for text in _texts(path)
         for pattern, each in retired.items()
         if (match := pattern.search(str(text.value)))
     ]
@@ -231,7 +231,7 @@ def test_no_docstring_needs_its_neighbours_to_be_understood() -> None:
     found = [
         f"{path.relative_to(ROOT.parent)}:{text.lineno}: {text.value}"
         for path in _swept()
-        for text in _docstring_constants(tree_of(path))
+        for text in _docstring_constants(path)
         if isinstance(text.value, str) and _STUB.fullmatch(text.value.strip())
     ]
     assert found == []

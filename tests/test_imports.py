@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from source_trees import PACKAGE, module_paths, tree_of
+from source_trees import PACKAGE, module_paths, nodes_of
 
 
 def _modules() -> Mapping[str, Path]:
@@ -18,7 +18,7 @@ def _modules() -> Mapping[str, Path]:
 
 
 def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for name in node.names:
                 full = f"{node.module}.{name.name}"

@@ -14,7 +14,7 @@ import pytest
 from minions.data.texts import shell_word
 from minions.engine.calls.pending_decisions import decision_command
 from source_trees import PACKAGE as ROOT
-from source_trees import module_paths, tree_of
+from source_trees import module_paths, nodes_of
 
 BEGIN: Final = re.compile(
     r"\bminions (?:run|answer|approve|reject|resume|retry|sessions|cancel|fork|batch|chat|mcp|"
@@ -35,9 +35,9 @@ QUOTED: Final = frozenset(
 """Expressions that are quoted where they are made."""
 
 
-def _expressions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _expressions(path: Path) -> Iterator[tuple[int, str]]:
     """Each expression within a command, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if not isinstance(node, ast.JoinedStr):
             continue
         is_within = False
@@ -52,7 +52,7 @@ def _expressions(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def _unquoted(path: Path) -> Iterator[str]:
     source = path.read_text("utf-8")
-    for line, expression in _expressions(tree_of(path)):
+    for line, expression in _expressions(path):
         made = re.search(rf"\b{re.escape(expression)} = (?:.* else )?shell_word\(", source)
         several = re.search(rf"\b{re.escape(expression)}, .* = shell_word\(", source)
         if not (
@@ -69,7 +69,7 @@ def test_what_stands_in_a_printed_command_is_quoted() -> None:
     paths = [path for path in module_paths() if "testing" not in path.parts]
     found = [each for path in paths for each in _unquoted(path)]
     assert found == []
-    assert sum(len(list(_expressions(tree_of(p)))) for p in paths) > 50
+    assert sum(len(list(_expressions(p))) for p in paths) > 50
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,8 @@ def _said(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 
+_MANY: Final = 4
+"""Of the values of an input that takes more, each is given every third text."""
 _QUERIES: Final = {"searchRun": "text=a", "getRunStep": "address=look", "getRunValue": "at=/output",
                    "listRunItems": "step=look", "deleteSteps": "start_seq=1"}  # fmt: skip
 
@@ -357,8 +359,9 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
     _WATCH.reached.clear()
     _WATCH.marks = (f"'{served.canary.parent}", f"'{HOST}")
     try:
-        for text in hostile(served.canary)[:: 7 if cell in NUMBERS else 1]:
-            for value in _values(cell, text):
+        for at, text in enumerate(hostile(served.canary)[:: 7 if cell in NUMBERS else 1]):
+            values = _values(cell, text)
+            for value in values[at % 3 :: 3] if len(values) > _MANY else values:
                 reply = await ask(client, cell, known, value)
                 assert reply.status < 500, (value, reply.body)
                 assert WORDS not in reply.body.decode(), value

@@ -6,6 +6,7 @@ import asyncio
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from http import HTTPStatus
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -195,8 +196,9 @@ def _extra() -> Iterator[None]:
         ) from error
 
 
-def _page() -> dict[str, StaticFile]:
-    """The files of the web page by their path."""
+@cache  # compressing takes longer than all else of an application's start
+def _page() -> Mapping[str, StaticFile]:
+    """The files of the web page by their path; read once in a process."""
     root = resources.files("minions.interfaces.server") / "web"
     found = dict(_files(root, "/"))
     if "/index.html" in found:
