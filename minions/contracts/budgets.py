@@ -16,6 +16,7 @@ from attrs.validators import and_, ge, gt, instance_of, le, lt, optional
 
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
+from minions.data.field_repr import FieldsRepr
 
 LONGEST_USER: Final = 100
 """The most characters of a user's label."""
@@ -72,7 +73,7 @@ class OnThreshold(StrEnum):
 
 
 @frozen(kw_only=True)
-class BudgetRule:
+class BudgetRule(FieldsRepr):
     """One budget: who spends from it, over which period, and how much."""
 
     per: BudgetSpender = BudgetSpender.ALL
@@ -90,7 +91,7 @@ class BudgetRule:
 
 
 @frozen(kw_only=True)
-class Budgets:
+class Budgets(FieldsRepr):
     """What runs may spend together; None: unlimited. Days are those of UTC."""
 
     session_usd: _Usd | None = field(default=None, validator=_USD)

@@ -36,6 +36,7 @@ from minions.contracts.redaction import Redacted
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
 from minions.data.failure_categories import FailureCategory, category_of
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ T = TypeVar("T")
 
 
 @frozen(kw_only=True)
-class ModelOptions:
+class ModelOptions(FieldsRepr):
     """Sampling parameters and time limits of one call; None leaves the value to the provider."""
 
     temperature: float | None = None
@@ -83,7 +84,7 @@ def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
 
 
 @frozen
-class Prompt:
+class Prompt(FieldsRepr):
     """Everything that one model call sends."""
 
     messages: Conversation = field(default=NO_MESSAGES, converter=as_conversation)
@@ -115,7 +116,7 @@ class Prompt:
 
 
 @frozen
-class Confidence:
+class Confidence(FieldsRepr):
     """How sure a model was of one value of an answer in JSON: of the least probable one."""
 
     probability: float
@@ -125,7 +126,7 @@ class Confidence:
 
 
 @frozen(kw_only=True)
-class ModelCapabilities:
+class ModelCapabilities(FieldsRepr):
     """What the server of a model supports."""
 
     output_mode: OutputMode | None = OutputMode.JSON_SCHEMA
@@ -188,7 +189,7 @@ _MODES: Final = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.TOOLS, Outp
 
 
 @frozen(kw_only=True)
-class StepCompletionInstruction:
+class StepCompletionInstruction(FieldsRepr):
     """What the model itself reports about completion of the step."""
 
     is_complete: bool = False
@@ -199,7 +200,7 @@ class StepCompletionInstruction:
 
 
 @frozen(kw_only=True)
-class ModelCallResponse:
+class ModelCallResponse(FieldsRepr):
     """One answer of a model."""
 
     message: Message
@@ -233,7 +234,7 @@ class ModelCallResponse:
 
 
 @frozen(kw_only=True)
-class ToolCallResponse:
+class ToolCallResponse(FieldsRepr):
     """The result of one tool call."""
 
     content: str
@@ -245,7 +246,7 @@ class ToolCallResponse:
 
 
 @frozen(kw_only=True)
-class ModelFailure:
+class ModelFailure(FieldsRepr):
     """Why a model call has no answer."""
 
     code: str
@@ -295,7 +296,7 @@ def context_exceeded(message: str) -> ModelFailure:
 
 
 @frozen(kw_only=True)
-class ToolFailure:
+class ToolFailure(FieldsRepr):
     """Why a tool call has no result."""
 
     code: str
@@ -355,7 +356,7 @@ class CallStatus(StrEnum):
 
 
 @frozen(kw_only=True)
-class PromptLayout:
+class PromptLayout(FieldsRepr):
     """Which messages of a prompt the step began with, and which of those were said before it."""
 
     opening: int = 0
@@ -369,7 +370,7 @@ class PromptLayout:
 
 
 @frozen(kw_only=True)
-class ModelCall:
+class ModelCall(FieldsRepr):
     """One logical model call. A repair is a call of its own; a transport retry is an attempt."""
 
     key: str
@@ -408,7 +409,7 @@ class ModelCall:
 
 
 @frozen(kw_only=True)
-class ToolCall:
+class ToolCall(FieldsRepr):
     """One tool call, with its state and result."""
 
     key: str
@@ -438,7 +439,7 @@ class ToolCall:
 
 
 @frozen(kw_only=True)
-class ModelDelta:
+class ModelDelta(FieldsRepr):
     """A fragment of a streamed answer: shown while the call runs, never stored."""
 
     content: str | None = None

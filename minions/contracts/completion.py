@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.executions import Completion, CompletionMode, Verdict
 from minions.data.errors import UsageError, near_names
+from minions.data.field_repr import FieldsRepr
 
 if TYPE_CHECKING:
     from minions.contracts.executions import StepExecution
@@ -60,7 +61,7 @@ def _as_links(links: Iterable[CompletionLink]) -> tuple[CompletionLink, ...]:
 
 
 @frozen(kw_only=True)
-class CompletionCriteria:
+class CompletionCriteria(FieldsRepr):
     """When a step is complete, as data."""
 
     mode: CompletionMode = field(default=CompletionMode.SIGNAL, converter=CompletionMode)
@@ -73,7 +74,7 @@ UNDECLARED: Final = CompletionCriteria(mode=CompletionMode.SIGNAL)
 
 
 @frozen
-class StepCompletionChain:
+class StepCompletionChain(FieldsRepr):
     """Completion links in order. Immutable: each change returns a new chain.
 
     Positions are named by a link's class or its `name`.

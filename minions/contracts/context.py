@@ -16,6 +16,7 @@ from attrs.validators import ge, gt, optional
 
 from minions.contracts.secrets import Secrets
 from minions.data.errors import MetadataError, near_names
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @frozen(kw_only=True)
-class Limits:
+class Limits(FieldsRepr):
     """The limits of a step and of a run. Read once per step from `AgentContext.metadata`."""
 
     max_model_calls_per_step: int = field(default=10, validator=ge(1))

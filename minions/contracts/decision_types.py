@@ -10,6 +10,7 @@ from attrs import frozen
 from msgspec import MsgspecError, Struct, json
 
 from minions.contracts.executions import address_of
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema
 
@@ -27,7 +28,7 @@ class Verdict(StrEnum):
 
 
 @frozen
-class Rejection:
+class Rejection(FieldsRepr):
     """`Verdict.REJECTED` with its reason."""
 
     reason: str
@@ -35,7 +36,7 @@ class Rejection:
 
 
 @frozen(kw_only=True)
-class ApprovalRequest:
+class ApprovalRequest(FieldsRepr):
     """A tool call that may be made only after approval."""
 
     key: str
@@ -59,7 +60,7 @@ class ApprovalRequest:
 
 
 @frozen(kw_only=True)
-class Question:
+class Question(FieldsRepr):
     """The question of an `ask` step, or of a tool."""
 
     key: str
@@ -116,7 +117,7 @@ class Decider(ABC):
 
 
 @frozen
-class Deny(Decider):
+class Deny(FieldsRepr, Decider):
     """Rejects every call and leaves questions pending: the default where nobody can be asked."""
 
     async def approve(self, request: ApprovalRequest) -> Verdict:

@@ -22,6 +22,7 @@ from minions.data.errors import (
     StepFailedError,
     near_names,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 
@@ -67,7 +68,7 @@ class Verdict(StrEnum):
 
 
 @frozen
-class Completion:
+class Completion(FieldsRepr):
     """A verdict with its reason, its evidence and the link that gave it."""
 
     COMPLETE: ClassVar[Completion]
@@ -199,7 +200,7 @@ class RunWarning(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class StepExecution(Generic[T_co]):
+class StepExecution(FieldsRepr, Generic[T_co]):
     """One execution of a step: its calls, verdict and output. Immutable."""
 
     id: str

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from attrs import field, frozen
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 
@@ -18,7 +19,7 @@ def digest_of(content: bytes | None) -> str | None:
 
 
 @frozen(kw_only=True)
-class FileChange:
+class FileChange(FieldsRepr):
     """A change of one file that is about to be made."""
 
     root: str
@@ -69,7 +70,7 @@ class FileOutcome(StrEnum):
 
 
 @frozen(kw_only=True)
-class FileTarget:
+class FileTarget(FieldsRepr):
     """The state to which a rollback takes one file."""
 
     root: str
@@ -89,7 +90,7 @@ class FileTarget:
 
 
 @frozen(kw_only=True)
-class RolledBackFile:
+class RolledBackFile(FieldsRepr):
     """What became of one path in a rollback."""
 
     root: str
@@ -130,7 +131,7 @@ class RolledBackFile:
 
 
 @frozen(kw_only=True)
-class IrreversibleCall:
+class IrreversibleCall(FieldsRepr):
     """A tool call whose effect a rollback does not undo."""
 
     key: str
@@ -151,7 +152,7 @@ class IrreversibleCall:
 
 
 @frozen(kw_only=True)
-class RollbackReport:
+class RollbackReport(FieldsRepr):
     """What a rollback did, or, of a dry run, would do."""
 
     run_id: str

@@ -15,6 +15,7 @@ from msgspec import Struct
 from minions.contracts.messages import Message
 from minions.data.errors import FailureInfo, SchemaError
 from minions.data.failure_categories import FailureCategory
+from minions.data.field_repr import FieldsRepr
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, json_type, parse_json
 from minions.data.schema import JsonSchema
@@ -61,7 +62,7 @@ def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 @frozen(kw_only=True)
-class OutputInstructions(Generic[T_co]):
+class OutputInstructions(FieldsRepr, Generic[T_co]):
     """The output that a step has to produce. Subclass it for an output of your own.
 
     Give `output_class` (attrs class or type hint), or `schema`, or both: the model is shown the
@@ -128,7 +129,7 @@ def _schema_of(instructions: OutputInstructions[object]) -> JsonSchema:
 
 
 @frozen(kw_only=True)
-class OutputRequest:
+class OutputRequest(FieldsRepr):
     """The part of a request that constrains the answer, made by the structured-output library."""
 
     mode: OutputMode
@@ -216,7 +217,7 @@ class HistoryStrategy(StrEnum):
 
 
 @frozen(kw_only=True)
-class HistoryWindow:
+class HistoryWindow(FieldsRepr):
     """The bound of the prompts of a step that shares a conversation."""
 
     max_tokens: int = field(validator=ge(1))

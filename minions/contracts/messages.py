@@ -10,6 +10,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 CUT_AT_LIMIT: Final = "length"
@@ -39,7 +40,7 @@ def as_role(role: str) -> MessageRole:
 
 
 @frozen(kw_only=True)
-class ToolCallRequest:
+class ToolCallRequest(FieldsRepr):
     """A tool call as the model requested it. Ids are not unique: weak servers reuse them."""
 
     id: str
@@ -73,7 +74,7 @@ class ToolCallRequest:
 
 
 @frozen(kw_only=True)
-class ProviderData:
+class ProviderData(FieldsRepr):
     """What a provider wants back unchanged with an answer of its model: signatures, encrypted
     thoughts, and where they stood among the texts and calls.
     """
@@ -86,7 +87,7 @@ class ProviderData:
 
 
 @frozen(kw_only=True)
-class Attachment:
+class Attachment(FieldsRepr):
     """An image or a file that is a part of a message. Rows hold the digest, not the content."""
 
     media_type: str
@@ -107,7 +108,7 @@ class Attachment:
 
 
 @frozen(kw_only=True)
-class Message:
+class Message(FieldsRepr):
     """One chat message."""
 
     role: MessageRole = field(converter=as_role)
@@ -309,7 +310,7 @@ def as_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 @frozen
-class MessageBundle:
+class MessageBundle(FieldsRepr):
     """The messages of a step, in the order given."""
 
     messages: tuple[Message, ...] = field(default=(), converter=as_messages)
@@ -332,7 +333,7 @@ class MessageBundle:
 
 
 @frozen(kw_only=True)
-class TokenUsage:
+class TokenUsage(FieldsRepr):
     """Tokens as the provider counted them; `+` adds them up."""
 
     input_tokens: int = 0

@@ -12,6 +12,7 @@ from attrs.validators import ge, optional
 from msgspec import Struct
 
 from minions.data.errors import UsageError
+from minions.data.field_repr import FieldsRepr
 
 # Narrower than the standard on purpose: two URL parsers must not disagree on the host.
 _URL: Final = re.compile(
@@ -103,7 +104,7 @@ class CacheRetention(StrEnum):
 
 
 @frozen(kw_only=True)
-class EndpointLimits:
+class EndpointLimits(FieldsRepr):
     """How much a server is asked at most, by all models and runs of a process; None: unlimited."""
 
     max_concurrency: int | None = field(default=None, validator=optional(ge(1)))
@@ -127,7 +128,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 @frozen(kw_only=True, cache_hash=True)
-class ModelEndpoint:
+class ModelEndpoint(FieldsRepr):
     """A server as one account sees it: its limits count for all models that are called there."""
 
     origin: str

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode
+from minions.data.field_repr import FieldsRepr
 from minions.data.texts import shell_word
 
 
@@ -70,7 +71,7 @@ LESSON_DAYS: Final = 7
 
 
 @frozen(kw_only=True)
-class Lesson:
+class Lesson(FieldsRepr):
     """What answers in runs told of a feature: single ones may be anybody's apology.
 
     It counts where the last answers say, with a confidence of 95 % (Wilson's interval), that more
@@ -152,7 +153,7 @@ _ORDER: Final = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.TOOLS, Outp
 
 
 @frozen(kw_only=True)
-class ModelProfile:
+class ModelProfile(FieldsRepr):
     """What one server does with one model, as far as it was measured or seen in runs."""
 
     base_url: str

@@ -10,6 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 _COMPLETED: Final = "completed"
@@ -36,7 +37,7 @@ class PlanStepChange(StrEnum):
 
 
 @frozen(kw_only=True)
-class KeyChange:
+class KeyChange(FieldsRepr):
     """One key of a plan or of a step that has another value."""
 
     key: str
@@ -62,7 +63,7 @@ class KeyChange:
 
 
 @frozen(kw_only=True)
-class PlanStepDiff:
+class PlanStepDiff(FieldsRepr):
     """What became of one step."""
 
     id: str
@@ -107,7 +108,7 @@ class PlanStepDiff:
 
 
 @frozen(kw_only=True)
-class PlanDiff:
+class PlanDiff(FieldsRepr):
     """What differs from one plan to the next."""
 
     name: str
@@ -177,7 +178,7 @@ class PlanDiff:
 
 
 @frozen(kw_only=True)
-class PlanProposal:
+class PlanProposal(FieldsRepr):
     """A plan that a person is asked about."""
 
     text: str
@@ -209,7 +210,7 @@ def diff_plans(before: Plan, after: Plan, statuses: Mapping[str, str] | None = N
 
 
 @frozen
-class _Pair:
+class _Pair(FieldsRepr):
     """A step of the next plan, with the step of the plan before that has its id."""
 
     after: PlanStep

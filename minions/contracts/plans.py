@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 
@@ -48,7 +49,7 @@ _LINES: Final = re.compile(
 
 
 @frozen(kw_only=True)
-class FileUse:
+class FileUse(FieldsRepr):
     """A file that a step reads: `models.py`, `models.py:outline` or `models.py:10-60`."""
 
     path: str
@@ -98,7 +99,7 @@ def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 @frozen(kw_only=True)
-class PlanStep:
+class PlanStep(FieldsRepr):
     """One step of a plan."""
 
     id: str
@@ -197,7 +198,7 @@ def _as_steps(steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
 
 
 @frozen(kw_only=True)
-class Plan:
+class Plan(FieldsRepr):
     """A task, decomposed into steps. As text it is the text grammar."""
 
     id: str

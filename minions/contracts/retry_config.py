@@ -10,6 +10,8 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import ge
 
+from minions.data.field_repr import FieldsRepr
+
 ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
 """Classes of exceptions, as `except` and `isinstance` take them."""
 
@@ -47,7 +49,7 @@ def _as_types(types: Iterable[type[Exception]] | None) -> ExceptionTypes | None:
 
 
 @frozen(kw_only=True)
-class RetryConfig:
+class RetryConfig(FieldsRepr):
     """Retries of model and tool calls, never of whole steps. Delays are in seconds."""
 
     max_attempts: int = field(default=3, validator=ge(1))

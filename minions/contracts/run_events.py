@@ -13,13 +13,14 @@ from attrs import Factory, field, frozen
 
 from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
 from minions.contracts.session_views import SessionStep
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 _STATE: Final = {"schema": RUN_STATE_SCHEMA}
 
 
 @frozen(kw_only=True)
-class _Event:
+class _Event(FieldsRepr):
     type: ClassVar[str]
 
     run_id: str
@@ -64,7 +65,7 @@ class StepStarted(_StepEvent):
 
 
 @frozen(kw_only=True)
-class StepDelta:
+class StepDelta(FieldsRepr):
     """A fragment of a streamed answer."""
 
     content: str | None = None

@@ -16,6 +16,7 @@ from minions.data.errors import (
     FailureInfo,
     StepFailedError,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 NO_SANDBOX: Final = "no-sandbox"
@@ -51,7 +52,7 @@ class SandboxCode(StrEnum):
 
 
 @frozen(kw_only=True)
-class SandboxLimits:
+class SandboxLimits(FieldsRepr):
     """What everything that runs in a sandbox may use together, child processes included."""
 
     memory_bytes: int = field(default=100 * 1024 * 1024, validator=ge(1024 * 1024))
@@ -89,7 +90,7 @@ COMMAND_LIMITS: Final = SandboxLimits(
 
 
 @frozen(kw_only=True)
-class SandboxProbe:
+class SandboxProbe(FieldsRepr):
     """One thing that was really tried in a sandbox, and what came of it."""
 
     name: str
@@ -100,7 +101,7 @@ class SandboxProbe:
 
 
 @frozen(kw_only=True)
-class SandboxResult:
+class SandboxResult(FieldsRepr):
     """How code or a command ended."""
 
     value: JsonValue = None
@@ -176,7 +177,7 @@ class Sandbox(ABC):
 
 
 @frozen(kw_only=True)
-class ProgramAnswer:
+class ProgramAnswer(FieldsRepr):
     """What the call of a tool gives the program that made it."""
 
     value: JsonValue = None
@@ -185,7 +186,7 @@ class ProgramAnswer:
 
 
 @frozen(kw_only=True)
-class ProgramTools:
+class ProgramTools(FieldsRepr):
     """The module `tools` of a program, and what makes the program repeatable.
 
     A program that is given the same answers makes the same calls: its clock stands still, and its
@@ -249,7 +250,7 @@ class CodeSandbox(Sandbox):
 
 
 @frozen(kw_only=True)
-class Command:
+class Command(FieldsRepr):
     """A command in a workspace."""
 
     argv: tuple[str, ...]

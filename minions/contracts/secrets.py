@@ -18,6 +18,7 @@ from attrs import Attribute, field, frozen
 
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 
 _SOURCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f\x7f]+")
@@ -36,7 +37,7 @@ def _check_source(_ref: SecretRef, _attribute: Attribute[str], source: object) -
 
 
 @frozen
-class SecretRef:
+class SecretRef(FieldsRepr):
     """The name of a secret, without its value."""
 
     source: str = field(validator=_check_source)

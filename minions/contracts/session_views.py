@@ -17,11 +17,12 @@ from minions.contracts.messages import (
     ToolCallRequest,
     as_role,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 
 @frozen(kw_only=True)
-class StepMetrics:
+class StepMetrics(FieldsRepr):
     """Tokens, cost and time of one message; None where it does not apply or was not counted."""
 
     duration_ms: float | None = None
@@ -74,7 +75,7 @@ def _as_calls(
 
 
 @frozen(kw_only=True)
-class SessionStep:
+class SessionStep(FieldsRepr):
     """One message of a session in the provider's form, with its place, time and metrics."""
 
     session_id: str
@@ -158,7 +159,7 @@ class SessionStep:
 
 
 @frozen(kw_only=True)
-class Session:
+class Session(FieldsRepr):
     """A session: a conversation, or a container for runs, and where it was forked from."""
 
     id: str
@@ -214,7 +215,7 @@ class AgentHooks:
 
 
 @frozen(kw_only=True)
-class MemorySnapshot:
+class MemorySnapshot(FieldsRepr):
     """An opaque mark of a position in one conversation; not a copy of it."""
 
     conversation_id: str

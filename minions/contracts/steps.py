@@ -16,6 +16,7 @@ from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCom
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import HistoryWindow, OutputInstructions, T_co
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _default_criteria(output: OutputInstructions[object] | None) -> CompletionCr
 
 
 @frozen(kw_only=True)
-class ToolSearch:
+class ToolSearch(FieldsRepr):
     """How the model of a step comes to its tools: it is offered all of them, or a few and
     `find_tools`, which finds the others by words. What it may call is the same.
     """
@@ -216,7 +217,7 @@ class Step(ABC, Generic[T_co]):
 
 
 @frozen(kw_only=True)
-class DefaultStep(Step[T_co]):
+class DefaultStep(FieldsRepr, Step[T_co]):
     """A step built from its parts; loops until a link of its completion chain decides."""
 
     id: str
@@ -343,7 +344,7 @@ class PythonStep(Step[T_co]):
 
 
 @frozen(kw_only=True)
-class CachedStep:
+class CachedStep(FieldsRepr):
     """The cached output of a step that COMPLETED."""
 
     output: JsonValue

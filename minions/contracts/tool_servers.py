@@ -11,6 +11,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.tools import Effect
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.data.texts import shell_word
@@ -42,7 +43,7 @@ class Grant(StrEnum):
 
 
 @frozen(kw_only=True)
-class ServerLogin:
+class ServerLogin(FieldsRepr):
     """How one logs in to a server that asks for tokens."""
 
     grant: Grant = Grant.BROWSER
@@ -66,7 +67,7 @@ def digest_of(value: JsonValue) -> str:
 
 
 @frozen(kw_only=True)
-class ToolServer:
+class ToolServer(FieldsRepr):
     """How a server is reached: a command that is started, or an address that is asked."""
 
     name: str
@@ -133,7 +134,7 @@ def own_server(name: str, command: tuple[str, ...], url: str | None) -> ToolServ
 
 
 @frozen(kw_only=True)
-class PinnedTool:
+class PinnedTool(FieldsRepr):
     """A tool as it was when somebody looked at it; nothing else of a server reaches a model."""
 
     name: str
@@ -175,7 +176,7 @@ class PinnedTool:
 
 
 @frozen(kw_only=True)
-class PinnedServer:
+class PinnedServer(FieldsRepr):
     """A server with its tools as they were when somebody looked at them."""
 
     fingerprint: str

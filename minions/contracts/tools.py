@@ -15,6 +15,7 @@ from msgspec import Struct
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.data.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
@@ -114,7 +115,7 @@ def _any_object() -> JsonSchema:
 
 
 @frozen(kw_only=True)
-class ToolSpec:
+class ToolSpec(FieldsRepr):
     """A tool as the model and the checks see it: name, parameters and effect."""
 
     name: str
@@ -209,7 +210,7 @@ async def _sleep(seconds: float) -> None:
 
 
 @frozen(kw_only=True)
-class ToolScope:
+class ToolScope(FieldsRepr):
     """What a running tool may know about its call."""
 
     run_id: str
@@ -266,7 +267,7 @@ class Tool(ABC):
 
 
 @frozen(kw_only=True)
-class Toolset:
+class Toolset(FieldsRepr):
     """A group of tools that a recipe requests by name, with options."""
 
     name: str
@@ -322,7 +323,7 @@ class Toolset:
 
 
 @frozen
-class _DescribedTool(Tool):
+class _DescribedTool(FieldsRepr, Tool):
     """A tool of a toolset that was not opened."""
 
     spec: ToolSpec
@@ -332,7 +333,7 @@ class _DescribedTool(Tool):
 
 
 @frozen
-class _ToolFrom(Tool):
+class _ToolFrom(FieldsRepr, Tool):
     """A tool of a toolset that was opened under another prefix."""
 
     tool: Tool
@@ -347,7 +348,7 @@ def _as_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 @frozen
-class Toolbox:
+class Toolbox(FieldsRepr):
     """An immutable collection of tools by name."""
 
     tools: tuple[Tool, ...] = field(default=(), converter=_as_tools)

@@ -10,6 +10,8 @@ from attrs import frozen
 from cattrs import BaseValidationError, ClassValidationError, ForbiddenExtraKeysError
 from cattrs.errors import IterableValidationError, IterableValidationNote
 
+from minions.data.field_repr import FieldsRepr
+
 Path: TypeAlias = tuple[str | int, ...]
 
 
@@ -25,7 +27,7 @@ class FaultKind(enum.Enum):
 
 
 @frozen(kw_only=True)
-class DecodingFault:
+class DecodingFault(FieldsRepr):
     """One place that does not fit."""
 
     kind: FaultKind
@@ -53,7 +55,7 @@ def decoding_faults(error: ValueError, value: object, target: object) -> Sequenc
 
 
 @frozen
-class _Place:
+class _Place(FieldsRepr):
     """Where a value stands, and what it should become."""
 
     path: Path

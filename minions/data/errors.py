@@ -27,6 +27,7 @@ from typing import ClassVar, Final
 from attrs import field, frozen
 
 from minions.data.failure_categories import FailureCategory, category_of
+from minions.data.field_repr import FieldsRepr
 
 UNREACHABLE: Final = "model-unreachable"
 """Code of a model call whose server gave no answer at all, after the last attempt."""
@@ -57,7 +58,7 @@ def _with_one_period(message: str) -> str:
 
 
 @frozen(kw_only=True)
-class FailureInfo:
+class FailureInfo(FieldsRepr):
     """A failure as data, as results, rows and `run --json` carry it."""
 
     code: str
@@ -158,7 +159,7 @@ class SchemaError(UsageError):
 
 
 @frozen(kw_only=True)
-class Fault:
+class Fault(FieldsRepr):
     """One fault of a recipe, at one place."""
 
     code: str

@@ -11,6 +11,7 @@ import attrs
 from attrs import field, frozen
 
 from minions.data.errors import SchemaError
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.patterns import IN_ALL_S, MatchTime, compile_time
 
@@ -348,7 +349,7 @@ _DEEPEST: Final = 40
 
 
 @frozen
-class Expansion:
+class Expansion(FieldsRepr):
     """Counts the schemas that apply to the same value as a given schema; each is counted once."""
 
     resolve: Callable[[str], JsonValue]

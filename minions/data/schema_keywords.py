@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from attrs import define, field
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import MatchTime, match_time
 
@@ -52,7 +53,7 @@ class NoVerdictError(Exception):
 
 
 @define
-class CheckBudget:
+class CheckBudget(FieldsRepr):
     """What the check of one value may still cost."""
 
     value: JsonValue = None
@@ -175,7 +176,7 @@ def _count_evaluations(name: str, check: _Check, budget: CheckBudget) -> _Check:
 
 
 @define
-class _Patterns:
+class _Patterns(FieldsRepr):
     """The keywords with regular expressions, matched within a time."""
 
     budget: CheckBudget

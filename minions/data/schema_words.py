@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 
@@ -54,7 +55,7 @@ def _form(schema: JsonValue) -> str:
 
 
 @frozen
-class _Node:
+class _Node(FieldsRepr):
     """One schema, without what says nothing."""
 
     schema: JsonSchema

@@ -18,6 +18,7 @@ from minions.contracts.retry_config import NOTHING_STATED, RetryConfig
 from minions.contracts.steps import ToolSearch
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.examples import Example, ExampleBounds, ExampleSource
@@ -46,7 +47,7 @@ def _as_edges(following: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]
 
 
 @attrs.define(slots=False, eq=False)
-class GraphPaths:
+class GraphPaths(FieldsRepr):
     """All paths from the first step; each question costs at most one traversal of the edges."""
 
     following: tuple[tuple[int, ...], ...] = attrs.field(converter=_as_edges)

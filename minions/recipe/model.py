@@ -22,6 +22,7 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.retry_config import NOTHING_STATED, RetryConfig
 from minions.contracts.steps import Step, StepGraph
 from minions.contracts.tools import Reads, ToolSpec
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.template import Templates
@@ -51,7 +52,7 @@ class Overlap(StrEnum):
 
 
 @frozen(kw_only=True)
-class ScheduleSpec:
+class ScheduleSpec(FieldsRepr):
     """When a recipe is due, with which inputs."""
 
     cron: str
@@ -248,7 +249,7 @@ class CallRule(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class Permissions:
+class Permissions(FieldsRepr):
     """What the run is allowed to change."""
 
     allow_write: bool = False
@@ -293,7 +294,7 @@ class Permissions:
 
 
 @frozen(kw_only=True)
-class OperatorRules:
+class OperatorRules(FieldsRepr):
     """What an operator says of calls with strangers' words in all recipes; the stricter of this and
     of what a recipe says counts.
     """
@@ -335,7 +336,7 @@ MESSAGE_INPUT: Final = "message"
 
 
 @frozen(kw_only=True)
-class InputSpec:
+class InputSpec(FieldsRepr):
     """One input that the recipe declares."""
 
     schema: JsonSchema
@@ -394,7 +395,7 @@ _NOWHERE: Final = Where()
 
 
 @frozen(kw_only=True)
-class StepSpec:
+class StepSpec(FieldsRepr):
     """A step of a recipe: the keys that all kinds share, and questions that can be asked of any
     step.
 
@@ -567,7 +568,7 @@ class RecordedCall(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class RecipeTest:
+class RecipeTest(FieldsRepr):
     """A test of the recipe: a run with scripted answers, and the expected result."""
 
     name: str
@@ -605,7 +606,7 @@ Edges: TypeAlias = Mapping[str, Sequence[str]]
 
 
 @frozen(kw_only=True)
-class AgentRecipe:
+class AgentRecipe(FieldsRepr):
     """Everything that a run needs to know before it starts.
 
     Steps are specs (from YAML: a dependency graph, or a transition graph where `graph` is given) or

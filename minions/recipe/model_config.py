@@ -11,6 +11,7 @@ from attrs import field, frozen
 from minions.contracts.calls import ModelOptions
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import is_loopback_url
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 LOCAL_MODEL: Final = "local"
@@ -18,7 +19,7 @@ LOCAL_MODEL: Final = "local"
 
 
 @frozen(kw_only=True, cache_hash=True)
-class ModelConfig:
+class ModelConfig(FieldsRepr):
     """Which model answers, and its settings."""
 
     name: str | None = None

@@ -88,6 +88,7 @@ UNITS: Final[Mapping[str, Unit]] = {
         words="`POST /runs` up to its answer, with what its run does meanwhile", goal=2_500
     ),
     "modules": Unit(words="own modules loaded for a one-step `minions run`", goal=220),
+    "compiled-reprs": Unit(words="own classes for which attrs compiles a repr in it", goal=0),
     "frames": Unit(words="own frames from `minions run` to the HTTP call", goal=24),
     "frame-modules": Unit(words="modules of these frames", goal=10),
 }
@@ -371,7 +372,11 @@ HttpPool.post = watched
 @atexit.register
 def tell():
     modules = [name for name in sys.modules if name == "minions" or name.startswith("minions.")]
-    print(json.dumps([len(modules), *seen[0]]), file=sys.stderr)
+    classes = {each for name in modules for each in vars(sys.modules[name]).values()
+               if isinstance(each, type) and each.__module__.startswith("minions.")}
+    reprs = [each for each in classes if "__attrs_attrs__" in vars(each)
+             and "<attrs generated" in repr(getattr(each.__repr__, "__code__", ""))]
+    print(json.dumps([len(modules), len(reprs), *seen[0]]), file=sys.stderr)
 
 from minions.__main__ import main
 sys.argv = ["minions", "run", sys.argv[1], "--db", sys.argv[2]]
@@ -398,8 +403,13 @@ def start_up(endpoint: Endpoint) -> dict[str, float]:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        modules, frames, frame_modules = json.loads(done.stderr.splitlines()[-1])
-    return {"modules": modules, "frames": frames, "frame-modules": frame_modules}
+        modules, reprs, frames, frame_modules = json.loads(done.stderr.splitlines()[-1])
+    return {
+        "modules": modules,
+        "compiled-reprs": reprs,
+        "frames": frames,
+        "frame-modules": frame_modules,
+    }
 
 
 async def units_measured(endpoint: Endpoint) -> dict[str, float]:

@@ -20,6 +20,7 @@ from attrs import Factory, field, frozen
 
 from minions.adapters.binary_files.reader_program import ReadOrder
 from minions.data.errors import EnvironmentRefusedError
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, as_object, parse_json
 
 _PROGRAM: Final = str(Path(__file__).with_name("reader_program.py"))
@@ -49,7 +50,7 @@ class UnreadableFileError(Exception):
 
 
 @frozen(kw_only=True)
-class PartRange:
+class PartRange(FieldsRepr):
     """Which rows or pages are read, and how much of them."""
 
     first: int = 0

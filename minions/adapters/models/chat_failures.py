@@ -17,6 +17,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage, ToolCallRequest
 from minions.contracts.retry_config import may_pass
 from minions.data.errors import OUTPUT_TRUNCATED, UNREACHABLE
+from minions.data.field_repr import FieldsRepr
 
 _MOST_SHOWN: Final = 500
 """Characters of a server's message that are shown."""
@@ -26,7 +27,7 @@ _HEAD: Final = 200
 
 
 @frozen(kw_only=True)
-class ChatPeer:
+class ChatPeer(FieldsRepr):
     """The server of a request; words every failure and keeps the key out of its text."""
 
     provider: str

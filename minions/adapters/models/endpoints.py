@@ -34,10 +34,11 @@ from minions.contracts.model_endpoints import (
 )
 from minions.contracts.prompt_caches import PromptCache
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
+from minions.data.field_repr import FieldsRepr
 
 
 @frozen(kw_only=True)
-class ProviderConfig:
+class ProviderConfig(FieldsRepr):
     """One `[providers.NAME]` table of the operator's configuration."""
 
     base_url: str | None = None
@@ -79,7 +80,7 @@ def _as_hosts(hosts: Iterable[str]) -> frozenset[str]:
 
 
 @frozen(kw_only=True)
-class OperatorModels:
+class OperatorModels(FieldsRepr):
     """The operator's settings for models; a recipe cannot change them."""
 
     providers: Mapping[str, ProviderConfig] = field(factory=_no_providers)
@@ -109,7 +110,7 @@ class EndpointWishes(Protocol):
 
 
 @frozen(kw_only=True)
-class Endpoint:
+class Endpoint(FieldsRepr):
     """Everything needed to call one model; `api` says by which class."""
 
     provider: str

@@ -21,6 +21,7 @@ from minions.adapters.models.cache_rules import LONG_WRITES_AT
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_endpoints import is_loopback_url
 from minions.contracts.runtime import PriceBook
+from minions.data.field_repr import FieldsRepr
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
@@ -62,7 +63,7 @@ _BATCH_DISCOUNTS: Final[Mapping[str, _BatchDiscount]] = {
 
 
 @frozen(kw_only=True)
-class OwnPrice:
+class OwnPrice(FieldsRepr):
     """The operator's price of one model, in US dollars per million tokens."""
 
     input_per_mtok: float

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.messages import Message, ToolCallRequest
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 
 GoodAnswer: TypeAlias = (
@@ -47,7 +48,7 @@ def tool_request(
 
 
 @frozen(kw_only=True)
-class ScriptItem:
+class ScriptItem(FieldsRepr):
     """One answer of a script file."""
 
     answer: Answer

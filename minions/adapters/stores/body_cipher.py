@@ -22,6 +22,7 @@ from attrs import field, frozen
 
 from minions.data.bounded_files import open_regular
 from minions.data.errors import EnvironmentRefusedError, JournalError, UsageError
+from minions.data.field_repr import FieldsRepr
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -60,7 +61,7 @@ class SealedText(str):
 
 
 @frozen
-class JournalKey:
+class JournalKey(FieldsRepr):
     """A key of an operator."""
 
     id: str

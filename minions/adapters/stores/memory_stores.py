@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from minions.contracts.budgets import BudgetStore
 from minions.contracts.steps import CachedStep, StepCache
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 RESERVED: Final = "minions:"
@@ -124,7 +125,7 @@ def as_json(output: JsonValue) -> str:
 
 
 @frozen
-class CacheBounds:
+class CacheBounds(FieldsRepr):
     """The most that a cache holds."""
 
     max_entries: int = field(default=MAX_ENTRIES, validator=ge(1))

@@ -40,13 +40,14 @@ from minions.contracts.protected_files import (
     matches_any,
 )
 from minions.data.errors import ToolError, UsageError, near_hint, near_names
+from minions.data.field_repr import FieldsRepr
 
 # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @frozen(kw_only=True)
-class FolderEntry:
+class FolderEntry(FieldsRepr):
     """An entry of a folder."""
 
     name: str
@@ -57,7 +58,7 @@ class FolderEntry:
 
 
 @frozen(kw_only=True)
-class ConfinedFolder:
+class ConfinedFolder(FieldsRepr):
     """A folder whose files may be used. Creating the object accesses nothing."""
 
     root: str

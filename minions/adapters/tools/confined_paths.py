@@ -17,10 +17,11 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.data.errors import ToolError
+from minions.data.field_repr import FieldsRepr
 
 
 @frozen
-class Place:
+class Place(FieldsRepr):
     """A resolved path, without links."""
 
     root: str

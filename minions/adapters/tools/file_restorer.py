@@ -20,6 +20,7 @@ from minions.contracts.file_changes import (
     RolledBackFile,
     digest_of,
 )
+from minions.data.field_repr import FieldsRepr
 
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PIECE: Final = 1024 * 1024
@@ -31,7 +32,7 @@ class _RefusedError(Exception):
 
 
 @frozen
-class LocalFileRestorer(FileRestorer):
+class LocalFileRestorer(FieldsRepr, FileRestorer):
     """Opens folders name by name from the root, so that links are refused, holds the lock of a
     file's folder, and replaces the file by renaming.
     """

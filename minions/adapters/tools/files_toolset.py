@@ -40,6 +40,7 @@ from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 from minions.data.codec import decode
 from minions.data.errors import ToolError, did_you_mean
+from minions.data.field_repr import FieldsRepr
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object_of_objects
 from minions.data.patterns import refuse_large_pattern, without_warnings
@@ -123,7 +124,7 @@ _READS: Final = {
 
 
 @frozen
-class FileText:
+class FileText(FieldsRepr):
     """The result of `read`."""
 
     path: str
@@ -135,7 +136,7 @@ class FileText:
 
 
 @frozen
-class FolderListing:
+class FolderListing(FieldsRepr):
     """The result of `list`."""
 
     path: str
@@ -143,7 +144,7 @@ class FolderListing:
 
 
 @frozen
-class FilesOverview:
+class FilesOverview(FieldsRepr):
     """The result of `overview`."""
 
     entries: list[str]
@@ -157,7 +158,7 @@ class FilesOverview:
 
 
 @frozen
-class FilesFound:
+class FilesFound(FieldsRepr):
     """The result of `glob`."""
 
     files: list[str]
@@ -166,7 +167,7 @@ class FilesFound:
 
 
 @frozen
-class MatchingLine:
+class MatchingLine(FieldsRepr):
     """A line that `search` found."""
 
     path: str
@@ -176,7 +177,7 @@ class MatchingLine:
 
 
 @frozen
-class LinesFound:
+class LinesFound(FieldsRepr):
     """The result of `search`."""
 
     matches: list[MatchingLine]
@@ -185,7 +186,7 @@ class LinesFound:
 
 
 @frozen
-class FileWritten:
+class FileWritten(FieldsRepr):
     """The result of `write`."""
 
     path: str
@@ -193,7 +194,7 @@ class FileWritten:
 
 
 @frozen
-class FileEdited:
+class FileEdited(FieldsRepr):
     """The result of `edit`."""
 
     path: str
@@ -202,7 +203,7 @@ class FileEdited:
 
 
 @frozen
-class ParquetRows:
+class ParquetRows(FieldsRepr):
     """The result of `read_parquet`."""
 
     path: str
@@ -219,7 +220,7 @@ class ParquetRows:
 
 
 @frozen
-class PdfPage:
+class PdfPage(FieldsRepr):
     """A page in the result of `read_pdf`."""
 
     page: int
@@ -229,7 +230,7 @@ class PdfPage:
 
 
 @frozen
-class PdfPages:
+class PdfPages(FieldsRepr):
     """The result of `read_pdf`."""
 
     path: str
@@ -247,7 +248,7 @@ _Glob = Annotated[str, "Such as '**/*.py'; '**' stands for any folders, also non
 
 
 @frozen
-class _FileTools:
+class _FileTools(FieldsRepr):
     """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
     files: TextFiles
@@ -584,7 +585,7 @@ _SHORTEST_STEM: Final = 4
 
 
 @define
-class _Folder:
+class _Folder(FieldsRepr):
     path: str = ""
     """Empty, or with a slash at the end."""
     files: list[str] = field(factory=list)

@@ -19,6 +19,7 @@ from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.codec import decode, encode
 from minions.data.errors import SchemaError, ToolError, UsageError, near_names
+from minions.data.field_repr import FieldsRepr
 from minions.data.hint_schemas import result_schema_of, schema_of
 from minions.data.json_values import JsonValue, as_object
 from minions.data.schema import JsonSchema
@@ -231,7 +232,7 @@ def _is_async(function: object) -> bool:
 
 
 @frozen
-class _Documentation:
+class _Documentation(FieldsRepr):
     """The parts of a function's docstring."""
 
     summary: str
@@ -264,7 +265,7 @@ def _argument_descriptions(text: str) -> dict[str, str]:
 
 
 @frozen(kw_only=True)
-class _Parameter:
+class _Parameter(FieldsRepr):
     """One parameter of a function."""
 
     name: str
@@ -276,7 +277,7 @@ class _Parameter:
 
 
 @frozen(kw_only=True)
-class _Signature:
+class _Signature(FieldsRepr):
     """What a function says of itself."""
 
     summary: str

@@ -17,6 +17,7 @@ from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_matc
 from minions.contracts.plans import FileForm, FileUse
 from minions.contracts.tools import ToolScope
 from minions.data.errors import ToolError
+from minions.data.field_repr import FieldsRepr
 
 _MOST_DIFF: Final = 40_000
 """Characters of a diff that are shown."""
@@ -35,7 +36,7 @@ _MaxCharacters = Annotated[int, "Of all files together.", {"minimum": 1}]
 
 
 @frozen(kw_only=True)
-class FileShown:
+class FileShown(FieldsRepr):
     """A file in the result of `read_many`."""
 
     path: str
@@ -45,7 +46,7 @@ class FileShown:
 
 
 @frozen(kw_only=True)
-class FilesRead:
+class FilesRead(FieldsRepr):
     """The result of `read_many`."""
 
     text: str
@@ -56,7 +57,7 @@ class FilesRead:
 
 
 @frozen(kw_only=True)
-class FileContent:
+class FileContent(FieldsRepr):
     """A file with its whole text."""
 
     path: str = field(metadata={"description": "Relative to the root, with '/'."})
@@ -64,7 +65,7 @@ class FileContent:
 
 
 @frozen(kw_only=True)
-class FileEdit:
+class FileEdit(FieldsRepr):
     """A piece of a file that is replaced."""
 
     path: str = field(metadata={"description": "Relative to the root, with '/'."})
@@ -78,7 +79,7 @@ class FileEdit:
 
 
 @frozen(kw_only=True)
-class PreparedChanges:
+class PreparedChanges(FieldsRepr):
     """The result of `prepare_changes`."""
 
     files: list[FileContent]
@@ -90,7 +91,7 @@ class PreparedChanges:
 
 
 @frozen(kw_only=True)
-class WrittenFile:
+class WrittenFile(FieldsRepr):
     """A file in the result of `write_many`."""
 
     path: str
@@ -98,7 +99,7 @@ class WrittenFile:
 
 
 @frozen(kw_only=True)
-class FilesWritten:
+class FilesWritten(FieldsRepr):
     """The result of `write_many`."""
 
     files: list[WrittenFile]
@@ -108,7 +109,7 @@ class FilesWritten:
 
 
 @frozen
-class ManyFileTools:
+class ManyFileTools(FieldsRepr):
     """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
     files: TextFiles
@@ -195,7 +196,7 @@ class ManyFileTools:
 
 
 @frozen
-class _Piece:
+class _Piece(FieldsRepr):
     """A file as a prompt shows it."""
 
     form: str
@@ -209,7 +210,7 @@ def _piece(place: Place, form: str, text: str) -> _Piece:
 
 
 @frozen
-class _Draft:
+class _Draft(FieldsRepr):
     """The text of one file while changes are applied."""
 
     before: str | None
@@ -219,7 +220,7 @@ class _Draft:
 
 
 @frozen
-class _Drafts:
+class _Drafts(FieldsRepr):
     """The changes of one call, before anything is written."""
 
     files: TextFiles
@@ -361,7 +362,7 @@ _DECLARATION: Final = re.compile(
 
 
 @frozen
-class Outline:
+class Outline(FieldsRepr):
     """The outline of a file."""
 
     text: str

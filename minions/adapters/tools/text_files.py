@@ -11,6 +11,7 @@ from minions.adapters.tools.confined_paths import Place
 from minions.contracts.protected_files import ALLOW_CONFIG, ALLOW_SECRETS
 from minions.contracts.tools import ToolScope
 from minions.data.errors import EnvironmentRefusedError, ToolError
+from minions.data.field_repr import FieldsRepr
 
 _SIZE: Final = {"type": "integer", "minimum": 1}
 
@@ -20,7 +21,7 @@ def _excluded_by_default() -> list[str]:
 
 
 @frozen(kw_only=True)
-class FileOptions:
+class FileOptions(FieldsRepr):
     """The options that a recipe may set."""
 
     root: str = field(
@@ -73,7 +74,7 @@ _PIECE: Final = 64 * 1024
 
 
 @frozen
-class TextFiles:
+class TextFiles(FieldsRepr):
     """The text files that the tools of one toolset use."""
 
     options: FileOptions

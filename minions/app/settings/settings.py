@@ -28,6 +28,7 @@ from minions.contracts.model_endpoints import (
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.codec import Constraint
 from minions.data.errors import UsageError
+from minions.data.field_repr import FieldsRepr
 from minions.data.texts import seconds_of
 from minions.recipe.model import AgentRecipe, OperatorRules, UntrustedRule
 
@@ -84,7 +85,7 @@ class Strictness(StrEnum):
 
 
 @frozen(kw_only=True)
-class ProviderSettings:
+class ProviderSettings(FieldsRepr):
     """A provider that the operator defines, or a built-in one with limits: `[providers.NAME]`."""
 
     base_url: str | None = None
@@ -116,7 +117,7 @@ class ProviderSettings:
 
 
 @frozen(kw_only=True)
-class PriceSettings:
+class PriceSettings(FieldsRepr):
     """The operator's price of a model, in US dollars per million tokens:
     `[prices."provider/name"]`.
     """
@@ -131,7 +132,7 @@ class PriceSettings:
 
 
 @frozen(kw_only=True)
-class LocalSettings:
+class LocalSettings(FieldsRepr):
     """How the engine serves the models of `local/`: `[local]`."""
 
     context_tokens: _Count | None = None
@@ -145,7 +146,7 @@ class LocalSettings:
 
 
 @frozen(kw_only=True)
-class McpSettings:
+class McpSettings(FieldsRepr):
     """An MCP server that recipes may name: `[mcp.NAME]`, or an entry of
     `Minions(mcp_servers=…)`. It has a `command` or a `url`.
     """
@@ -182,7 +183,7 @@ class McpSettings:
 
 
 @frozen(kw_only=True)
-class TelemetrySettings:
+class TelemetrySettings(FieldsRepr):
     """Traces and metrics for OpenTelemetry: `[telemetry]`."""
 
     traces: bool | None = None
@@ -197,7 +198,7 @@ class TelemetrySettings:
 
 
 @frozen(kw_only=True)
-class JournalSettings:
+class JournalSettings(FieldsRepr):
     """How the journal keeps what runs say: `[journal]`."""
 
     encryption_key_file: str | None = None
@@ -221,7 +222,7 @@ class JournalSettings:
 
 
 @frozen(kw_only=True)
-class RedactionSettings:
+class RedactionSettings(FieldsRepr):
     """What is replaced in prompts before they leave for a model: `[redaction]`."""
 
     kinds: tuple[str, ...] = ()
@@ -242,7 +243,7 @@ def _describe_key(text: str, expected: str | None = None) -> dict[str, str]:
 
 
 @frozen(kw_only=True)
-class Settings:
+class Settings(FieldsRepr):
     """Every key of the configuration; each has a flag, if it is not about one call only."""
 
     model: str | None = field(

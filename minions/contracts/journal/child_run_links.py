@@ -16,6 +16,7 @@ from attrs.validators import ge, instance_of
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 
 WAITS_FOR_RUNS: Final = "waits-for-runs"
@@ -47,7 +48,7 @@ def parent_part(session_id: str) -> str | None:
 
 
 @frozen(kw_only=True)
-class ChildRunNames:
+class ChildRunNames(FieldsRepr):
     """The ids of the child runs of one execution of a step.
 
     They are made of the run, the step, the index of the item and what the child run does, so that
@@ -98,7 +99,7 @@ class ChildRunNames:
 
 
 @frozen(kw_only=True)
-class ChildLink:
+class ChildLink(FieldsRepr):
     """Whose child run it is, and what it may spend; stored in the note of its start."""
 
     run_id: str = field(validator=instance_of(str))
@@ -152,7 +153,7 @@ class ChildLink:
 
 
 @frozen(kw_only=True)
-class ChildWait:
+class ChildWait(FieldsRepr):
     """A step of a queued run that waits for child runs."""
 
     start: str

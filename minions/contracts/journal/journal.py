@@ -28,6 +28,7 @@ from minions.contracts.journal.chain import (
 )
 from minions.contracts.journal.facts import Fact, UnreadableFact, body_of
 from minions.data.errors import JournalError
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, encoder_of
 from minions.data.texts import shell_word
 
@@ -107,7 +108,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True, gc=False):
 
 
 @frozen(kw_only=True)
-class Lease:
+class Lease(FieldsRepr):
     """The right to append entries of one run."""
 
     session_id: str

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec import field as struct_field
 
 from minions.contracts.journal.child_run_links import ChildLink, ChildWait
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
@@ -35,7 +36,7 @@ LABEL_NAME: Final = r"[a-z][a-z0-9_-]{0,31}\Z"
 
 
 @frozen(kw_only=True)
-class QueuePlace:
+class QueuePlace(FieldsRepr):
     """Where a run is queued; stored with its start, so that it can be submitted again."""
 
     name: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
@@ -146,7 +147,7 @@ class Offer(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class CallerTool:
+class CallerTool(FieldsRepr):
     """A tool that the caller who began a run brought, and carries out itself."""
 
     name: str
@@ -176,7 +177,7 @@ class CallerTool:
 
 
 @frozen(kw_only=True)
-class CallerChoice:
+class CallerChoice(FieldsRepr):
     """What the caller who began a run wants of calls of the tools that it brought."""
 
     must_call: tuple[str, ...] = ()
@@ -268,9 +269,12 @@ class StartNote(Struct, frozen=True, kw_only=True):
         """What that note says; None: there is none."""
         if not note:
             return _NOTHING_NOTED
-        cost, named, reasons = (
-            note.get(name) for name in ("max_cost_usd", "extensions", "decision_reasons")
+        cost, named, choice = (
+            note.get("max_cost_usd"),
+            note.get("extensions"),
+            note.get(_CALLER_CHOICE),
         )
+        reasons = note.get("decision_reasons")
         return cls(
             is_imported=bool(note.get(_IMPORTED)),
             is_strangers=bool(note.get("strangers_recipe")),
@@ -281,7 +285,7 @@ class StartNote(Struct, frozen=True, kw_only=True):
             batch_waves=_texts(note.get(_BATCH_WAVES)),
             offer=Offer.of_note(note),
             caller_tools=tuple(CallerTool.of_note(note.get(_CALLER_TOOLS))),
-            caller_choice=CallerChoice.of_note(note.get(_CALLER_CHOICE)),
+            caller_choice=NO_CHOICE if choice is None else CallerChoice.of_note(choice),
             evaluation=_text(note, "eval"),
             command=_text(note, "command"),
             batch=note.get("batch"),

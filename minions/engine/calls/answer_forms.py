@@ -10,6 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.data.errors import did_you_mean
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 
@@ -26,7 +27,7 @@ _MOST_CHOICES: Final = 20
 
 
 @frozen(kw_only=True)
-class Choice:
+class Choice(FieldsRepr):
     """A value that may be chosen."""
 
     value: str
@@ -34,7 +35,7 @@ class Choice:
 
 
 @frozen(kw_only=True)
-class FormField:
+class FormField(FieldsRepr):
     """A field of a flat form: one value."""
 
     name: str

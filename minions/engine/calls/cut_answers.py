@@ -14,6 +14,7 @@ from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputInstructions
 from minions.contracts.messages import assistant
 from minions.data.errors import OUTPUT_TRUNCATED
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.engine.calls.output_parts import ObjectParts
 
@@ -37,7 +38,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 
 @frozen(kw_only=True)
-class ClosedAnswer:
+class ClosedAnswer(FieldsRepr):
     """What is whole of an answer that was cut off inside a list."""
 
     response: ModelCallResponse
@@ -170,7 +171,7 @@ def merged_parts(
 
 
 @define
-class _Open:
+class _Open(FieldsRepr):
     """A list or object that has not ended."""
 
     is_list: bool

@@ -8,6 +8,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.instructions import OutputInstructions
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 
@@ -20,7 +21,7 @@ _FEWEST_FIELDS: Final = 3
 
 
 @frozen(kw_only=True)
-class ObjectParts:
+class ObjectParts(FieldsRepr):
     """The top-level fields of the object that a step declares."""
 
     schema: JsonSchema

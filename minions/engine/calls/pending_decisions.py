@@ -33,6 +33,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.tools import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, SchemaValidator
@@ -56,7 +57,7 @@ _MOST_SHOWN: Final = 200
 
 
 @frozen(kw_only=True)
-class PendingDecision:
+class PendingDecision(FieldsRepr):
     """A decision that a run waits for."""
 
     key: str

@@ -24,6 +24,7 @@ from minions.data.errors import (
     StepFailedError,
     ToolError,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.engine.calls.pending_decisions import answer_to
@@ -35,7 +36,7 @@ Reply: TypeAlias = Answer | Reject
 
 
 @frozen
-class ToolOfCaller(Tool):
+class ToolOfCaller(FieldsRepr, Tool):
     """A tool that the caller of the run carries out: each call waits for its result."""
 
     tool: CallerTool
@@ -117,7 +118,8 @@ class QuestionsOfCall(ToolQuestions):
             request: The call, which a tool of the run's caller asks that caller to make.
             replies: What was said already, by the keys of the questions.
         """
-        is_of_caller = isinstance(view.tools.find(request.name), ToolOfCaller)
+        brought = view.context.scope.caller_tools
+        is_of_caller = brought and isinstance(view.tools.find(request.name), ToolOfCaller)
         self._request = request if is_of_caller else None
         self._view = view
         self._key = key

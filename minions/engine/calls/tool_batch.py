@@ -32,6 +32,7 @@ from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.run_events import AttemptFailed
 from minions.contracts.tools import NO_TOOLS, Effect, Tool
 from minions.data.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
@@ -61,7 +62,7 @@ from minions.recipe.permissions import CallWords, stricter
 
 
 @frozen(kw_only=True)
-class ToolBatch:
+class ToolBatch(FieldsRepr):
     """Runs the tool calls of one answer and puts their results into memory in request order."""
 
     view: StepView

@@ -29,6 +29,7 @@ from minions.contracts.messages import (
 )
 from minions.contracts.tool_parameters import sent_parameters
 from minions.contracts.tools import Effect, ToolSpec
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps, find_json_value, parse_json
 from minions.engine.calls.cut_answers import whole_answer
 from minions.engine.compile.borders import border_of_run, within, without_markers
@@ -51,7 +52,7 @@ and JSON three."""
 
 
 @define(eq=False)
-class ToolChoice:
+class ToolChoice(FieldsRepr):
     """How calls are got of one model in one call of it."""
 
     bind: Bind

@@ -16,6 +16,7 @@ from minions.contracts.tools import Toolbox
 from minions.data.errors import (
     GraphError,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.compiler import BuildParts, StepCompiler, compiler_of
@@ -105,7 +106,7 @@ _NO_CONTROL: Final = StepControl()
 
 
 @frozen(kw_only=True)
-class BuiltRecipe:
+class BuiltRecipe(FieldsRepr):
     """A recipe that is ready to run; immutable, so that many runs share it."""
 
     graph: StepGraph

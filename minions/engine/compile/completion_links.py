@@ -11,6 +11,7 @@ from attrs import field, frozen
 from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.executions import Completion, CompletionMode, StepExecution, Verdict
 from minions.data.errors import MAX_MODEL_CALLS
+from minions.data.field_repr import FieldsRepr
 from minions.data.patterns import search
 
 SIGNAL_WORDS: Final = (
@@ -30,7 +31,7 @@ _SAYS_DONE: Final = re.compile(
 
 
 @frozen
-class InstructionLink(CompletionLink):
+class InstructionLink(FieldsRepr, CompletionLink):
     """Follows the model's own instruction: complete, or failed and not recoverable."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
@@ -56,7 +57,7 @@ def _with_wish(completion: Completion, next_step_id: str | None) -> Completion:
 
 
 @frozen
-class PatternLink(CompletionLink):
+class PatternLink(FieldsRepr, CompletionLink):
     """Completes on text that means done: `status: done` and the like, or a pattern of the step."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
@@ -83,7 +84,7 @@ class PatternLink(CompletionLink):
 
 
 @frozen
-class ToolOutcomeLink(CompletionLink):
+class ToolOutcomeLink(FieldsRepr, CompletionLink):
     """Completes on a call of `final_Answer`, or a tool result with `step_complete: true`."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
@@ -100,7 +101,7 @@ class ToolOutcomeLink(CompletionLink):
 
 
 @frozen
-class StructuredOutputLink(CompletionLink):
+class StructuredOutputLink(FieldsRepr, CompletionLink):
     """Completes on an answer without tool calls where an output is declared.
 
     The validation of the output then decides.
@@ -114,7 +115,7 @@ class StructuredOutputLink(CompletionLink):
 
 
 @frozen
-class TextLink(CompletionLink):
+class TextLink(FieldsRepr, CompletionLink):
     """Completes on an answer without tool calls, in completion mode `text`."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
@@ -136,7 +137,7 @@ def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completio
 
 
 @frozen
-class ArtifactsLink(CompletionLink):
+class ArtifactsLink(FieldsRepr, CompletionLink):
     """Completes on a plain answer that holds the declared artifacts, and fails one that does not.
 
     Its evidence are the artifacts.
@@ -176,7 +177,7 @@ _FORMS: Final = {
 
 
 @frozen
-class CallBudgetLink(CompletionLink):
+class CallBudgetLink(FieldsRepr, CompletionLink):
     """Fails a step that used all its model calls; it follows all links that may complete one."""
 
     def check(self, execution: StepExecution[object]) -> Completion:
@@ -197,7 +198,7 @@ def budget_spent(execution: StepExecution[object]) -> Completion:
 
 
 @frozen
-class FallbackLink(CompletionLink):
+class FallbackLink(FieldsRepr, CompletionLink):
     """The end of a chain: fails a step without model calls left, as `CallBudgetLink` does."""
 
     def check(self, execution: StepExecution[object]) -> Completion:

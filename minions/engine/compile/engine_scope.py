@@ -16,6 +16,7 @@ from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.sandbox import ProgramAnswer
 from minions.contracts.steps import StepScope
 from minions.data.errors import FailureInfo
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.compile.opening_rights import MadeOf
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 @frozen
-class Default:
+class Default(FieldsRepr):
     """The answer that counts when nobody answers in time."""
 
     value: JsonValue = None
@@ -36,7 +37,7 @@ class Default:
 
 
 @frozen(kw_only=True)
-class NestedOutcome:
+class NestedOutcome(FieldsRepr):
     """How a recipe ended that ran within a step."""
 
     output: object

@@ -16,6 +16,7 @@ from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox, Toolset
 from minions.data.errors import UsageError, near_hint, near_names
+from minions.data.field_repr import FieldsRepr
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.plan_kind import RecipePlanner
@@ -164,7 +165,7 @@ def _check_kinds(_: object, __: object, redactors: Mapping[str, Redactor]) -> No
 
 
 @frozen(kw_only=True)
-class Extensions:
+class Extensions(FieldsRepr):
     """What an operator registers for recipes to use, each by its name."""
 
     toolsets: Mapping[str, Toolset] = field(factory=dict)

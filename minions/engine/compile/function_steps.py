@@ -21,6 +21,7 @@ from minions.contracts.messages import Message, MessageRole
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.codec import decode, encode
 from minions.data.errors import FailureInfo, SchemaError, StepFailedError, UsageError
+from minions.data.field_repr import FieldsRepr
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.schema import SchemaValidator
@@ -46,7 +47,7 @@ class _Parameter(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class _Definition:
+class _Definition(FieldsRepr):
     """What is known of a step function from its signature, docstring and decorator."""
 
     id: str

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.engine.compile.prompt_sections import PromptPart
 from minions.recipe.model_config import ModelConfig
 
 
 @frozen(kw_only=True)
-class HiddenTools:
+class HiddenTools(FieldsRepr):
     """Tools that a model finds instead of being offered them."""
 
     count: int
@@ -21,7 +22,7 @@ class HiddenTools:
 
 
 @frozen(kw_only=True)
-class PlannedPrompt:
+class PlannedPrompt(FieldsRepr):
     """The first prompt of a step, with what is known before the run: an output that only the run
     knows counts nothing.
     """
@@ -37,7 +38,7 @@ class PlannedPrompt:
 
 
 @frozen(kw_only=True)
-class PlannedStep:
+class PlannedStep(FieldsRepr):
     """One step as far as it is known before the run."""
 
     step_id: str

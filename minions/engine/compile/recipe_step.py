@@ -30,6 +30,7 @@ from minions.contracts.messages import (
 )
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.steps import Step
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec
@@ -46,7 +47,7 @@ _MOST_SHOWN: Final = 4_000
 """How many characters of an output a prompt shows."""
 
 
-class WrittenStep(Step[T_co]):
+class WrittenStep(FieldsRepr, Step[T_co]):
     """A step that was made of a spec: everything that all kinds take from it."""
 
     id: str

@@ -23,6 +23,7 @@ from minions.data.errors import (
     near_hint,
     near_names,
 )
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.texts import shell_word
 from minions.engine.history.keys import RESERVED_SIGNS
@@ -231,7 +232,7 @@ NOT_ASKED_FOR: Final = "not asked for"
 
 
 @frozen(kw_only=True)
-class RunPart:
+class RunPart(FieldsRepr):
     """Which steps of a recipe run. The outputs that they need of other steps are pinned."""
 
     first: str | None = None

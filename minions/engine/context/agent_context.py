@@ -20,6 +20,7 @@ from minions.contracts.session_views import ModelMemory
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import NO_TOOLS, Toolbox, ToolSpec
 from minions.data.errors import FailureInfo
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import NamedAgents
@@ -199,7 +200,7 @@ def _known(reference: Reference, names: Mapping[str, JsonValue]) -> JsonValue:
 
 
 @frozen
-class Agent:
+class Agent(FieldsRepr):
     """A recipe with an identity, and its prompts as one run reads them."""
 
     recipe: AgentRecipe

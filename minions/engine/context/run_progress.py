@@ -26,6 +26,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepGraph
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
 from minions.engine.services.budget import RunBudget
@@ -50,7 +51,7 @@ class LoopItem(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
-class Attempt:
+class Attempt(FieldsRepr):
     """One attempt of a step that is done as long as a condition holds."""
 
     index: int

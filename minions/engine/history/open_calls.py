@@ -9,6 +9,7 @@ from attrs import frozen
 from minions.contracts.executions import address_of
 from minions.contracts.journal.facts import Fact, ToolCallOutcome, ToolCallStarted, UnreadableFact
 from minions.contracts.journal.journal import JournalEntry
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.engine.history.entry_checks import fact_in
 
@@ -23,7 +24,7 @@ def was_refused(fact: Fact | UnreadableFact) -> bool:
 
 
 @frozen(kw_only=True)
-class OpenCall:
+class OpenCall(FieldsRepr):
     """A tool call that was started and whose end is unknown."""
 
     key: str

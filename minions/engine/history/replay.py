@@ -62,6 +62,7 @@ from minions.contracts.journal.facts import (
     given,
 )
 from minions.contracts.journal.journal import JournalEntry, unreadable_entry
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.engine.history.keys import (
     base_key,
@@ -97,7 +98,7 @@ class _AddressSet:
 
 
 @frozen
-class RecordedBackEdge:
+class RecordedBackEdge(FieldsRepr):
     """A back edge that a run took because a step failed."""
 
     position: int

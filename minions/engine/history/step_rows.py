@@ -15,6 +15,7 @@ from minions.contracts.journal.facts import (
     given,
 )
 from minions.contracts.journal.journal import JournalEntry
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 
 EXHAUSTED: Final = "while-exhausted"
@@ -23,7 +24,7 @@ STUCK: Final = "while-stuck"
 
 
 @mutable
-class StepRows:
+class StepRows(FieldsRepr):
     """The rows of one execution of a step."""
 
     key: str

@@ -40,13 +40,14 @@ from minions.contracts.journal.run_rows import (
 )
 from minions.contracts.runtime import Clock
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.data.field_repr import FieldsRepr
 from minions.engine.services.memory_rows import MemoryRows
 
 _EntryName = tuple[str, int, str, str, str]
 
 
 @frozen(kw_only=True)
-class _LeaseRow:
+class _LeaseRow(FieldsRepr):
     """The lease of a session, held or released."""
 
     lease: Lease
@@ -55,7 +56,7 @@ class _LeaseRow:
 
 
 @mutable
-class _Session:
+class _Session(FieldsRepr):
     """All facts of one session; position n is at index n - 1."""
 
     entries: list[JournalEntry] = field(factory=list)
@@ -63,7 +64,7 @@ class _Session:
 
 
 @frozen
-class _Blob:
+class _Blob(FieldsRepr):
     """Bytes, and the time at which they were last put."""
 
     data: bytes

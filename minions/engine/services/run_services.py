@@ -43,6 +43,7 @@ from minions.contracts.runtime import (
 )
 from minions.contracts.secrets import SecretSource
 from minions.contracts.steps import StepCache
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import dumps
 from minions.data.schema import SchemaValidator
 from minions.engine.services.event_loop import DaemonPool, LoopTimer
@@ -178,7 +179,7 @@ class ChosenExamples(Struct, frozen=True, eq=False):
 
 
 @frozen(eq=False)
-class ExampleMemory:
+class ExampleMemory(FieldsRepr):
     """What was chosen last for each step."""
 
     _chosen: dict[_Key, ChosenExamples] = field(factory=dict, init=False)
@@ -262,7 +263,7 @@ def _new_random() -> Random:
 
 
 @frozen(kw_only=True)
-class Services:
+class Services(FieldsRepr):
     """The parts that a run needs from outside; replace one to make runs repeatable or durable.
 
     The defaults are the system's clock, randomness and environment, and a journal in memory.

@@ -479,7 +479,8 @@ class ModelAnswers:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
         options = self.tiers.current.options
         messages = self.view.memory.prompt_messages(self.view.conversation_id)
-        demanded = self._demanded(messages) if keeps_tools else ()
+        names = self.view.context.scope.caller_choice.must_call if keeps_tools else ()
+        demanded = self._demanded(names, messages) if names else ()
         tools = demanded or (self._specs(messages) if keeps_tools else ())
         return Prompt(
             messages,
@@ -491,12 +492,11 @@ class ModelAnswers:
             folds_system=not self.tiers.current.modes.takes_system,
         )
 
-    def _demanded(self, messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
-        """The caller's tools one of which this answer has to call; empty: the model decides, as it
-        does once a tool has answered.
+    def _demanded(self, names: Sequence[str], messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
+        """The caller's tools by these names, one of which this answer has to call; empty: the
+        model decides, as it does once a tool has answered.
         """
-        names = self.view.context.scope.caller_choice.must_call
-        if not names or not messages or messages[-1].role is MessageRole.TOOL:
+        if not messages or messages[-1].role is MessageRole.TOOL:
             return ()
         if not self.step.tool_search.caller:
             return ()

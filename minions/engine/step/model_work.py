@@ -515,7 +515,7 @@ class ModelWork(StepWork):
         To offer a tool that will be refused costs a call, or the run.
         """
         names = step.available_tools
-        if step.tool_search.caller and context.scope.caller_tools:
+        if context.scope.caller_tools and step.tool_search.caller:
             names = names.union(each.spec.name for each in context.scope.caller_tools)
         if not names:
             return NO_TOOLS

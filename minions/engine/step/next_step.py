@@ -18,6 +18,7 @@ from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step, StepGraph
 from minions.data.errors import FailureInfo, MinionsError, StepFailedError, UsageError
+from minions.data.field_repr import FieldsRepr
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
@@ -26,7 +27,7 @@ from minions.engine.context.step_view import StepView
 
 
 @frozen(kw_only=True)
-class Transition:
+class Transition(FieldsRepr):
     """What a link may look at: the step that ended and where it may lead."""
 
     current: Step[object]
@@ -50,7 +51,7 @@ class NextStepLink(ABC):
 
 
 @frozen
-class InstructedStepLink(NextStepLink):
+class InstructedStepLink(FieldsRepr, NextStepLink):
     """The model's completion instruction named the next step: honoured where it is legal."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
@@ -66,7 +67,7 @@ class InstructedStepLink(NextStepLink):
 
 
 @frozen
-class SingleNextStepLink(NextStepLink):
+class SingleNextStepLink(FieldsRepr, NextStepLink):
     """Exactly one successor: no choice to make."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
@@ -75,7 +76,7 @@ class SingleNextStepLink(NextStepLink):
 
 
 @frozen
-class DecisionToolLink(NextStepLink):
+class DecisionToolLink(FieldsRepr, NextStepLink):
     """The step's decision tool names the successor."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
@@ -145,7 +146,7 @@ async def _carried_out(transition: Transition, request: ToolCallRequest) -> Tool
 
 
 @frozen
-class FirstInOrderLink(NextStepLink):
+class FirstInOrderLink(FieldsRepr, NextStepLink):
     """The default: the first successor in edge order."""
 
     async def select(self, transition: Transition) -> Step[object] | None:
@@ -177,7 +178,7 @@ def _as_links(links: Iterable[NextStepLink]) -> tuple[NextStepLink, ...]:
 
 
 @frozen
-class NextStepChain:
+class NextStepChain(FieldsRepr):
     """Instruction, single successor, decision tool, first in order; or links of your own.
 
     A resumed run asks again: what a link chooses follows from what it looks at.

@@ -46,6 +46,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import SIGNAL_WORDS
@@ -63,7 +64,7 @@ Describe: TypeAlias = Callable[[OutputInstructions[object]], str]
 
 
 @frozen(kw_only=True)
-class Opening:
+class Opening(FieldsRepr):
     """The first prompt of a model step, in three parts: a row holds no history of the session."""
 
     before: tuple[Message, ...] = ()

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from attrs import define, field
 from msgspec import Struct
 
+from minions.data.field_repr import FieldsRepr
 from minions.recipe.checks.references import AllReadings, Readings, RequiredOutput
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft
@@ -161,7 +162,7 @@ class _Clash(Struct, frozen=True):
 
 
 @define(slots=False)
-class _Skips:
+class _Skips(FieldsRepr):
     """What is certain about the recipe's steps, and which of them may be skipped."""
 
     draft: RecipeDraft

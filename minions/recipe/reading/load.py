@@ -12,6 +12,7 @@ from attrs import field, frozen
 from msgspec import structs
 
 from minions.data.errors import Fault, RecipeError, UsageError, near_names
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.data.texts import seconds_of
@@ -67,7 +68,7 @@ from minions.recipe.text.yaml_reader import read_document, read_source
 
 
 @frozen(kw_only=True)
-class LoadedRecipe:
+class LoadedRecipe(FieldsRepr):
     """The result of checking a recipe."""
 
     recipe: AgentRecipe | None = None

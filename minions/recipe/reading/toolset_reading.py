@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from minions.contracts.tool_servers import OWN_SERVER, SERVER, ToolServer, own_server
 from minions.contracts.tools import Reads, Toolset, ToolSpec
 from minions.data.errors import Fault
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue, texts_in
 from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
@@ -221,7 +222,7 @@ def nearest_options(given: Mapping[str, Entry], toolset: Toolset) -> bool:
 
 
 @frozen(kw_only=True)
-class NamedServer:
+class NamedServer(FieldsRepr):
     """A server as the recipe names it."""
 
     use: ToolsetUse

@@ -9,6 +9,7 @@ from attrs import field, frozen
 from msgspec import Struct
 
 from minions.contracts.context import snake_case
+from minions.data.field_repr import FieldsRepr
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
@@ -59,7 +60,7 @@ class Key(Struct, frozen=True, kw_only=True):
 
 
 @frozen
-class Table:
+class Table(FieldsRepr):
     """The keys of one mapping."""
 
     name: str
