@@ -26,7 +26,11 @@ from minions.testing.virtual_time import FakeClock
 RUNS = 10_000
 START = datetime(2026, 1, 20, tzinfo=UTC)
 NOW = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
-REST = """["model",null,[5,5,0,10,0.5],null,null,null,null,null,"thing """
+REST = (
+    """["model",null,[5,5,0,10,0.5],null,null,null,null,null,"""
+    r""""where: Z\u00fcrich \u00b7 what: thing """
+)
+"""With the dot that stands between inputs, and another letter."""
 
 
 class Reads:
@@ -121,7 +125,11 @@ def reads(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Reads:
 async def test_a_text_that_no_run_has_is_looked_for_once_and_no_row_is_made(
     journal: RowLookups, reads: Reads
 ) -> None:
-    for wanted in (RunFilter(text="no such words"), RunFilter(phrases=["there is none"])):
+    for wanted in (
+        RunFilter(text="no such words"),
+        RunFilter(phrases=["there is none"]),
+        RunFilter(text="bärnwil"),
+    ):
         assert await page_of_runs(journal, wanted, limit=50, offset=0, at_most=1_050) == ((), 0)
         # The edges of 500 and of 10,000 more, which is not there, and what is up to these.
         assert reads.take() == (4, 1, 0)
