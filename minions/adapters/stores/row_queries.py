@@ -297,8 +297,9 @@ def runs_question(
         where.behind("started_at", after.at, "run_id", after.name, form=form)
     if search is not None:
         where.up_to("started_at", "run_id", search.edge, form=form)
-        # That an open run is executed, no row says.
-        where.may_have(search.words, ("run_id", "session_id", "recipe", "status"), "interrupted")
+        if search.words:  # that an open run is executed, no row says
+            named = ("run_id", "session_id", "recipe", "status")
+            where.may_have(search.words, named, "interrupted")
     return where.question(
         f"SELECT {columns} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
         f"{form.format(column='started_at')} DESC, run_id",

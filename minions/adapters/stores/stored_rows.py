@@ -315,10 +315,13 @@ def _usage(stored: object) -> Mapping[str, Number]:
 def has_usage(rest: str, bounds: Collection[UsageBound]) -> bool:
     """Whether the usage of a run is within these bounds; True where it cannot be read."""
     try:
-        _, _, usage, *_ = _ANY_JSON.decode(rest)
-        return all(bound.is_kept(_usage(usage)) for bound in bounds)
-    except (MsgspecError, ValueError, TypeError):
+        usage = _decode_use(rest).usage
+    except MsgspecError:
         return True
+    if isinstance(usage, tuple):
+        _, _, _, tokens, cost_usd = usage
+        usage = {"total_tokens": tokens, "cost_usd": cost_usd}
+    return all(bound.is_kept(usage or {}) for bound in bounds)
 
 
 def _earlier(stored: Sequence[object]) -> tuple[tuple[int, Spent], ...]:
@@ -443,7 +446,10 @@ _encode: Final = encoder_of(json.JSONEncoder(separators=(",", ":")))
 
 def _lengthened(rest: str, count: int) -> list[object]:
     try:
-        values = json.loads(rest)
+        try:
+            values = _ANY_JSON.decode(rest)
+        except MsgspecError:  # half a character, and what is no number, Python alone takes
+            values = json.loads(rest)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if type(values) is not list or len(values) > count:
