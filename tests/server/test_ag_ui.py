@@ -46,6 +46,10 @@ def events_in(reply: Reply) -> Sequence[Event]:
     return [json.loads(each[6:]) for each in blocks if each.startswith("data: ")]
 
 
+def started(run_id: str) -> Event:
+    return {"type": "RUN_STARTED", "threadId": "t1", "runId": run_id, "protocolVersion": "1.0"}
+
+
 def text_of(events: Sequence[Event]) -> str:
     return "".join(each["delta"] for each in events if each["type"] == "TEXT_MESSAGE_CONTENT")
 
@@ -72,7 +76,7 @@ async def test_a_run_with_a_tool_call_is_told_in_the_protocol_s_events(make_app:
         "RUN_FINISHED",
     ]
     by_type = {each["type"]: each for each in events}
-    assert by_type["RUN_STARTED"] == {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1"}
+    assert by_type["RUN_STARTED"] == started("r1")
     assert by_type["TOOL_CALL_START"]["toolCallName"] == "look"
     assert json.loads(by_type["TOOL_CALL_ARGS"]["delta"]) == {"text": "it"}
     assert by_type["TOOL_CALL_RESULT"]["content"] == "look: it"
@@ -123,6 +127,21 @@ async def test_inputs_come_in_the_forwarded_props(make_app: MakeApp) -> None:
     assert (wrong.status, wrong.json["code"]) == (422, "bad-input")
     tools = await run(client, "chat", "hi", tools=[{"name": "f"}], runId="r3")
     assert (tools.status, tools.json["code"]) == (422, "unsupported-parameter")
+
+
+async def test_what_a_later_version_of_the_protocol_sends_ends_no_run(make_app: MakeApp) -> None:
+    """A-185."""
+    client = Client(make_app(answers=retelling))
+    image = {"type": "image", "source": {"type": "url", "value": "https://x.example/a.png"}}
+    parts = [image, {"type": "text", "text": "What is it?"}, {"type": "hologram"}]
+    messages = [{"id": "1", "role": "user", "content": parts, "mood": "good"}]
+    body = {"threadId": "t1", "runId": "r1", "messages": messages, "protocolVersion": "1.9"}
+    reply = await client.post("/agents/chat/ag-ui", {**body, "newest\n": 1})
+    assert text_of(events_in(reply)) == "What is it?"
+    ignored = "newest?, messages[0].mood, messages[0].content[0], messages[0].content[2]"
+    assert reply.headers["x-minions-ignored"] == ignored
+    wrong = await client.post("/agents/chat/ag-ui", {**body, "threadId": 3})
+    assert (wrong.status, wrong.json["code"]) == (422, "bad-body")
 
 
 async def test_a_failed_run_ends_with_an_error(make_app: MakeApp, recipes: Path) -> None:
@@ -177,7 +196,7 @@ async def test_an_approval_is_an_interrupt_that_the_next_run_answers(make_app: M
     assert json.loads(interrupt["metadata"]["arguments"]) == {"text": "a treaty"}
     assert interrupt["responseSchema"]["required"] == ["approved"]
     events = events_in(await resume(client, "signs", interrupt, {"approved": True}))
-    assert events[0] == {"type": "RUN_STARTED", "threadId": "t1", "runId": "r2"}
+    assert events[0] == started("r2")
     assert events[-1]["result"] == "sign: a treaty"
     late = await resume(client, "signs", interrupt, {"approved": True})
     assert (late.status, late.json["code"]) == (409, "already-decided")

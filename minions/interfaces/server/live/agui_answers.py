@@ -14,6 +14,7 @@ from minions.interfaces.server.documents.caller_tool_documents import id_of_call
 from minions.interfaces.server.live.openai_answers import is_of_caller
 from minions.interfaces.server.live.translated_stream import ForeignEvent
 
+_VERSION: Final = "1.0"
 _APPROVAL: Final[Mapping[str, JsonValue]] = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
@@ -69,7 +70,7 @@ class AgUiEvents:
 
     def begin(self) -> Sequence[ForeignEvent]:
         """The first event."""
-        return [{"type": "RUN_STARTED", **self._ids}]
+        return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": _VERSION}]
 
     def take(self, event: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
         """The events of AG-UI that an event means."""

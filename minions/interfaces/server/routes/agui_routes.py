@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import evolve, field, frozen
 from litestar import Router, post
@@ -52,6 +52,9 @@ _MAYBE_LIST: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["array", "nu
 class RunAgentInput:
     """What a front end sends to run an agent. Source: AG-UI 1.0."""
 
+    passes_unknown: ClassVar[bool] = True
+    """Members of later versions of the protocol have no effect, and are no error."""
+
     threadId: str = field(metadata=text_schema(200))  # noqa: N815  # as the protocol spells it
     """The caller's name of the conversation: the session of that name has it."""
     runId: str = field(metadata=text_schema(200))  # noqa: N815  # as above
@@ -90,7 +93,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
     tools = read_tools(recipe, given, app_state.runtime.catalog)
     results = _results(data.messages) if recipe.offers_caller_tools else ()
     shared = _shared_inputs(recipe, data)
-    passed_over = [each for each in _SHARED if getattr(data, each)]
+    passed_over = [each for each in _SHARED if getattr(data, each)] + [*request.unknown_keys]
     if data.resume:
         followed = await _resume(request, recipe, data)
         passed_over += [each.where for each in results]  # the run waits for them again
@@ -183,15 +186,30 @@ def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[s
     taken = text_input(recipe)
     if taken is None or taken in given:
         return ChatTurn(text="", passed_over=others), given
-    messages = tuple(
-        {key: value for key, value in each.items() if key not in ("id", "metadata")}
-        for each in data.messages
-        if each.get("role") not in _NOT_SAID and not each.get("toolCalls")
-    )
+    messages = list[JsonObject]()
+    for at, each in enumerate(data.messages):
+        if each.get("role") in _NOT_SAID or each.get("toolCalls"):
+            continue
+        said = {key: value for key, value in each.items() if key not in ("id", "metadata")}
+        if isinstance(parts := said.get("content"), list):
+            said["content"] = [part for part in parts if not _is_passed_over(part)]
+            others += tuple(
+                f"messages[{at}].content[{number}]"
+                for number, part in enumerate(parts)
+                if _is_passed_over(part)
+            )
+        messages.append(said)
     if not messages:  # a default may serve; else the run says which input is missing
         return ChatTurn(text="", passed_over=others), given
-    turn = read_messages(messages, "messages")
+    turn = read_messages(tuple(messages), "messages")
     return evolve(turn, passed_over=(*turn.passed_over, *others)), {**given, taken: turn.text}
+
+
+def _is_passed_over(part: JsonValue) -> bool:
+    """Whether it is an image, a sound or another part that no recipe takes: the protocol wants the
+    run all the same.
+    """
+    return isinstance(part, Mapping) and part.get("type") not in (None, "text")
 
 
 def _results(messages: Sequence[JsonObject]) -> tuple[CallResult, ...]:
