@@ -30,6 +30,7 @@ from builders import body_cipher, draft_of
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.postgres_database import bundled_migrations as postgres_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.row_queries import _FOLDED_TO_ASCII
 from minions.adapters.stores.sqlite_database import bundled_migrations as sqlite_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.facts import UnreadableFact
@@ -338,7 +339,31 @@ ODD_WORDS = {
     "a NUL": ("a\0b", "a\0b"),
     "a Kelvin sign": ("300 \u212a", "300 k"),
     "a long word": ("x" * 300, "X" * 300),
+    "a dot beside it": ("a: one · b: two", "B: TWO"),
+    "letters before and behind another one": ("in ZÜRICH 5", "zürich 5"),
+    "other letters alone": ("次の 注文", "注文"),
+    "a sharp s in capitals": ("STRAẞE", "strasse"),
+    "a ligature": ("the \ufb01le", "THE FILE"),
+    "a long s": ("Wa\u017f\u017fer", "wasser"),
+    "a capital dotted i": ("\u0130stanbul", "\u0130STANBUL"),
+    "an i of these": ("\u0130stanbul", "i"),
+    "a letter with a line below": ("\u1e96", "\u1e96"),
+    "its letter": ("\u1e96", "h"),
+    "an n behind an apostrophe": ("\u0149", "n"),
+    "a j with a caron": ("\u01f0", "j"),
+    "a line break and another letter": ("tälk", "tälk\nany"),
 }
+
+
+def test_each_character_that_compares_as_ascii_is_looked_for() -> None:
+    folded = {f"\\u{each:04x}" for each in range(128, 0x110000) if _folds_to_ascii(chr(each))}
+    known = {f"{start}{end}" for start, ends in _FOLDED_TO_ASCII.items() for end in ends or ("",)}
+    assert {each for each in folded if not each.startswith(tuple(known))} == set()
+    assert {each for each in known if not any(one.startswith(each) for one in folded)} == set()
+
+
+def _folds_to_ascii(character: str) -> bool:
+    return any(map(str.isascii, character.casefold()))
 
 
 @pytest.mark.parametrize("name", ODD_WORDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from minions.adapters.stores import postgres_rows, sqlite_rows
+from minions.adapters.stores import postgres_rows, sqlite_rows, stored_rows
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.row_queries import RowLookups
 from minions.adapters.stores.sqlite_journal import SqliteJournal
@@ -26,7 +26,11 @@ from minions.testing.virtual_time import FakeClock
 RUNS = 10_000
 START = datetime(2026, 1, 20, tzinfo=UTC)
 NOW = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
-REST = """["model",null,[5,5,0,10,0.5],null,null,null,null,null,"thing """
+REST = (
+    """["model",null,[5,5,0,10,0.5],null,null,null,null,null,"""
+    r""""where: Z\u00fcrich \u00b7 what: thing """
+)
+"""With the dot that stands between inputs, and another letter."""
 
 
 class Reads:
@@ -121,7 +125,11 @@ def reads(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Reads:
 async def test_a_text_that_no_run_has_is_looked_for_once_and_no_row_is_made(
     journal: RowLookups, reads: Reads
 ) -> None:
-    for wanted in (RunFilter(text="no such words"), RunFilter(phrases=["there is none"])):
+    for wanted in (
+        RunFilter(text="no such words"),
+        RunFilter(phrases=["there is none"]),
+        RunFilter(text="bärnwil"),
+    ):
         assert await page_of_runs(journal, wanted, limit=50, offset=0, at_most=1_050) == ((), 0)
         # The edges of 500 and of 10,000 more, which is not there, and what is up to these.
         assert reads.take() == (4, 1, 0)
@@ -158,6 +166,26 @@ async def test_costs_of_many_runs_make_no_row(journal: RowLookups, reads: Reads)
     assert (found.counted, found.counted_since) == (RUNS, None)
     assert (found.all.total.tokens, found.all.total.cost_usd) == (10 * RUNS, RUNS / 2)
     assert reads.take() == (5, RUNS, 0)
+
+
+async def test_costs_of_many_runs_make_a_time_for_each_page_and_decode_what_they_need(
+    journal: RowLookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(name: str, of: Callable[..., object]) -> Callable[..., object]:
+        def count(*given: object) -> object:
+            made.append(name)
+            return of(*given)
+
+        return count
+
+    for name in ("time_at", "_lengthened"):
+        place = f"minions.adapters.stores.stored_rows.{name}"
+        monkeypatch.setattr(place, counted(name, getattr(stored_rows, name)))
+    found = await read_figures(journal, Period.MONTH, Grouping.MODEL, NOW, RunFilter())
+    assert [(each.name, each.total.runs) for each in found.groups] == [("model", RUNS)]
+    assert made in (["time_at"] * 4, [])  # PostgreSQL gives times
 
 
 async def test_a_search_in_parts_finds_what_one_look_finds(

@@ -27,6 +27,11 @@ const { town } = JSON.parse(call.function.arguments);
 helps.addMessage({ id: "2", role: "tool", toolCallId: call.id, content: `sunny in ${town}` });
 await helps.runAgent({ tools });
 
+const shares = agentOf("shares", [{ id: "1", role: "user", content: "Hello" }]);
+shares.setState({ a: 1 });
+await shares.runAgent({ context: [{ description: "The open order", value: "17" }] });
+const shared = [JSON.parse(shares.messages.at(-1).content), shares.state];
+
 const failed = await agentOf("none").runAgent().then(() => "", (error) => String(error));
 console.log(
   JSON.stringify({
@@ -34,6 +39,7 @@ console.log(
     waits: interrupt.reason,
     result: finished.result,
     called: helps.messages.at(-1).content,
+    shared,
     failed: failed.match(/404/)?.[0] ?? failed,
   }),
 );

@@ -636,6 +636,101 @@ async def test_a_demanded_call_is_made_though_the_model_would_talk(
     assert [each.name for each in seen[-1].tools] == ["look", "weather", "time"]
 
 
+def allowed(*names: str, mode: str = "auto", is_flat: bool = False) -> dict[str, object]:
+    """The choice of these functions, in the form of chat completions; flat: of responses."""
+    named = [{"name": each} for each in names]
+    form = [{"type": "function", **(each if is_flat else {"function": each})} for each in named]
+    inner = {"mode": mode, "tools": form}
+    return {"type": "allowed_tools", **(inner if is_flat else {"allowed_tools": inner})}
+
+
+@pytest.mark.parametrize("is_flat", [False, True], ids=["chat completions", "responses"])
+async def test_of_allowed_tools_the_model_is_shown_no_others(
+    make_app: MakeApp, recipes: Path, is_flat: bool
+) -> None:
+    (recipes / "helps.yaml").write_text(HELPS)
+    seen: list[Prompt] = []
+
+    def see(prompt: Prompt) -> Answer:
+        seen.append(prompt)
+        return model(prompt)
+
+    client = Client(make_app(answers=see))
+    tools = [WEATHER, _tool(name="time"), _tool(name="place")]
+    two = allowed("place", "weather", is_flat=is_flat)
+    first = await ask(client, calling("weather Bern"), tools=tools, tool_choice=two)
+    assert [each.name for each in seen[0].tools] == ["look", "weather", "place"]
+    given: list[object] = [calling("weather Bern"), *results(first, "sunny")]
+    again = await ask(client, *given, tools=tools, tool_choice=two)
+    assert (message(again)["content"], again.headers.get("x-minions-ignored")) == ("sunny", None)
+    assert [each.name for each in seen[-1].tools] == ["look", "weather", "place"]
+    plain = await ask(client, *given, tools=tools)
+    assert plain.headers["x-minions-ignored"] == "tools"
+    whole = await ask(client, calling("weather Bern"), tools=tools)
+    given = [*results(whole, "sunny")]
+    narrowed = await ask(client, *given, tools=tools, tool_choice=two)
+    assert narrowed.headers["x-minions-ignored"] == "tool_choice"
+    later = [calling("weather Bern"), *results(whole, "sunny"), HELLO]
+    one = allowed("time", is_flat=is_flat)
+    other = await ask(client, *later, tools=tools, tool_choice=one)
+    assert "x-minions-ignored" not in other.headers
+    roles = [each.role for each in seen[-1].messages]
+    assert MessageRole.TOOL in roles  # what was called before stays said
+
+
+async def test_one_of_the_allowed_tools_may_be_demanded(make_app: MakeApp, recipes: Path) -> None:
+    (recipes / "helps.yaml").write_text(HELPS)
+    seen: list[Prompt] = []
+
+    def talk(prompt: Prompt) -> Answer:
+        seen.append(prompt)
+        return "" if not prompt.tools else tool_request("time", {})
+
+    client = Client(make_app(answers=talk))
+    tools = [WEATHER, _tool(name="time")]
+    choice = allowed("time", mode="required")
+    first = await ask(client, HELLO, tools=tools, tool_choice=choice)
+    assert calls(first) == [("time", "{}")]
+    assert [each.name for each in seen[0].tools] == ["time"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "code", "place"),
+    [
+        ({"type": "allowed_tools"}, "bad-body", "tool_choice.mode"),
+        (
+            {"type": "allowed_tools", "allowed_tools": 3},
+            "bad-body",
+            "tool_choice.allowed_tools.mode",
+        ),
+        (allowed("weather", mode="none"), "bad-body", "tool_choice.allowed_tools.mode"),
+        (allowed(is_flat=True), "bad-body", "tool_choice.tools"),
+        (allowed(*["weather"] * 65), "bad-body", "tool_choice.allowed_tools.tools"),
+        (allowed("weather", "other"), "bad-body", "tool_choice.allowed_tools.tools[1]"),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "mcp", "name": "weather"}],
+            },
+            "unsupported-parameter",
+            "tool_choice.tools[0]",
+        ),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": ["weather"]},
+            "unsupported-parameter",
+            "tool_choice.tools[0]",
+        ),
+    ],
+)
+async def test_allowed_tools_of_another_form_are_refused_by_their_place(
+    helping: Client, choice: Mapping[str, object], code: str, place: str
+) -> None:
+    reply = await ask(helping, HELLO, tool_choice=choice)
+    assert refused(reply) == (400, code, place)
+    assert (await helping.get("/runs")).json["total"] == 0
+
+
 async def test_calls_one_at_a_time_come_in_answers_of_their_own(helping: Client) -> None:
     question = calling("weather Bern, weather Basel")
     one = {"parallel_tool_calls": False}
@@ -663,6 +758,8 @@ async def test_a_response_says_what_was_wanted_of_calls(helping: Client) -> None
         ({"tool_choice": "required"}, ("required", True)),
         ({"tool_choice": {"type": "function", "name": "weather"}}, ("required", True)),
         ({"tool_choice": "none"}, ("none", False)),
+        ({"tool_choice": allowed("weather", is_flat=True)}, ("auto", True)),
+        ({"tool_choice": allowed("weather", mode="required", is_flat=True)}, ("required", True)),
     ):
         made = (await helping.ask("POST", RESPONSES, {**body, **more})).json
         assert (made["tool_choice"], made["parallel_tool_calls"]) == expected

@@ -12,8 +12,12 @@ from typing import Any, Final
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
-from openai.types.responses import FunctionToolParam, Response
+from openai.types.chat import (
+    ChatCompletionAllowedToolChoiceParam,
+    ChatCompletionFunctionToolParam,
+    ChatCompletionMessageParam,
+)
+from openai.types.responses import FunctionToolParam, Response, ToolChoiceAllowedParam
 
 from docs.markdown_blocks import Block, blocks_of
 from patience import HANG_S
@@ -228,6 +232,32 @@ def test_a_response_calls_a_tool_of_the_client(client: openai.OpenAI) -> None:
             input=[{"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}],
         )
         assert second.output_text == "sunny"
+
+
+def test_the_client_allows_some_of_its_tools(client: openai.OpenAI) -> None:
+    """A-185."""
+    weather: ToolChoiceAllowedParam = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "function", "name": "weather"}],
+    }
+    flat: list[FunctionToolParam] = [
+        {"type": "function", "name": name, "parameters": TOWN, "strict": False}
+        for name in ("f", "weather")
+    ]
+    made = client.responses.create(model="helps", input="hi", tools=flat, tool_choice=weather)
+    assert [each.type for each in made.output] == ["function_call"]
+    assert [each.type == "function" and each.name for each in made.tools] == ["weather"]
+    none: ChatCompletionAllowedToolChoiceParam = {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "auto",
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+        },
+    }
+    create = client.chat.completions.create
+    said = create(model="helper", messages=HELLO, tools=[TOOL, WEATHER], tool_choice=none)
+    assert said.choices[0].message.content == "one two three"
 
 
 def test_the_lines_of_the_page_about_chat_clients_run(

@@ -330,3 +330,91 @@ async def test_a_connection_too_many_is_told_so_at_once(
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nretry-after: 1" in head
     assert json.loads(body)["code"] == "too-many-connections"
+
+
+# --- what is refused before its request is known -------------------------------------------------
+
+BOARD = b"http://board.example:3000"
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+ORIGIN = b"Origin: " + BOARD + b"\r\n"
+
+
+async def raw_answers(make_app: MakeApp, *sent: bytes) -> Sequence[tuple[bytes, bytes]]:
+    """The head and the body of each answer, where the page of one other origin may ask."""
+    app = make_app(head_timeout_s=HEAD_S, origins={BOARD.decode()})
+    async with served(app) as port:
+        answers = [await rest(await opened(port, each)) for each in sent]
+    return [(head, body) for head, _, body in (each.partition(b"\r\n\r\n") for each in answers)]
+
+
+async def test_a_refusal_amid_a_head_may_be_read_by_a_listed_page_if_its_origin_has_come(
+    make_app: MakeApp,
+) -> None:
+    late, broken, later = await raw_answers(
+        make_app,
+        HEALTH + ORIGIN + b"X-Half: a",
+        HEALTH + ORIGIN + b"Accept: */*\r\nno header\r\n\r\n",
+        CHAT + ORIGIN + b"X-Half: a",
+    )
+    for (head, _), status in ((late, 408), (broken, 400), (later, 408)):
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"\r\naccess-control-allow-origin: " + BOARD + b"\r\n" in head
+        assert b"\r\nvary: origin\r\n" in head
+
+
+async def test_a_refusal_amid_a_head_is_shared_with_no_other_page(make_app: MakeApp) -> None:
+    answers = await raw_answers(
+        make_app,
+        HEALTH + b"X-Half: a",
+        HEALTH + b"Origin: http://eve.example\r\nX-Half: a",
+        HEALTH + ORIGIN + b"Origin: http://eve.example\r\nX-Half: a",
+        HEALTH + ORIGIN[:-4],  # it has not come whole
+        b"Origin: " + BOARD + b"\r\n\r\n",
+    )
+    for head, _ in answers:
+        assert head.startswith((b"HTTP/1.1 408 ", b"HTTP/1.1 400 "))
+        assert b"access-control-" not in head
+
+
+async def test_a_request_that_is_none_is_refused_in_the_form_of_its_api(make_app: MakeApp) -> None:
+    answers = await raw_answers(
+        make_app,
+        b"no request\r\n\r\n",
+        HEALTH + b"no header\r\n\r\n",
+        CHAT + b"Content-Length: many\r\n\r\n",
+        b"POST /a2a HTTP/1.1\r\nHost: localhost\r\nno header\r\n\r\n",
+    )
+    kinds = [head.split(b"content-type: ")[1].split(b"\r\n")[0] for head, _ in answers]
+    assert kinds == [b"application/problem+json"] * 2 + [b"application/json"] * 2
+    plain, health, openai, a2a = [json.loads(body) for _, body in answers]
+    assert (plain["code"], plain["status"]) == (health["code"], health["status"])
+    assert (plain["code"], plain["status"]) == ("bad-request", 400)
+    assert (openai["error"]["type"], openai["error"]["code"]) == (
+        "invalid_request_error",
+        "bad-request",
+    )
+    assert a2a["error"]["data"]
+
+
+async def test_what_is_no_request_behind_one_that_is_answered_is_not_told_into_its_answer(
+    make_app: MakeApp,
+) -> None:
+    head = f"GET /api/v1/changes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    async with served(make_app()) as port:
+        streams = await opened(port, head.encode() + b"\r\n")
+        begun = await streams[0].readuntil(b"\r\n\r\n")
+        streams[1].write(b"no request\r\n\r\n")
+        assert begun.startswith(b"HTTP/1.1 200 ")
+        assert b"HTTP/1.1 " not in await rest(streams)
+
+
+async def test_a_connection_too_many_is_closed_before_its_origin_is_read(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_most_files", lambda: 66)  # two connections
+    async with served(make_app(head_timeout_s=HANG_S, origins={BOARD.decode()})) as port:
+        young = [await opened(port, HALF) for _ in range(2)]
+        answer = await rest(await opened(port, HEALTH + ORIGIN + b"\r\n"))
+        await close(*young)
+    assert answer.startswith(b"HTTP/1.1 503 ") or answer == b""  # a reset may overtake it
+    assert b"access-control-" not in answer

@@ -34,7 +34,8 @@ _COVERED_CELLS = """() => [...document.querySelectorAll("tbody tr")].flatMap((ro
     return areas.flatMap((one) => areas.filter((other) => isCovered(one, other))
         .map((other) => `${one.name} over ${other.name}`));
 })"""
-_BROKEN_TIMES = """() => [...document.querySelectorAll("td time")]
+_BROKEN_WORDS = """() => [...document.querySelectorAll("td time, td a, td code")]
+    .filter((el) => el.matches("time") || /^\\S{1,20}$/.test(el.textContent))
     .filter((el) => el.getClientRects().length > 1).map((el) => el.textContent)"""
 _CUT_BADGES = """() => {
     const {left, right} = document.querySelector(".minions-steps").getBoundingClientRect();
@@ -66,11 +67,13 @@ def test_no_cell_of_a_list_covers_the_next(window: BrowserContext, own_served: S
     _run(own_served, "eval", "recipes/essay.yaml", "cases.jsonl", "--db", "j.db")
     page = window.new_page()
     nothing: dict[int, object] = {width: [] for width in WIDTHS}
-    for place in ("/batches", "/evaluations", "/runs"):
+    page.goto(own_served.at("/batches"))
+    batch = page.get_by_role("link", name="sizes.jsonl").get_attribute("href")
+    for place in ("/batches", f"{batch}"[1:], "/evaluations", "/runs", "/recipes"):
         page.goto(own_served.at(place))
         expect(page.locator("tbody tr").first).to_be_visible()
         assert _at_each_width(page, _COVERED_CELLS) == nothing, place
-        assert _at_each_width(page, _BROKEN_TIMES) == nothing, place
+        assert _at_each_width(page, _BROKEN_WORDS) == nothing, place
 
 
 def test_what_became_of_a_step_stands_whole_in_the_picture(

@@ -15,7 +15,7 @@ from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
 from minions.adapters.stores.postgres_leases import Heads, fenced_error
 from minions.adapters.stores.postgres_link import Attempt, DamageError
-from minions.adapters.stores.stored_rows import folds_later, micros, read_fact
+from minions.adapters.stores.stored_rows import folds_later, read_fact
 from minions.contracts.journal.chain import (
     GENESIS,
     ChainedRow,
@@ -25,7 +25,7 @@ from minions.contracts.journal.chain import (
     link,
 )
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease, body_text
-from minions.contracts.journal.run_rows import JUDGED, LISTED
+from minions.contracts.journal.run_rows import JUDGED, LISTED, micros
 from minions.data.errors import FencedError, JournalError
 
 if TYPE_CHECKING:

@@ -61,6 +61,7 @@ from minions.contracts.journal.run_rows import (
     Spent,
     StateTotal,
     UseGroup,
+    micros,
 )
 
 if TYPE_CHECKING:
@@ -339,10 +340,11 @@ async def uses_page(
     """
     rows: list[PostgresRow] = [*await _rows(db, uses_question(_DIALECT, wanted, by, after, part))]
     try:
-        uses = [stored_use(by, row[0], row[1], _utc(row[2]), row[3]) for row in rows]
+        uses = [stored_use(by, row[0], row[1], micros(_utc(row[2])), row[3]) for row in rows]
+        behind = Place(_utc(rows[-1][2]), rows[-1][4]) if rows else None
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
-    return UsesPage(uses, Place(uses[-1].started_at, rows[-1][4]) if uses else None)
+    return UsesPage(uses, behind)
 
 
 async def sessions_page(

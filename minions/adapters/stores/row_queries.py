@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -51,6 +52,17 @@ _MOST_WORDS: Final = 8
 """Words that a database looks for; they are all looked for in what it finds."""
 _LONGEST_WORD: Final = 200
 """Characters of each."""
+_PRINTABLE: Final = re.compile("[ -~]+")
+_FOLDED_TO_ASCII: Final[Mapping[str, Sequence[str]]] = {
+    "\\u00df": (),
+    "\\u01": ("30", "49", "7f", "f0"),
+    "\\u1e9": (),
+    "\\u212a": (),
+    "\\ufb0": (),
+}
+"""How the characters begin and end in JSON that compare as ASCII where no case counts, such as the
+German sharp s, the Kelvin sign and ligatures. A text with other ones has an ASCII word only where
+its JSON has it."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
 _LARGEST: Final = 2**63 - 1
@@ -195,31 +207,35 @@ class _Where:
             columns: Those beside `rest` in which they may be.
             status: Rows of this state may have any word; None: there are none.
         """
-        words = [each.casefold() for each in wanted]
-        # The JSON of `rest` is ASCII: in it another character begins with a backslash and a u.
-        # What begins with a bracket and a quote is encrypted. Either may be any word.
-        found = [self._like("rest", "\\u"), self._like("rest", ',["')]
+        # What begins with a bracket and a quote is encrypted, and may be any word.
+        found = [self._like("rest", ',["', "LIKE")]
+        for start, ends in _FOLDED_TO_ASCII.items():
+            each = self._like("rest", start, "LIKE")
+            ones = " OR ".join(self._like("rest", f"{start}{end}", "LIKE") for end in ends)
+            found.append(f"({each} AND ({ones}))" if ones else each)
         if status is not None:
             found.append(f"status = '{status}'")
         bytes_of = self.dialect.bytes_of
         found += [f"{bytes_of.format(column=each)} <> length({each})" for each in columns]
-        if all(each.isascii() for each in words):  # else only the rows of above may have them
-            every = ["1 = 1"]
-            # A line break may be between two columns.
-            plain = sorted(filter(str.isprintable, words), key=len, reverse=True)
-            for word in plain[:_MOST_WORDS]:
-                start = word[:_LONGEST_WORD]
-                places = [self._like("rest", json.dumps(start)[1:-1])]
-                places += [self._like(column, start) for column in columns]
-                every.append(f"({' OR '.join(places)})")
-            found.append(f"({' AND '.join(every)})")
+        words = [each.casefold() for each in wanted]
+        every = ["1 = 1"]
+        if not all(each.isascii() for each in words):
+            every.append(self._like("rest", "\\u", "LIKE"))
+        # A line break may be between two columns; and of other words their part in ASCII counts.
+        parts = (max(_PRINTABLE.findall(each), key=len, default="") for each in words)
+        for part in sorted(filter(None, parts), key=len, reverse=True)[:_MOST_WORDS]:
+            start = part[:_LONGEST_WORD]
+            places = [self._like("rest", json.dumps(start)[1:-1], self.dialect.like)]
+            places += [self._like(column, start, self.dialect.like) for column in columns]
+            every.append(f"({' OR '.join(places)})")
+        found.append(f"({' AND '.join(every)})")
         self.conditions.append(f"({' OR '.join(found)})")
 
-    def _like(self, column: str, text: str) -> str:
+    def _like(self, column: str, text: str, sign: str) -> str:
         for special in "\\%_":
             text = text.replace(special, f"\\{special}")
         self.values.append(f"%{text}%")
-        return f"{column} {self.dialect.like} {self.dialect.mark} ESCAPE '\\'"
+        return f"{column} {sign} {self.dialect.mark} ESCAPE '\\'"
 
     def question(self, start: str, order: str, part: Part | None) -> Question:
         """The whole statement; None: no part of a list, but a number."""
@@ -281,8 +297,9 @@ def runs_question(
         where.behind("started_at", after.at, "run_id", after.name, form=form)
     if search is not None:
         where.up_to("started_at", "run_id", search.edge, form=form)
-        # That an open run is executed, no row says.
-        where.may_have(search.words, ("run_id", "session_id", "recipe", "status"), "interrupted")
+        if search.words:  # that an open run is executed, no row says
+            named = ("run_id", "session_id", "recipe", "status")
+            where.may_have(search.words, named, "interrupted")
     return where.question(
         f"SELECT {columns} FROM {dialect.schema}runs",  # noqa: S608  # built of constants
         f"{form.format(column='started_at')} DESC, run_id",

@@ -36,7 +36,6 @@ from minions.adapters.stores.sqlite_database import SqliteRow, readable_rows
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.stored_rows import (
     has_usage,
-    micros,
     name_key,
     project_key,
     removed_spending,
@@ -62,6 +61,7 @@ from minions.contracts.journal.run_rows import (
     Spent,
     StateTotal,
     UseGroup,
+    micros,
 )
 
 _SOME: Final = 100
@@ -348,10 +348,11 @@ def uses_page(
     """
     rows = _rows(db, uses_question(_DIALECT, wanted, by, after, part))
     try:
-        uses = [stored_use(by, row[0], row[1], time_of(row[2]), row[3]) for row in rows]
+        uses = [stored_use(by, row[0], row[1], row[2], row[3]) for row in rows]
+        behind = Place(time_of(rows[-1][2]), rows[-1][4]) if rows else None
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
-    return UsesPage(uses, Place(uses[-1].started_at, rows[-1][4]) if uses else None)
+    return UsesPage(uses, behind)
 
 
 def sessions_page(

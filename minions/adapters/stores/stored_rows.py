@@ -9,10 +9,10 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeVar, cast
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
@@ -41,7 +41,10 @@ from minions.contracts.journal.run_rows import (
     Spent,
     UsageBound,
     UseGroup,
+    micros,
+    time_at,
     use_in,
+    whole_tokens,
 )
 from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT
@@ -243,33 +246,63 @@ def run_of(
 _ANY_JSON: Final = Decoder()
 
 
-def stored_use(
-    by: UseGroup, group: str | None, status: str, started_at: datetime, rest: str
-) -> RunUse:
+class _UseOfRest(Struct, array_like=True, gc=False):
+    """What sums need of the rest of a run; what else stands there is skipped, not decoded."""
+
+    model: str | None = None
+    ended_us: int | None = None
+    usage: tuple[Number, Number, Number, Number, Number] | dict[str, Number] | None = None
+    mark: Raw = Raw()
+    error_code: Raw = Raw()
+    error_message: Raw = Raw()
+    problem: Raw = Raw()
+    recipe: str | None = None
+    input_words: Raw = Raw()
+    foreign: Raw = Raw()
+    project: str | None = None
+
+
+_decode_use: Final = Decoder(_UseOfRest).decode
+
+
+def stored_use(by: UseGroup, group: str | None, status: str, started_us: int, rest: str) -> RunUse:
     """What the run of these columns used.
 
     Args:
         group: The column of what is asked for; of the model none.
+        started_us: As `micros` gave it.
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
     try:
-        values = _check(_ANY_JSON.decode(rest), list)
+        found = _decode_use(rest)
     except MsgspecError:  # it may hold what only the other decoder takes, such as no number
         values = _lengthened(rest, _RUN_VALUES)
-    values += [None] * (_RUN_VALUES - len(values))
+        found = _UseOfRest(
+            model=_text(values[0]),
+            ended_us=None if values[1] is None else _check(values[1], int),
+            usage=dict(_usage(values[2])),
+            recipe=_text(values[7]),
+            project=_text(values[10]),
+        )
     if by == "recipe":
-        group = group if values[7] is None else values[7]
+        group = group if found.recipe is None else found.recipe
     elif by == "project":
-        group = group if values[10] is None else values[10]
+        group = group if found.project is None else found.project
     elif by == "model":
-        group = values[0]
+        group = found.model
+    ended, usage = found.ended_us, found.usage
+    if isinstance(usage, tuple):
+        _, _, _, tokens, cost_usd = usage
+    else:
+        tokens, cost_usd = use_in(usage or {})
     return RunUse(
         _text(group),
         _check(status, str),
-        started_at,
-        None if values[1] is None else time_of(values[1]),
-        *use_in(_usage(values[2])),
+        _check(started_us, int),
+        None if ended is None else ended - started_us,
+        tokens if type(tokens) is int else whole_tokens(tokens),
+        cost_usd,
     )
 
 
@@ -282,10 +315,13 @@ def _usage(stored: object) -> Mapping[str, Number]:
 def has_usage(rest: str, bounds: Collection[UsageBound]) -> bool:
     """Whether the usage of a run is within these bounds; True where it cannot be read."""
     try:
-        _, _, usage, *_ = _ANY_JSON.decode(rest)
-        return all(bound.is_kept(_usage(usage)) for bound in bounds)
-    except (MsgspecError, ValueError, TypeError):
+        usage = _decode_use(rest).usage
+    except MsgspecError:
         return True
+    if isinstance(usage, tuple):
+        _, _, _, tokens, cost_usd = usage
+        usage = {"total_tokens": tokens, "cost_usd": cost_usd}
+    return all(bound.is_kept(usage or {}) for bound in bounds)
 
 
 def _earlier(stored: Sequence[object]) -> tuple[tuple[int, Spent], ...]:
@@ -410,7 +446,10 @@ _encode: Final = encoder_of(json.JSONEncoder(separators=(",", ":")))
 
 def _lengthened(rest: str, count: int) -> list[object]:
     try:
-        values = json.loads(rest)
+        try:
+            values = _ANY_JSON.decode(rest)
+        except MsgspecError:  # half a character, and what is no number, Python alone takes
+            values = json.loads(rest)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if type(values) is not list or len(values) > count:
@@ -431,22 +470,13 @@ def _text(value: object) -> str | None:
     return None if value is None else _check(value, str)
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
-
-
 def time_of(stored: object) -> datetime:
     """The time that `micros` gave.
 
     Raises:
         TypeError, OverflowError: It is none.
     """
-    return _EPOCH + _check(stored, int) * _MICROSECOND
+    return time_at(_check(stored, int))
 
 
 # --- when the rows of new sessions are made ------------------------------------------------------

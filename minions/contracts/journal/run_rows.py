@@ -231,8 +231,10 @@ class RunUse(NamedTuple):
     group: str | None
     """Its recipe, model, user or project, as was asked for; None: it has none."""
     status: str
-    started_at: datetime
-    ended_at: datetime | None
+    started_us: int
+    """When it started, in microseconds since 1970: thousands of times cost less as numbers."""
+    took_us: int | None
+    """Microseconds from its start to its last end; None: it has not ended."""
     tokens: int
     """0: none, or not known."""
     cost_usd: float | None
@@ -244,14 +246,40 @@ UseGroup: TypeAlias = Literal["recipe", "model", "user", "project"]
 
 def use_in(usage: Mapping[str, Number]) -> tuple[int, float | None]:
     """The tokens and US dollars of a run's usage, as in `RunUse`."""
-    tokens = usage.get("total_tokens") or 0
-    return int(tokens) if isfinite(tokens) else 0, usage.get("cost_usd")
+    return whole_tokens(usage.get("total_tokens")), usage.get("cost_usd")
+
+
+def whole_tokens(tokens: Number) -> int:
+    """The tokens of a run's usage, as in `RunUse`."""
+    if type(tokens) is int:
+        return tokens
+    return int(tokens) if tokens and isfinite(tokens) else 0
 
 
 def use_of(row: RunRow, by: UseGroup) -> RunUse:
     """What the run of that row used."""
     groups = {"recipe": row.recipe, "model": row.model, "user": row.user, "project": row.project}
-    return RunUse(groups[by], row.status, row.started_at, row.ended_at, *use_in(row.usage))
+    started, ended = micros(row.started_at), row.ended_at
+    took = None if ended is None else micros(ended) - started
+    return RunUse(groups[by], row.status, started, took, *use_in(row.usage))
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def time_at(microseconds: int) -> datetime:
+    """The time that `micros` gave, in UTC.
+
+    Raises:
+        OverflowError: It is none.
+    """
+    return _EPOCH + microseconds * _MICROSECOND
 
 
 # --- filters ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
-from minions.contracts.journal.run_rows import RunFilter, RunUse
+from minions.contracts.journal.run_rows import RunFilter, RunUse, micros, time_at
 from minions.contracts.runtime import BlockingCalls
 from minions.engine.services.event_loop import beside
 
@@ -122,7 +122,7 @@ async def read_figures(
     wanted = RunFilter(recipe=wanted.recipe, user=wanted.user, project=wanted.project, since=since)
     uses = await journal.uses(wanted, by.value, limit=_MOST_RUNS + 1)
     counted = uses[:_MOST_RUNS]
-    counted_since = None if len(uses) <= _MOST_RUNS else counted[-1].started_at
+    counted_since = None if len(uses) <= _MOST_RUNS else time_at(counted[-1].started_us)
     figures = await beside(
         threads, len(counted) > _FEW, lambda: _add_up(counted, since, period, by)
     )
@@ -131,15 +131,25 @@ async def read_figures(
 
 def _add_up(uses: Sequence[RunUse], since: datetime, period: Period, by: Grouping) -> RunFigures:
     count, length = _PARTS[period]
-    length_s = length.total_seconds()
+    since_us, length_us = micros(since), length // timedelta(microseconds=1)
     everything = [_Sum() for _ in range(count)]
     by_name: dict[str | None, list[_Sum]] = {}
     for use in uses:
-        at = int((use.started_at - since).total_seconds() / length_s)
-        at = min(max(at, 0), count - 1)  # one may have begun just now
-        if (parts := by_name.get(use.group)) is None:
-            parts = by_name[use.group] = [_Sum() for _ in range(count)]
-        parts[at].add(use)
+        group, status, started_us, took_us, tokens, cost_usd = use
+        if (parts := by_name.get(group)) is None:
+            parts = by_name[group] = [_Sum() for _ in range(count)]
+        # One may have begun just now.
+        part = parts[min(max((started_us - since_us) // length_us, 0), count - 1)]
+        part.runs += 1
+        part.tokens += tokens
+        if status in _BAD:
+            part.failed += 1
+        if cost_usd is not None:
+            part.cost_usd += cost_usd
+        elif tokens:
+            part.unpriced += 1
+        if took_us is not None:
+            part.times_us.append(took_us)
     none = f"no {by.value}"
     named: dict[str, list[_Sum]] = {}
     for name, parts in by_name.items():
@@ -154,7 +164,7 @@ def _add_up(uses: Sequence[RunUse], since: datetime, period: Period, by: Groupin
         groups = [*groups[:_MOST_GROUPS], _group(_OTHERS, others)]
     return RunFigures(
         since=since,
-        part_s=length_s,
+        part_s=length.total_seconds(),
         counted=len(uses),
         all=_group("all", everything),
         groups=tuple(groups),
@@ -173,26 +183,13 @@ def _first_part(now: datetime, count: int, length: timedelta) -> datetime:
 class _Sum:
     """What some runs used together."""
 
-    __slots__ = ("cost_usd", "failed", "runs", "times_ms", "tokens", "unpriced")
+    __slots__ = ("cost_usd", "failed", "runs", "times_us", "tokens", "unpriced")
 
     def __init__(self) -> None:
         self.runs = self.failed = self.tokens = self.unpriced = 0
         self.cost_usd = 0.0
-        self.times_ms: list[float] = []
+        self.times_us: list[int] = []
         """Of those that have ended, from start to end."""
-
-    def add(self, use: RunUse) -> None:
-        """That run, too."""
-        _, status, started_at, ended_at, tokens, cost_usd = use
-        self.runs += 1
-        self.failed += status in _BAD
-        self.tokens += tokens
-        if cost_usd is not None:
-            self.cost_usd += cost_usd
-        elif tokens:
-            self.unpriced += 1
-        if ended_at is not None:
-            self.times_ms.append((ended_at - started_at).total_seconds() * 1000)
 
     def plus(self, other: _Sum) -> None:
         """All runs of the other, too."""
@@ -201,11 +198,12 @@ class _Sum:
         self.tokens += other.tokens
         self.unpriced += other.unpriced
         self.cost_usd += other.cost_usd
-        self.times_ms += other.times_ms
+        self.times_us += other.times_us
 
     def figures(self) -> Figures:
         """The figures of these runs."""
-        times = sorted(self.times_ms)
+        times = self.times_us
+        times.sort()
         return Figures(
             runs=self.runs,
             ended=len(times),
@@ -224,14 +222,13 @@ def _plus(sums: Sequence[_Sum], others: Sequence[_Sum]) -> None:
 
 
 def _group(name: str, parts: Sequence[_Sum]) -> FigureGroup:
+    figures = tuple(each.figures() for each in parts)
     total = _Sum()
     for each in parts:
-        total.plus(each)
-    return FigureGroup(
-        name=name, total=total.figures(), parts=tuple(each.figures() for each in parts)
-    )
+        total.plus(each)  # times that are in order by now
+    return FigureGroup(name=name, total=total.figures(), parts=figures)
 
 
-def _at_share(times: Sequence[float], share: float) -> float | None:
-    """The least of these sorted times that this share of them does not exceed."""
-    return times[max(0, math.ceil(len(times) * share) - 1)] if times else None
+def _at_share(times_us: Sequence[int], share: float) -> float | None:
+    """The least of these sorted times that this share of them does not exceed, in milliseconds."""
+    return times_us[max(0, math.ceil(len(times_us) * share) - 1)] / 1000 if times_us else None

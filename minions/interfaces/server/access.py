@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final
@@ -143,10 +143,8 @@ class AccessMiddleware:
         is_file = scope["path"] in self._files
         if not is_file and scope["method"] == "GET" and _takes_gzip(scope["headers"]):
             send = _Packing(send)
-        origin = _one(scope["headers"], b"origin") if not is_file else None
-        origin = origin if origin in self._options.origins else None
-        varies = bool(self._options.origins) and not is_file
-        sender = _Sender(send, is_api=not is_file, origin=origin, varies=varies)
+        shared = () if is_file else sharing_headers(scope["headers"], self._options.origins)
+        sender = _Sender(send, shared, is_api=not is_file)
         try:
             self._check(scope)
         except MinionsError as error:
@@ -318,7 +316,27 @@ class _UntilExpiry:
         return {"type": "http.disconnect", EXPIRED: refused}
 
 
+_Pairs = Sequence[tuple[bytes, bytes]]
 _Headers = list[tuple[bytes, bytes]]
+
+
+def sharing_headers(headers: _Pairs, origins: Collection[str]) -> _Pairs:
+    """The headers of a response by which a page of a listed origin may read it.
+
+    Args:
+        headers: Those of the request, as far as they have come.
+        origins: Those that are listed.
+    """
+    if not origins:
+        return ()
+    origin = _one(headers, b"origin")
+    if origin is None or origin not in origins:
+        return ((b"vary", b"origin"),)
+    return (
+        (b"vary", b"origin"),
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", _EXPOSED),
+    )
 
 
 def _takes_gzip(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -402,23 +420,11 @@ def _packed_headers(headers: _Headers, size: int) -> _Headers:
 class _Sender:
     """Adds the headers that every response has, and those for pages of another origin."""
 
-    def __init__(self, send: Send, *, is_api: bool, origin: str | None, varies: bool) -> None:
-        """Wrap `send`.
-
-        Args:
-            origin: The listed origin of the page that sent the request; None: no other page did.
-            varies: Whether the response would be another one for another origin.
-        """
+    def __init__(self, send: Send, shared: _Pairs, *, is_api: bool) -> None:
+        """Wrap `send`; `shared` are those for pages of another origin."""
         self._send = send
         caching = b"no-store" if is_api else b"no-cache"
-        self._added = [*_ALWAYS, (b"cache-control", caching)]
-        if varies:
-            self._added.append((b"vary", b"origin"))
-        if origin is not None:
-            self._added += [
-                (b"access-control-allow-origin", origin.encode("latin-1")),
-                (b"access-control-expose-headers", _EXPOSED),
-            ]
+        self._added = [*_ALWAYS, (b"cache-control", caching), *shared]
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:

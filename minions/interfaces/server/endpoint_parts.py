@@ -159,6 +159,9 @@ class ApiRequest(Request[None, None, State]):
         kind: type[object] = argument.annotation
         return kind
 
+    unknown_keys: Sequence[str] = ()
+    """The keys of the body that its class passes over."""
+
     async def body(self) -> bytes:
         """The body; one space instead of an empty body, which Litestar would not parse, means
         `{}`.
@@ -173,8 +176,12 @@ class ApiRequest(Request[None, None, State]):
         """
         media_type, kind = self.headers.get("content-type", ""), self.declared("data")
         body = await self.body()
-        calls = self.app_state.threads
-        return await beside(calls, len(body) > _LONG, lambda: read_body(body, media_type, kind))
+        calls, unknown = self.app_state.threads, list[str]()
+        made = await beside(
+            calls, len(body) > _LONG, lambda: read_body(body, media_type, kind, unknown)
+        )
+        self.unknown_keys = unknown
+        return made
 
 
 def read_asked(request: ApiRequest) -> object:
@@ -298,9 +305,11 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
 """A whole number in an address; the schema says which are too large."""
 
 
-def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
+def read_body(data: bytes, media_type: str, kind: type[T], unknown: list[str] | None = None) -> T:
     """The body as `kind`; an empty one is `{}`.
 
+    Args:
+        unknown: As for `read_object`.
     Raises:
         RefusedError: It is no JSON (400), or has another media type (415).
         UsageError: Keys are unknown or missing, or values do not fit.
@@ -319,7 +328,7 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
             f"The body is JSON of type {json_type(value)}; an object was expected.",
             code="bad-body",
         )
-    return read_object(value, kind, "The body")
+    return read_object(value, kind, "The body", unknown)
 
 
 _DEEPEST: Final = 100
@@ -363,17 +372,23 @@ def read_query(query: bytes, kind: type[T]) -> T:
     return read_object(values, kind, "The query")
 
 
-def read_object(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
+def read_object(
+    value: Mapping[str, JsonValue], kind: type[T], what: str, passed_over: list[str] | None = None
+) -> T:
     """The object as `kind`.
 
     Args:
         what: The start of the messages of errors.
+        passed_over: Gets the unknown keys, where `kind` `passes_unknown`.
     Raises:
         UsageError: Keys are unknown or missing, or values do not fit.
     """
     validator, names = _validator(cast("Hashable", kind))
     code = "bad-query" if "query" in what else "bad-body"
     unknown = [name for name in value if name not in names]
+    if passed_over is not None and passes_unknown(kind):
+        passed_over += map(_short, unknown)
+        unknown = []
     problems = [
         f"{what} has the unknown key '{_short(name)}'.{did_you_mean(name, names)}"
         for name in unknown
@@ -397,6 +412,11 @@ def read_object(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
         return decode(known, kind)
     except ValueError as error:
         raise UsageError(f"{what} does not fit: {error}", code=code) from error
+
+
+def passes_unknown(kind: type[object]) -> bool:
+    """Whether unknown keys of that class are passed over, as its protocol has it."""
+    return getattr(kind, "passes_unknown", False)
 
 
 _PLACE: Final = re.compile(r"does not fit: \$\.([^\s:]+)")

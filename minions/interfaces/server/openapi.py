@@ -40,7 +40,7 @@ from minions.interfaces.http.tokens import SCOPES
 from minions.interfaces.server.documents.a2a_documents import RpcAnswer
 from minions.interfaces.server.documents.openai_documents import ErrorAnswer
 from minions.interfaces.server.documents.shared_documents import number_schema
-from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream
+from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream, passes_unknown
 from minions.interfaces.server.routes.a2a_routes import A2A
 from minions.interfaces.server.routes.agui_routes import run_ag_ui
 from minions.interfaces.server.routes.api import API
@@ -176,6 +176,8 @@ class _ContractSchemas(OpenAPISchemaPlugin):
         if variants:
             union: list[JsonValue] = [{"$ref": f"#/$defs/{name}"} for name in variants]
             schema = {"description": schema["description"], "oneOf": union}
+        if passes_unknown(kind):
+            schema = {**schema, "additionalProperties": True}
         self._add(kind.__name__, schema)
         return {"$ref": f"#/$defs/{kind.__name__}"}
 

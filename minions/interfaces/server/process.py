@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
 from http import HTTPStatus
 from types import FrameType
 from typing import ClassVar, Final, Literal, cast
@@ -32,7 +32,16 @@ from minions.interfaces.http.connections import (
     Rarely,
     client_of,
 )
-from minions.interfaces.http.http_answers import AsgiApp, RefusedError, json_bytes, refusal
+from minions.interfaces.http.http_answers import (
+    A2A_ROOT,
+    OPENAI_ROOT,
+    AsgiApp,
+    RefusedError,
+    is_of_a2a,
+    json_bytes,
+    refusal,
+)
+from minions.interfaces.server.access import sharing_headers
 from minions.interfaces.server.app import App
 from minions.interfaces.server.projects import ProjectServer
 from minions.interfaces.server.server_options import ServerOptions
@@ -89,7 +98,7 @@ async def serve(app: App | ProjectServer, sock: socket.socket, tell: Callable[[s
     """
     connections = Connections(_limits(app.options))
     app.keep_room(connections.limits.most_open)
-    server = _Server(app, connections, app.log, lifespan="on")
+    server = _Server(app, connections, app.log, origins=app.options.origins, lifespan="on")
     with (
         contextlib.closing(_as_tcp(sock)) as listening,
         _Stopper(app, server, tell) as stopper,
@@ -110,7 +119,7 @@ async def serve_until_signal(
         sock: As for `serve`.
     """
     connections = Connections(_limits(options))
-    server = _Server(app, connections, log, lifespan="off")
+    server = _Server(app, connections, log, origins=options.origins, lifespan="off")
 
     async def end() -> None:
         await stop.wait()
@@ -164,12 +173,13 @@ class _Server(uvicorn.Server):
         connections: Connections,
         log: Log,
         *,
+        origins: Set[str],
         lifespan: Literal["on", "off"],
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_of(connections),
+                http=protocol_of(connections, origins),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -353,6 +363,31 @@ _TOO_LARGE: Final = RefusedError(
     "headers-too-large",
     f"The head has more than {_MOST_HEAD_BYTES:,} bytes.",
 )
+_NO_REQUEST: Final = RefusedError(
+    HTTPStatus.BAD_REQUEST,
+    "bad-request",
+    "What was sent is no request of HTTP/1.1.",
+)
+
+
+class _RawRefusal:
+    """The response to a head that is refused before it is complete, in the form of each API.
+
+    Its bytes are made beforehand: where files run out, no module can be loaded for them.
+    """
+
+    def __init__(self, error: RefusedError) -> None:
+        self._problem = _response_of(error, "/")
+        self._of_openai = _response_of(error, OPENAI_ROOT)
+        self._of_a2a = _response_of(error, A2A_ROOT)
+
+    def to(self, url: bytes, headers: Sequence[tuple[bytes, bytes]], origins: Set[str]) -> bytes:
+        """The response for a request of which as much has come."""
+        path = url.decode("latin-1").partition("?")[0]
+        found = self._of_a2a if is_of_a2a(path) else self._problem
+        head, rest = self._of_openai if path.startswith(OPENAI_ROOT) else found
+        shared = [b"%s: %s\r\n" % each for each in sharing_headers(headers, origins)]
+        return b"".join((head, *shared, rest))
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -371,9 +406,11 @@ class TimedProtocol(HttpToolsProtocol):
     )
 
     open_connections: ClassVar[Connections]
-    too_slow: ClassVar[bytes]
-    """Responses are made beforehand: where files run out, no module can be loaded for them."""
-    too_large: ClassVar[bytes]
+    origins: ClassVar[Set[str]]
+    """Whose pages may read refusals."""
+    too_slow: ClassVar[_RawRefusal]
+    too_large: ClassVar[_RawRefusal]
+    no_request: ClassVar[_RawRefusal]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Count the connection, for which there is room."""
@@ -406,6 +443,11 @@ class TimedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > _MOST_HEAD_BYTES:
                 self._refuse(self.too_large)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no request; said where no answer is in the middle of being sent."""
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves None out
+        self._refuse(self.no_request if cycle is None or cycle.response_complete else None)
 
     def on_message_begin(self) -> None:
         """The first byte of a request has come."""
@@ -448,16 +490,18 @@ class TimedProtocol(HttpToolsProtocol):
     def drop(self) -> None:
         """Close the connection; one in the middle of its head is told why."""
         is_told = self._is_in_head and self._head_bytes and not self._is_unread
-        self._refuse(self.too_slow if is_told else b"")
+        self._refuse(self.too_slow if is_told else None)
 
-    def _refuse(self, response: bytes) -> None:
+    def _refuse(self, refusal: _RawRefusal | None) -> None:
         """Send the response, as far as it can be sent at once, and close the connection."""
         transport = self.transport
         if transport.is_closing() and not transport.get_write_buffer_size():
             return
         try:
-            if response and not transport.is_closing():
-                transport.write(response)
+            if refusal is not None and not transport.is_closing():
+                is_known = self.headers is not None  # uvicorn has None before the first request
+                url, headers = (self.url, self.headers) if is_known else (b"/", ())
+                transport.write(refusal.to(url, headers, self.origins))
         finally:
             if transport.get_write_buffer_size():
                 transport.abort()  # to close it would wait for a client that does not read
@@ -482,9 +526,11 @@ class TimedProtocol(HttpToolsProtocol):
         return ConnectionWait.HEAD if self._is_in_head else ConnectionWait.REQUEST
 
 
-def _response_of(error: RefusedError) -> bytes:
-    """The whole response for a connection whose request is not known."""
-    answer = refusal(error, "/")
+def _response_of(error: RefusedError, path: str) -> tuple[bytes, bytes]:
+    """The head of a response to what is no whole request, and its end, between which there may be
+    further headers.
+    """
+    answer = refusal(error, path)
     body = json_bytes(cast("JsonValue", answer.body))
     headers = {
         "content-type": answer.media_type,
@@ -494,20 +540,22 @@ def _response_of(error: RefusedError) -> bytes:
     }
     lines = [f"HTTP/1.1 {error.status.value} {error.status.phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join((*lines, "\r\n")).encode("latin-1") + body
+    return "\r\n".join((*lines, "")).encode("latin-1"), b"\r\n" + body
 
 
 def no_room_response() -> bytes:
     """The response for a connection for which there is no room."""
-    return _response_of(_NO_ROOM)
+    return b"".join(_response_of(_NO_ROOM, "/"))
 
 
-def protocol_of(connections: Connections) -> type[TimedProtocol]:
-    """The protocol whose connections are counted there."""
+def protocol_of(connections: Connections, origins: Set[str]) -> type[TimedProtocol]:
+    """The protocol whose connections are counted there; pages of `origins` may read refusals."""
     own = {
         "open_connections": connections,
-        "too_slow": _response_of(_TOO_SLOW),
-        "too_large": _response_of(_TOO_LARGE),
+        "origins": origins,
+        "too_slow": _RawRefusal(_TOO_SLOW),
+        "too_large": _RawRefusal(_TOO_LARGE),
+        "no_request": _RawRefusal(_NO_REQUEST),
     }
     return type("CountedProtocol", (TimedProtocol,), own)
 

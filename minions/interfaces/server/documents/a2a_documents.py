@@ -72,11 +72,11 @@ def check_version(version: str | None) -> None:
         RefusedError: `unsupported-protocol`.
     """
     if version is None or not _VERSION.fullmatch(version.strip()):
-        named = "0.3, as no header A2A-Version says" if version is None else f"'{version[:40]}'"
+        asked = f"'{version[:40]}'" if version is not None else "0.3, which no A2A-Version means,"
         raise RefusedError(
             HTTPStatus.BAD_REQUEST,
             "unsupported-protocol",
-            f"The version {named} of A2A is not spoken here. Send 'A2A-Version: {VERSION}'.",
+            f"A2A {asked} is not spoken here. Send the header 'A2A-Version: {VERSION}'.",
         )
 
 

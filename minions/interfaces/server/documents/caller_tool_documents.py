@@ -11,7 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.journal.start_note import CallerTool
+from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, CallerTool
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.tool_search import FIND_TOOLS
 from minions.data.errors import NotFoundError, UsageError
@@ -67,33 +67,85 @@ def read_tools(recipe: AgentRecipe, given: JsonValue, catalog: Catalog) -> tuple
     return found
 
 
-def read_choice(choice: JsonValue, names: Sequence[str]) -> tuple[str, ...]:
-    """The tools one of which the answer has to call; empty: the model decides.
+@frozen(kw_only=True)
+class OfferedTools:
+    """What a request lets the model call of the tools that it brings."""
+
+    brought: tuple[CallerTool, ...] = ()
+    """All of them; empty, too, where none may be called."""
+    tools: tuple[CallerTool, ...] = ()
+    """Those that may be called."""
+    choice: CallerChoice = NO_CHOICE
+    """What is wanted of calls of these."""
+
+
+def read_choice(
+    wanted: JsonValue, brought: tuple[CallerTool, ...], *, is_single: bool
+) -> OfferedTools:
+    """The tools that the model may call, and those one of which it has to call.
 
     Args:
-        choice: The parameter `tool_choice`, `none` apart: `auto`, `required`, or a function by name
-            in the form of chat completions or of responses.
-        names: Of the tools of the request.
+        wanted: The parameter `tool_choice`: `auto`, `none`, `required`, or, in the form of chat
+            completions or of responses, a function by its name or `allowed_tools`.
+        brought: The tools of the request.
+        is_single: Whether an answer has one call at most.
     Raises:
-        UsageError: `unsupported-parameter`; it is of another form. `bad-body`; the request brings
-            no such tool.
+        UsageError: `unsupported-parameter`; the choice is of another form. `bad-body`; the request
+            brings no such tool.
     """
-    if choice in (None, "auto", "none"):
-        return ()
-    if choice == "required":
+    names = [each.name for each in brought]
+    tools, must_call = brought, tuple[str, ...]()
+    if wanted == "required":
         if not names:
             raise wrong("tool_choice", "is 'required', and the request brings no tools.")
-        return tuple(names)
-    asked = as_object(choice) if isinstance(choice, Mapping) else {}
-    inner = asked.get("function", asked)
+        must_call = tuple(names)
+    elif wanted not in (None, "auto", "none"):
+        asked = as_object(wanted) if isinstance(wanted, Mapping) else {}
+        if asked.get("type") == "allowed_tools":
+            allowed, is_demanded = _read_allowed(asked, names)
+            tools = tuple(each for each in brought if each.name in allowed)
+            must_call = tuple(each.name for each in tools if is_demanded)
+        else:
+            must_call = (_chosen_name(asked, names, "tool_choice"),)
+    if wanted == "none" or not tools:
+        return OfferedTools()
+    choice = CallerChoice(must_call=must_call, is_single=is_single)
+    return OfferedTools(brought=brought, tools=tools, choice=choice)
+
+
+def _read_allowed(
+    asked: Mapping[str, JsonValue], names: Sequence[str]
+) -> tuple[frozenset[str], bool]:
+    """The names of the allowed tools, and whether one of them has to be called."""
+    inner, where = asked.get("allowed_tools"), "tool_choice"
+    if inner is not None:  # the form of chat completions
+        asked, where = (
+            as_object(inner) if isinstance(inner, Mapping) else {},
+            f"{where}.allowed_tools",
+        )
+    mode, listed = asked.get("mode"), asked.get("tools")
+    if mode not in ("auto", "required"):
+        raise wrong(f"{where}.mode", "is to be 'auto' or 'required'.")
+    if not isinstance(listed, list | tuple) or not 0 < len(listed) <= MOST_TOOLS:
+        raise wrong(f"{where}.tools", f"is to be a list of 1 to {MOST_TOOLS} functions.")
+    found = (as_object(each) if isinstance(each, Mapping) else {} for each in listed)
+    named = (_chosen_name(each, names, f"{where}.tools[{at}]") for at, each in enumerate(found))
+    return frozenset(named), mode == "required"
+
+
+def _chosen_name(chosen: Mapping[str, JsonValue], names: Sequence[str], where: str) -> str:
+    """The name of a function that is one of these."""
+    inner = chosen.get("function", chosen)
     name = inner.get("name") if isinstance(inner, Mapping) else None
-    if asked.get("type") != "function" or not isinstance(name, str):
+    if chosen.get("type") != "function" or not isinstance(name, str):
         raise unsupported(
-            "tool_choice", "It is 'auto', 'none', 'required', or a function by its name."
+            where,
+            "It is 'auto', 'none', 'required', a function by its name, or 'allowed_tools' with "
+            "functions by their names.",
         )
     if name not in names:
-        raise wrong("tool_choice", f"names '{name[:80]}', and the request brings no such tool.")
-    return (name,)
+        raise wrong(where, f"names '{name[:80]}', and the request brings no such tool.")
+    return name
 
 
 def _read_tool(given: JsonValue, where: str) -> CallerTool:

@@ -137,7 +137,8 @@ class ChatRequest(_Parameters):
     """Functions of the caller, where the recipe offers them: a call of one ends the answer, and the
     next request brings its result."""
     tool_choice: JsonValue = None
-    """`auto`, `none`, `required`, or a function by its name."""
+    """`auto`, `none`, `required`, a function by its name, or `allowed_tools`: some functions, of
+    which one may or, by its `mode`, has to be called."""
     parallel_tool_calls: bool | None = field(default=None, metadata=_MAYBE_BOOLEAN)
     """Whether an answer may call several functions of the caller; null: it may."""
 
@@ -205,7 +206,8 @@ class ResponseRequest(_Parameters):
     """Functions of the caller, where the recipe offers them: a call of one ends the response, and
     the next request brings its result."""
     tool_choice: JsonValue = None
-    """`auto`, `none`, `required`, or a function by its name."""
+    """`auto`, `none`, `required`, a function by its name, or `allowed_tools`: some functions, of
+    which one may or, by its `mode`, has to be called."""
     parallel_tool_calls: bool | None = field(default=None, metadata=_MAYBE_BOOLEAN)
     """Whether an answer may call several functions of the caller; null: it may."""
 

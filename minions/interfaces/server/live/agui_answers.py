@@ -14,6 +14,7 @@ from minions.interfaces.server.documents.caller_tool_documents import id_of_call
 from minions.interfaces.server.live.openai_answers import is_of_caller
 from minions.interfaces.server.live.translated_stream import ForeignEvent
 
+_VERSION: Final = "1.0"
 _APPROVAL: Final[Mapping[str, JsonValue]] = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
@@ -33,6 +34,8 @@ class AgUiEvents:
         step_id: str | None,
         forms: Mapping[str, JsonValue],
         callers: frozenset[str] = frozenset(),
+        *,
+        shares_state: bool = False,
     ) -> None:
         """Nothing was told yet.
 
@@ -43,7 +46,9 @@ class AgUiEvents:
             step_id: The `answering_step`; None: the answer comes at the end.
             forms: By key `tool` and `arguments`, or `form`, of what the run waits for already.
             callers: Names of the tools that the front end carries out.
+            shares_state: Whether `state` of the run's output is the state of the conversation.
         """
+        self._shares_state = shares_state
         self._callers = callers
         self._told: set[str] = set()
         """Ids of tool calls that were told."""
@@ -65,7 +70,7 @@ class AgUiEvents:
 
     def begin(self) -> Sequence[ForeignEvent]:
         """The first event."""
-        return [{"type": "RUN_STARTED", **self._ids}]
+        return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": _VERSION}]
 
     def take(self, event: Mapping[str, JsonValue]) -> Iterator[ForeignEvent]:
         """The events of AG-UI that an event means."""
@@ -179,11 +184,17 @@ class AgUiEvents:
             if others:  # what the front end carries out itself interrupts nothing
                 interrupts = [self._interrupt(each) for each in others]
                 outcome = {"type": "interrupt", "interrupts": list(interrupts)}
-        text = result if isinstance(result, str) else dumps(result)
-        if result is not None and text != (self._open or self._last):
+        said, state = result, None
+        if self._shares_state and isinstance(result, Mapping) and "state" in result:
+            state = {"type": "STATE_SNAPSHOT", "snapshot": result["state"]}
+            said = result.get("message")
+        text = said if isinstance(said, str) else dumps(said)
+        if said is not None and text != (self._open or self._last):
             yield from self._end_message()
             yield from self._say(text)
         yield from self._close()
+        if state is not None:
+            yield state
         yield {
             "type": "RUN_FINISHED",
             **self._ids,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import evolve, field, frozen
 from litestar import Router, post
@@ -52,6 +52,9 @@ _MAYBE_LIST: Final[Mapping[str, JsonObject]] = {"schema": {"type": ["array", "nu
 class RunAgentInput:
     """What a front end sends to run an agent. Source: AG-UI 1.0."""
 
+    passes_unknown: ClassVar[bool] = True
+    """Members of later versions of the protocol have no effect, and are no error."""
+
     threadId: str = field(metadata=text_schema(200))  # noqa: N815  # as the protocol spells it
     """The caller's name of the conversation: the session of that name has it."""
     runId: str = field(metadata=text_schema(200))  # noqa: N815  # as above
@@ -63,7 +66,11 @@ class RunAgentInput:
     resume: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
     """Answers to interrupts of one earlier run, which then continues."""
     state: JsonValue = None
+    """What the agent and the front end keep in sync, where the recipe has an untrusted input
+    `state`."""
     context: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
+    """What the front end says of itself, each with `description` and `value`, where the recipe has
+    an untrusted input `context`."""
     tools: tuple[JsonObject, ...] | None = field(default=None, metadata=_MAYBE_LIST)
     """Tools that the front end carries out, where the recipe offers them."""
     parentRunId: JsonValue = None  # noqa: N815  # as above
@@ -85,7 +92,8 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
     given = [dict(each) for each in data.tools or ()]
     tools = read_tools(recipe, given, app_state.runtime.catalog)
     results = _results(data.messages) if recipe.offers_caller_tools else ()
-    passed_over = [each for each in ("state", "context") if getattr(data, each)]
+    shared = _shared_inputs(recipe, data)
+    passed_over = [each for each in _SHARED if getattr(data, each)] + [*request.unknown_keys]
     if data.resume:
         followed = await _resume(request, recipe, data)
         passed_over += [each.where for each in results]  # the run waits for them again
@@ -94,7 +102,9 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
             request, recipe, results, "messages", session_id=session_id
         )
     else:
-        turn, inputs = _read(recipe, data)
+        turn, given_inputs = _read(recipe, data)
+        inputs = {**shared, **given_inputs}
+        passed_over = [each for each in passed_over if each not in shared or each in given_inputs]
         exists = bool(await app_state.last_position(session_id))
         asked = AskedRun(
             name=name,
@@ -116,6 +126,7 @@ async def run_ag_ui(request: ApiRequest, name: InPath, data: Body[RunAgentInput]
         followed.answering,
         followed.waiting,
         frozenset(each.name for each in followed.caller_tools),
+        shares_state="state" in shared,
     )
     if tools and tools != followed.caller_tools:
         passed_over.append("tools")  # the run has those that it began with
@@ -127,6 +138,38 @@ def _session_id(request: ApiRequest, name: str, data: RunAgentInput) -> str:
     """The id of the session of a conversation, the same each time: a thread is a user's."""
     whole = digest_of_parts("ag-ui", request.owner or "", name, data.threadId)
     return ids_of_key(whole, request.app_state.runtime.services.ids)("ses")
+
+
+_SHARED: Final = ("state", "context")
+
+
+def _shared_inputs(recipe: AgentRecipe, data: RunAgentInput) -> Mapping[str, JsonValue]:
+    """The state and the context for the inputs of these names that are untrusted: a page may show
+    words of anybody. They are given also where they are empty, as those of the turn before are
+    over.
+
+    Raises:
+        UsageError: `bad-body`; an entry of the context is none.
+    """
+    found: dict[str, JsonValue] = {}
+    entries: list[JsonValue] = []
+    for at, each in enumerate(data.context or ()):
+        entry = {name: each.get(name) for name in ("description", "value")}
+        if missing := next((name for name, text in entry.items() if type(text) is not str), None):
+            raise wrong(f"context[{at}].{missing}", "is to be a text.")
+        entries.append({**entry})
+    for name in _SHARED:
+        spec = recipe.inputs.get(name)
+        if spec is None or not spec.is_untrusted or spec.is_secret:
+            continue
+        if name == "state":
+            found[name] = {} if data.state is None else data.state
+        elif spec.schema.get("type") == "string":
+            said = (as_object(each) for each in entries)
+            found[name] = "\n".join(f"{each['description']}: {each['value']}" for each in said)
+        else:
+            found[name] = entries
+    return found
 
 
 def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[str, JsonValue]]:
@@ -143,15 +186,30 @@ def _read(recipe: AgentRecipe, data: RunAgentInput) -> tuple[ChatTurn, Mapping[s
     taken = text_input(recipe)
     if taken is None or taken in given:
         return ChatTurn(text="", passed_over=others), given
-    messages = tuple(
-        {key: value for key, value in each.items() if key not in ("id", "metadata")}
-        for each in data.messages
-        if each.get("role") not in _NOT_SAID and not each.get("toolCalls")
-    )
+    messages = list[JsonObject]()
+    for at, each in enumerate(data.messages):
+        if each.get("role") in _NOT_SAID or each.get("toolCalls"):
+            continue
+        said = {key: value for key, value in each.items() if key not in ("id", "metadata")}
+        if isinstance(parts := said.get("content"), list):
+            said["content"] = [part for part in parts if not _is_passed_over(part)]
+            others += tuple(
+                f"messages[{at}].content[{number}]"
+                for number, part in enumerate(parts)
+                if _is_passed_over(part)
+            )
+        messages.append(said)
     if not messages:  # a default may serve; else the run says which input is missing
         return ChatTurn(text="", passed_over=others), given
-    turn = read_messages(messages, "messages")
+    turn = read_messages(tuple(messages), "messages")
     return evolve(turn, passed_over=(*turn.passed_over, *others)), {**given, taken: turn.text}
+
+
+def _is_passed_over(part: JsonValue) -> bool:
+    """Whether it is an image, a sound or another part that no recipe takes: the protocol wants the
+    run all the same.
+    """
+    return isinstance(part, Mapping) and part.get("type") not in (None, "text")
 
 
 def _results(messages: Sequence[JsonObject]) -> tuple[CallResult, ...]:

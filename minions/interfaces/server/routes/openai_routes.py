@@ -11,7 +11,6 @@ from litestar import Router, get, post
 from litestar.di import Provide
 
 from minions.app.runs.deployments import version_noted
-from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, CallerTool
 from minions.contracts.session_views import Session
 from minions.data.errors import NotFoundError, near_hint
 from minions.data.json_values import JsonValue, dumps
@@ -20,6 +19,7 @@ from minions.interfaces.http.http_answers import EVENT_STREAM
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.caller_tool_documents import (
     REFUSED_TOOLS,
+    OfferedTools,
     read_choice,
     read_tools,
     run_of_call,
@@ -154,7 +154,7 @@ async def create_chat_completion(
     passed_over = data.check()
     turn = read_messages(data.messages, "messages")
     recipe, version = await _recipe(request, data.model, in_session, idempotency_key)
-    tools, choice = _check_tools(request, recipe, data, turn)
+    offered = _check_tools(request, recipe, data, turn)
     if data.response_format is not None:
         check_format(recipe, data.response_format, "response_format")
     session = None if in_session is None else await session_of(request, in_session)
@@ -166,8 +166,7 @@ async def create_chat_completion(
         session=session,
         key=idempotency_key,
         passed_over=passed_over,
-        tools=tools,
-        choice=choice,
+        offered=offered,
         place="messages",
     )
 
@@ -208,7 +207,7 @@ async def create_response(
         if turn.results and run_of_call(turn.results[0].id) != before.run_id:
             raise wrong("previous_response_id", "is not the response that asked for these results.")
     recipe, version = await _recipe(request, data.model, known, idempotency_key)
-    tools, choice = _check_tools(request, recipe, data, turn)
+    offered = _check_tools(request, recipe, data, turn)
     for name, value in (data.text or {}).items():
         if name == "format":
             check_format(recipe, value, "text.format")
@@ -225,8 +224,7 @@ async def create_response(
         session=session,
         key=idempotency_key,
         passed_over=passed_over,
-        tools=tools,
-        choice=choice,
+        offered=offered,
         place="input",
     )
 
@@ -275,9 +273,8 @@ def _check_tools(
     recipe: AgentRecipe,
     data: ChatRequest | ResponseRequest,
     turn: ChatTurn,
-) -> tuple[tuple[CallerTool, ...], CallerChoice]:
-    """The tools that the request brings, none where it wants none called, and what it wants of
-    calls of them.
+) -> OfferedTools:
+    """What the request lets the model call of the tools that it brings.
 
     Raises:
         UsageError: As of `read_tools` and `read_choice`; or messages are about tools, and the
@@ -285,13 +282,11 @@ def _check_tools(
     """
     given = None if data.tools is None else [dict(each) for each in data.tools]
     tools = read_tools(recipe, given, request.app_state.runtime.catalog)
-    choice = CallerChoice(
-        must_call=read_choice(data.tool_choice, [each.name for each in tools]),
-        is_single=data.parallel_tool_calls is False,
-    )
+    is_single = data.parallel_tool_calls is False
+    offered = read_choice(data.tool_choice, tools, is_single=is_single)
     if turn.of_tools is not None and not recipe.offers_caller_tools:
         raise unsupported(turn.of_tools, REFUSED_TOOLS)
-    return (tools, choice) if tools and data.tool_choice != "none" else ((), NO_CHOICE)
+    return offered
 
 
 def _part_of(turn: ChatTurn) -> str:
@@ -317,10 +312,7 @@ class _Question:
     session: Session | None
     key: str | None
     passed_over: Sequence[str]
-    tools: tuple[CallerTool, ...]
-    """Those that it brings."""
-    choice: CallerChoice
-    """What it wants of calls of them."""
+    offered: OfferedTools
     place: str
     """The name of the parameter with its messages."""
 
@@ -333,17 +325,19 @@ async def _answer(request: ApiRequest, asked: _Question, form: _FormOf) -> Compl
         MinionsError: As of `begin_asked_run` and `begin_answered_run`.
     """
     state, turn = request.app_state, asked.turn
-    passed_over = [*asked.passed_over, *turn.passed_over]
-    if asked.data.parallel_tool_calls is not None and not asked.tools:
+    passed_over, offered = [*asked.passed_over, *turn.passed_over], asked.offered
+    if asked.data.parallel_tool_calls is not None and not offered.tools:
         passed_over.append("parallel_tool_calls")
     if turn.results:
         followed = await begin_answered_run(request, asked.recipe, turn.results, asked.place)
-        if asked.tools and asked.tools != followed.caller_tools:
-            passed_over.append("tools")  # the run has what it began with
-        choice = asked.choice
-        if choice.must_call:
+        if offered.tools and offered.tools != followed.caller_tools:
+            # The run has what it began with.
+            is_chosen = offered.brought == followed.caller_tools
+            passed_over.append("tool_choice" if is_chosen else "tools")
+        choice = offered.choice
+        if choice.must_call and "tool_choice" not in passed_over:
             passed_over.append("tool_choice")  # it is about the first answer of a step
-        if asked.tools and choice.is_single is not followed.caller_choice.is_single:
+        if offered.tools and choice.is_single is not followed.caller_choice.is_single:
             passed_over.append("parallel_tool_calls")
         passed_over += [each for each in ("metadata", "user") if getattr(asked.data, each)]
     else:
@@ -367,7 +361,7 @@ async def _begin(request: ApiRequest, asked: _Question, passed_over: list[str]) 
         passed_over: Places of what has no effect; added to.
     """
     recipe, turn = asked.recipe, asked.turn
-    earlier = [*turn.earlier(asked.tools)]
+    earlier = [*turn.earlier(asked.offered.brought)]
     name = text_input(recipe)
     assert name is not None  # noqa: S101  # else `_recipe` refuses it
     followed = await begin_asked_run(
@@ -378,8 +372,8 @@ async def _begin(request: ApiRequest, asked: _Question, passed_over: list[str]) 
             version=asked.version,
             inputs={**dict(inputs_in(recipe, asked.data.metadata)), name: turn.text},
             earlier=[message for message, _ in earlier],
-            caller_tools=asked.tools,
-            caller_choice=asked.choice,
+            caller_tools=asked.offered.tools,
+            caller_choice=asked.offered.choice,
             session=asked.session,
             new_session=_session_of_key(request, asked) if earlier else None,
             user=asked.data.user,

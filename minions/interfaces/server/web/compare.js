@@ -1,7 +1,7 @@
 // Two runs side by side.
 
 import { enc, get } from "./api.js";
-import { between, chip, cost, count, duration, empty, fill, h, loading, pretty, problem, shortId, time } from "./dom.js";
+import { between, chip, cost, count, dateWords, duration, empty, fill, h, loading, pretty, problem, shortId, time } from "./dom.js";
 import { go } from "./address.js";
 import { loadRun } from "./run.js";
 import { CUT, Cuts, code } from "./text.js";
@@ -25,7 +25,7 @@ function picker(runs, ids, at) {
 	} },
 	h("option", { value: "", text: "Choose a run…" }),
 	ids[at] && !known ? h("option", { value: ids[at], text: ids[at] }) : null,
-	sorted.filter((run) => run.run_id !== ids[1 - at]).map((run) => h("option", { value: run.run_id, text: `${run.recipe}, ${run.status.replaceAll("_", " ")}, ${shortId(run.run_id)}, ${new Date(run.started_at).toLocaleString()}` })));
+	sorted.filter((run) => run.run_id !== ids[1 - at]).map((run) => h("option", { value: run.run_id, text: `${run.recipe}, ${run.status.replaceAll("_", " ")}, ${shortId(run.run_id)}, ${dateWords(run.started_at)}` })));
 	select.value = ids[at] ?? "";
 	return h("label.field", h("span.strong", at ? "Run B" : "Run A"), select);
 }

@@ -2,7 +2,7 @@
 
 import { go } from "./address.js";
 import { enc, get, onChange } from "./api.js";
-import { callout, changed, cost, count, duration, empty, fill, h, loading, plural, problem, s, short, time } from "./dom.js";
+import { callout, changed, cost, count, dateWords, duration, empty, fill, h, loading, plural, problem, s, short, time } from "./dom.js";
 import { cell, choice, main, num, offer } from "./list.js";
 
 const PERIODS = [["day", "Last 24 hours"], ["week", "Last 7 days"], ["month", "Last 30 days"]], BY = [["recipe", "By recipe"], ["model", "By model"], ["user", "By user"], ["project", "By project"]];
@@ -98,7 +98,7 @@ function row({ name, total, parts }, word, by, at, period) {
 function drawn({ value, marked, words, isMiddle }, parts, at, label, look = "bars") {
 	const most = Math.max(...parts.map(value)), width = parts.length * WIDE;
 	const highest = parts.findIndex((each) => value(each) === most);
-	const place = (index) => new Date(at(index)).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+	const place = (index) => dateWords(at(index));
 	const said = most > 0 ? `${label}; highest at ${place(highest)}: ${words(parts[highest])}` : `${label}; nothing`;
 	const bar = (index, height, kind) => (height > 0 ? [s("rect", { class: kind, x: index * WIDE + 1, width: WIDE - 2, y: HIGH - height, height })] : []);
 	const high = (of) => (most > 0 && of > 0 ? Math.max(1, (of / most) * HIGH) : 0);

@@ -1,7 +1,7 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { download, enc, follow, get, onChange, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, tag, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, tag, time, timeWords } from "./dom.js";
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
 import { RunFold, byPlanSteps, isAhead, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
@@ -427,7 +427,7 @@ class RunPage {
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
 		const name = planned ?? (depth ? step.id.split("/").slice(1).join("/") : step.id), shownTotals = totals && totalsText(totals);
-		const waits = !isOver && isAhead(step.serverWait) ? `waits for the server until ${new Date(step.serverWait.until).toLocaleTimeString()}` : "";
+		const waits = !isOver && isAhead(step.serverWait) ? `waits for the server until ${timeWords(step.serverWait.until)}` : "";
 		const shownTime = took || (waits ? "server" : word);
 		// What is read aloud begins with what is seen, so that it can be said to choose the row.
 		const spoken = [name, shownTotals, shownTime, shownTime === word ? "" : word, waits].filter(Boolean).join(" ") + kept;
