@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -133,3 +134,35 @@ def test_a_part_that_does_not_exist_shows_the_whole_timeline(
     expect(page.get_by_role("status", name="Timeline")).to_have_text("all")
     expect(page.locator(".fall-row .bar")).to_have_count(STEPS)
     assert not any(hidden for hidden, _, _ in bars(page))
+
+
+_WRONG_CLOCK = """(() => {
+    const Real = Date;
+    globalThis.Date = class extends Real {
+        constructor(...parts) { parts.length ? super(...parts) : super(Real.now() + %d); }
+        static now() { return Real.now() + %d; }
+    };
+})()"""
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_how_long_a_run_takes_is_told_by_the_clock_of_the_server(
+    window: BrowserContext, served: Served, hours: int
+) -> None:
+    """The clock of a phone may be wrong."""
+    bird = f"heron{hours}".replace("-", "_")
+    run = served.begin("crowd", json.dumps({"names": [f"slow {bird}"]}))
+    window.add_init_script(_WRONG_CLOCK % ((hours * 3_600_000,) * 2))
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("running")
+    seconds = re.compile(r"Duration(\d+ ms|[1-9][\d.]* s)")
+    expect(page.locator("dl.facts")).to_contain_text(seconds)
+    page.goto(served.at("/runs"))
+    row = page.locator("tr", has=page.locator(f"a[href*='{run}']"))
+    expect(row).to_contain_text(re.compile(r"\d ms|\d s"))
+    expect(row).not_to_contain_text(re.compile(r"\d h"))
+    served.let(f"{bird}.one")
+    served.let(f"{bird}.two")
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")

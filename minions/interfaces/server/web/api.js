@@ -63,11 +63,26 @@ export function takeTokenFromAddress() {
 	history.replaceState(null, "", `${location.pathname}${location.search}#${match[2] ?? "/runs"}`);
 }
 
+// --- the server's clock
+
+let least = -Infinity, most = Infinity; // by how many milliseconds the server's clock is before this device's, at least and at most
+
+/** Learn from the `Date` of an answer, which has whole seconds, to a request that lay between these two times of this device. */
+function takeTime(date, begun, ended) {
+	const at = Date.parse(date), low = at - ended, high = at + 1000 - begun;
+	if (Number.isNaN(at)) return;
+	[least, most] = low > most || high < least ? [low, high] : [Math.max(least, low), Math.min(most, high)]; // a clock was set: what was known is over
+}
+
+/** Now, by the server's clock: what it says is measured with this, as a device's own may be wrong by minutes. */
+export const now = () => Date.now() + (least > 0 ? least : most < 0 ? most : 0);
+
 // --- requests
 
 async function ask(method, path, { body, headers, signal } = {}) {
 	const token = sessionStorage.getItem(KEY), all = { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...headers };
 	if (body !== undefined) all["Content-Type"] = "application/json";
+	const begun = Date.now();
 	let response;
 	try {
 		response = await fetch(BASE + path, {
@@ -78,6 +93,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
 		if (error.name === "AbortError") throw error;
 		throw noAnswer();
 	}
+	takeTime(response.headers.get("date"), begun, Date.now());
 	if (isLogin(response)) throw loginEnded();
 	if (response.ok) return response;
 	const text = await response.text();

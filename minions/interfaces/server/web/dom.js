@@ -1,5 +1,7 @@
 // Elements, icons and how values read. Data becomes text nodes only, never markup.
 
+import { now } from "./api.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // Characters that are not seen or turn the direction, as contracts/hidden_characters.py has them; and control characters.
@@ -115,7 +117,7 @@ const WHOLE = new Intl.NumberFormat("en-US");
 export const dateWords = (iso) => EARLIER.format(new Date(iso));
 
 /** The same, of today without the date. */
-export const timeWords = (iso) => (new Date(iso).toDateString() === new Date().toDateString() ? TODAY.format(new Date(iso)) : dateWords(iso));
+export const timeWords = (iso) => (new Date(iso).toDateString() === new Date(now()).toDateString() ? TODAY.format(new Date(iso)) : dateWords(iso));
 
 /** Local time; the full ISO form on hover. */
 export const time = (iso) => h("time", { datetime: iso, title: new Date(iso).toISOString() }, timeWords(iso));
@@ -129,7 +131,7 @@ export function duration(ms) {
 	return minutes < 60 ? `${minutes} min ${two(seconds)} s` : `${Math.floor(minutes / 60)} h ${two(minutes)} min`;
 }
 
-export const between = (start, end) => (end ? new Date(end) : new Date()) - new Date(start);
+export const between = (start, end) => (end ? Date.parse(end) : now()) - Date.parse(start);
 
 export const count = (n) => (n === null || n === undefined ? "–" : WHOLE.format(n));
 

@@ -1,5 +1,7 @@
 // A run as its events amount to it. No page elements here.
 
+import { now } from "./api.js";
+
 /** Without items and inner steps: which step of the recipe's picture it belongs to. */
 export const outermost = (id) => id.split("/")[0].replace(/\[\d+\]$/, "");
 
@@ -10,13 +12,13 @@ export function itemOf(address) {
 }
 
 /** Whether a wait for a server is still to end: a call that began says nothing of it. */
-export const isAhead = (wait) => Boolean(wait) && Date.parse(wait.until) > Date.now();
+export const isAhead = (wait) => Boolean(wait) && Date.parse(wait.until) > now();
 
 const settled = (event) => (event.error?.code === "needs-decision" ? "waiting" : event.status);
 
 export class RunFold {
 	constructor() {
-		this.since = Date.now();
+		this.since = now();
 		this.status = null;
 		this.isOver = false;
 		this.steps = new Map();

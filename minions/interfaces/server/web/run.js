@@ -1,6 +1,6 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
-import { download, enc, follow, get, onChange, post } from "./api.js";
+import { download, enc, follow, get, now, onChange, post } from "./api.js";
 import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, tag, time, timeWords } from "./dom.js";
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
 import { RunFold, byPlanSteps, isAhead, outermost, timeline } from "./fold.js";
@@ -405,7 +405,7 @@ class RunPage {
 	}
 
 	paintFall(isOver) {
-		const now = Date.now(), at = (iso) => (iso ? Date.parse(iso) : now);
+		const present = now(), at = (iso) => (iso ? Date.parse(iso) : present);
 		const spans = this.steps.flatMap(({ step }) => step.spans.map(({ start, end }) => ({ start: at(start), end: at(end) })));
 		const line = this.line = timeline(spans);
 		this.time.show(line);
@@ -441,7 +441,7 @@ class RunPage {
 	middleOfPicked() {
 		const spans = (this.picked && this.fold.find(this.picked)?.spans) || [];
 		if (!spans.length || !this.line) return null;
-		const at = (iso) => this.line.at(iso ? Date.parse(iso) : Date.now());
+		const at = (iso) => this.line.at(iso ? Date.parse(iso) : now());
 		return (at(spans[0].start) + at(spans.at(-1).end)) / 2;
 	}
 
