@@ -19,7 +19,7 @@ class Row:
     """One question by one arm."""
 
     part: str
-    """`fields`, `calls`, `schemas`, `problems`, `loops` or `confidence`."""
+    """One of `make quality`'s."""
     group: str
     question: str
     arm: str
@@ -73,7 +73,7 @@ def page(rows: Sequence[Row], setting: Setting) -> str:
         parts.setdefault(each.part, []).append(each)
     sections = [
         f"## {_TITLES[part]}\n\n{_WORDS[part]}\n\n{_tables(part, found)}\n\n"
-        + (f"{setting.cross_check}\n\n" if part == "calls" else "")
+        + (f"{setting.cross_check}\n\n" if part in ("calls", "more-calls") else "")
         + f"`{setting.command.replace('make quality', f'make quality QUALITY_ONLY={part}')}`"
         for part, found in parts.items()
     ]
@@ -175,25 +175,143 @@ def with_sections(before: str, after: str) -> str:
 
 
 _GOALS: Final = "## Goals"
-_LEAST: Final = {"fields": 1.2, "examples": 1.08, "calls": 1.25}
-"""How many times what the best of the others has right, by part."""
 _SAID: Final = re.compile(r"^Minions.*: ([\d.]+) × .*?; (\w+, .* points)\.$", re.MULTILINE)
 _GOALS_HEAD: Final = "| | goal | measured | met |\n|---|---|---|---|"
-_GOALS_WORDS: Final = """What was tried for a goal that is not met, or met and not beyond
-chance ("level": these questions do not tell the two apart), stands [below](#levers). With the same
-examples all ask nearly the same question, and what is left is judgement: which category, which of
-two dates. So it is with tools that are not about a question, and with the end of a loop: a model of
-this size says there what chance would say."""
+_GOALS_WORDS: Final = """"Level": these questions do not tell the two apart."""
+
+
+@frozen(kw_only=True)
+class _Goal:
+    """What is wanted of a part."""
+
+    part: str
+    what: str
+    """The head of its line."""
+    least: float
+    find: Callable[[str], tuple[float, str] | None]
+    """How much was reached by its section, and in words; None: that was not asked."""
+    words: str = "≥ {:g} ×"
+
+
+def _times(section: str) -> tuple[float, str] | None:
+    """How many times what the best of the others has right."""
+    said = _SAID.search(section)
+    return None if said is None else (float(said[1]), f"{said[1]} ×; {said[2]}")
+
+
+def _lead(section: str) -> tuple[float, str] | None:
+    """The lower end of the interval of that difference, in points."""
+    said = _SAID.search(section)
+    low = None if said is None else re.search(r"\(([+-]\d+) to", said[2])
+    if said is None or low is None:
+        return None
+    count = next((each["wholly"].partition(" of ")[2] for each in _read_table(section)), "")
+    return float(low[1]), f"{said[2].partition(', ')[2]} on {count} texts that are held out"
+
+
+def _share(section: str) -> tuple[float, str] | None:
+    """What Minions' best arm has right."""
+    best = _best_of(section, ours=True)
+    return None if best is None else (_percent(best), best["right"])
+
+
+def _tokens(section: str) -> tuple[float, str] | None:
+    """How many times as many tokens the thriftiest of the others needs for what is right."""
+    rows = [each for each in _read_table(section) if each["tokens per right"] != "-"]
+    ours = [int(each["tokens per right"]) for each in rows if each[_WHO].startswith(OURS)]
+    others = [int(each["tokens per right"]) for each in rows if not each[_WHO].startswith(OURS)]
+    if not ours or not others:
+        return None
+    return min(others) / min(ours), f"{min(ours)}, {min(others)} by the thriftiest of the others"
+
+
+def _valid(section: str) -> tuple[float, str] | None:
+    """Of how many texts Minions' best arm has a valid output."""
+    best = _best_of(section, ours=True)
+    if best is None:
+        return None
+    count = int(best["wholly"].partition(" of ")[2])
+    return 100 * (1 - int(best["told"]) / count), f"{count - int(best['told'])} of {count}"
+
+
+def _checked(section: str) -> tuple[float, str] | None:
+    """How much of what Minions passes on fits its schema."""
+    best = _best_of(section, ours=True)
+    if best is None:
+        return None
+    right, count = map(int, best["wholly"].split(" of "))
+    passed = count - int(best["told"])
+    return 100 * right / max(1, passed), f"{right} of {passed} that were passed on fit"
+
+
+_WHO: Final = "who asks"
+
+
+def _read_table(section: str) -> list[dict[str, str]]:
+    """The first table of a section: a row by its heads."""
+    lines = [each for each in section.splitlines() if each.startswith("|")]
+    if len(lines) < 3:
+        return []
+    cells = [[one.strip() for one in each.strip("|").split("|")] for each in lines]
+    head, _, *rows = cells
+    return [dict(zip(head, each, strict=True)) for each in rows if len(each) == len(head)]
+
+
+def _best_of(section: str, *, ours: bool) -> dict[str, str] | None:
+    rows = [each for each in _read_table(section) if each[_WHO].startswith(OURS) is ours]
+    return max(rows, key=_percent, default=None)
+
+
+def _percent(row: Mapping[str, str]) -> float:
+    return float(row["right"].partition("%")[0])
+
+
+_GOALS_OF: Final = (
+    _Goal(part="fields", what="Fields of varied texts", least=1.2, find=_times),
+    _Goal(
+        part="fields",
+        what="The same, whole interval",
+        least=1,
+        find=_lead,
+        words="> 0 points on ≥ 200 texts",
+    ),
+    _Goal(part="examples", what="Fields with examples", least=1.08, find=_times),
+    _Goal(part="examples", what="The same, share", least=85, find=_share, words="≥ {:g} %"),
+    _Goal(part="calls", what="Function calls", least=1.25, find=_times),
+    _Goal(part="more-calls", what="More function calls", least=1.25, find=_times),
+    _Goal(part="fields", what="Valid outputs", least=99.5, find=_valid, words="≥ {:g} %"),
+    _Goal(
+        part="examples",
+        what="Valid outputs with examples",
+        least=99.5,
+        find=_valid,
+        words="≥ {:g} %",
+    ),
+    _Goal(
+        part="schemas", what="Checked outputs that do not fit", least=100, find=_checked, words="0"
+    ),
+    _Goal(part="fields", what="Tokens per right field", least=1, find=_tokens, words="fewest"),
+    _Goal(
+        part="examples",
+        what="The same with examples",
+        least=1,
+        find=_tokens,
+        words="fewest",
+    ),
+)
 
 
 def _goal_rows(sections: Mapping[str, str]) -> Iterator[str]:
-    """A line for each part that has a goal and was measured against others."""
-    for part, least in _LEAST.items():
-        said = _SAID.search(sections.get(f"## {_TITLES[part]}", ""))
-        if said is not None:
-            is_level = said[2].startswith("level")
-            met = "**no**" if float(said[1]) < least else "yes, but level" if is_level else "yes"
-            yield f"| {_TITLES[part]} | ≥ {least} × | {said[1]} ×; {said[2]} | {met} |"
+    """A line for each goal whose part was measured against others."""
+    for each in _GOALS_OF:
+        section = sections.get(f"## {_TITLES[each.part]}", "")
+        found = each.find(section)
+        if found is None or _best_of(section, ours=False) is None:
+            continue
+        reached, words = found
+        is_level = "; level, " in words
+        met = "**no**" if reached < each.least else "yes, but level" if is_level else "yes"
+        yield f"| {each.what} | {each.words.format(each.least)} | {words} | {met} |"
 
 
 def _sections(text: str) -> dict[str, str]:
@@ -223,6 +341,7 @@ _TITLES: Final = {
     "fields": "Fields of varied texts",
     "examples": "Fields with examples",
     "calls": "Function calls",
+    "more-calls": "More function calls",
     "schemas": "Schemas",
     "problems": "Word problems",
     "loops": "Tool loops",
@@ -246,6 +365,9 @@ _WORDS: Final = {
         "the first three; to call nothing is right in the last, which a server that drops "
         "`tools=` in silence gives to everybody whose model sees none. Every other question; the "
         "others are for development."
+    ),
+    "more-calls": (
+        "More of the same questions that need a call, for the two who have any of them right."
     ),
     "schemas": (
         "Schemas with the keywords that are used most ([all of them]"
@@ -274,7 +396,7 @@ def _tables(part: str, rows: Sequence[Row]) -> str:
     if part == "confidence":
         return _confidence_table(rows)
     if part != "calls":
-        return _table(rows, by_group=part in ("fields", "examples", "loops"))
+        return _table(rows, by_group=part in ("fields", "examples", "more-calls", "loops"))
     right = [each for each in rows if each.group != "irrelevance"]
     nothing = [each for each in rows if each.group == "irrelevance"]
     tables = [_table(right, by_group=True)] if right else []

@@ -495,7 +495,22 @@ class ModelAnswers:
             searches_tools=keeps_tools and not demanded and self.search is not None,
             output_request=_CALL if demanded else request,
             folds_system=not self.tiers.current.modes.takes_system,
+            leaves_out_form=(
+                request is not None
+                and self.modes.binds is True
+                and request.mode is OutputMode.JSON_SCHEMA
+                and self._shows_form(phase, messages)
+            ),
         )
+
+    def _shows_form(self, phase: str, messages: Sequence[Message]) -> bool:
+        """Whether examples show how the output looks: small models follow them better alone. A
+        repair is told in words.
+        """
+        is_first = phase == "model" and not self.trace.model_calls
+        if not is_first or self.step.shares_conversation or self.view.live_conversation is not None:
+            return False
+        return any(each.role is MessageRole.ASSISTANT for each in messages)
 
     def _demanded(self, messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
         """The caller's tools one of which this answer has to call; empty: the model decides, as it
