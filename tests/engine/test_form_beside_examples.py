@@ -16,7 +16,7 @@ from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.engine.services.run_services import MemoryProfiles
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
@@ -59,10 +59,13 @@ async def told(
         result = await run(recipe, services, m=model)
         await model.aclose()
     assert result.output == {"n": 1}
-    return [
-        "\n".join(str(each["content"]) for each in sent if each["role"] == "system")
-        for sent in (request.body["messages"] for request in server.requests)
-    ]
+    return ["\n".join(system_texts(request.body["messages"])) for request in server.requests]
+
+
+def system_texts(messages: JsonValue) -> list[str]:
+    assert isinstance(messages, list)
+    each_one = [as_object(each) for each in messages]
+    return [str(each["content"]) for each in each_one if each["role"] == "system"]
 
 
 async def test_examples_stand_alone_where_the_server_was_seen_to_bind() -> None:
