@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +16,7 @@ from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.models.structured_output import InstructorParser
+from minions.app.wiring.built_in_extensions import built_in_extensions, extended
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.executions import RunStatus
 from minions.contracts.instructions import OutputInstructions, OutputMode
@@ -30,6 +32,8 @@ from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue, as_object
 from minions.data.schema_words import schema_words
 from minions.engine.calls.quoted_values import Quotes
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
@@ -47,7 +51,7 @@ ORDER: Final[Mapping[str, JsonValue]] = {
 }
 PERSON: Final[Mapping[str, JsonValue]] = {
     "type": "object",
-    "properties": {"name": {"type": "string", "x-quoted": 1}},
+    "properties": {"name": {"type": "string", "x-quoted": 4}},
     "required": ["name"],
 }
 
@@ -254,3 +258,38 @@ async def test_a_class_of_the_caller_is_checked_by_what_the_model_said() -> None
     answers: list[Answer] = ['{"name": "Bo"}', '{"name": "Ada"}']
     ran = await run_of(recipe_of([step]), answers)
     assert ran.result.output == Person("Ada")
+
+
+@pytest.mark.parametrize("restore", [False, True])
+async def test_no_part_of_what_is_redacted_is_sent_and_its_placeholder_may_be_quoted(
+    restore: bool,
+) -> None:
+    card = "4111 1111 1111 1111"
+    document: dict[str, JsonValue] = {
+        "id": "r",
+        "redact": ["card"],
+        "restore": restore,
+        "model": "lab/m",
+        "steps": [{"id": "read", "goal": f"Take {card}, Ada.", "output": PERSON}],
+    }
+    asked = recipe_from_document(document, Catalog(redactors=frozenset(("card",))))
+
+    async def quote(exchange: fake.Exchange) -> None:
+        said = json.dumps(exchange.request.body)
+        (placeholder,) = set(re.findall(r"<card-[0-9a-f]{8}>", said))
+        await fake.answer(json.dumps({"name": placeholder}))(exchange)
+
+    async with fake.ChatEndpoint(default=quote) as server:
+        model = model_at(server.base_url)
+        executor = AgentExecutor(
+            lambda _: model,
+            extensions=extended(built_in_extensions(), Extensions()),
+            services=CONSTRAINING,
+        )
+        result = await executor.execute(asked)
+        await model.aclose()
+    sent = json.dumps([each.body for each in server.requests])
+    assert "1111" not in sent
+    assert result.status is RunStatus.COMPLETED
+    found = str(as_object(result.output)["name"])  # type: ignore[arg-type]
+    assert found == card if restore else found.startswith("<card-")

@@ -7,7 +7,7 @@ what the model was trained with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, TypeAlias
 
@@ -23,7 +23,7 @@ from minions.data.schema import JsonSchema
 Form: TypeAlias = OutputInstructions[object]
 
 QUOTED: Final = "x-quoted"
-_MARKS: Final = " \t\n.,;:!?\"'()[]{}<>“”‘’„«»…"
+_MARKS: Final = " \t\n.,;:!?\"'()[]{}“”‘’„«»…"
 """What stands around words and belongs to none of them."""
 _MOST_VALUES: Final = 1_000
 _MOST_CHARACTERS: Final = 15_000
@@ -39,6 +39,8 @@ _OF_SEVERAL: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
 class Quotes:
     """The question of a step, and what its tools gave: where quoted values have to stand."""
 
+    shown: Callable[[str], str] | None = None
+    """What models see of a text, where personal data are replaced; None: all of it."""
     texts: tuple[str, ...] | None = None
     """None: nothing was asked yet."""
     _bound: dict[int, tuple[Form, tuple[str, ...], Form]] = field(factory=dict)
@@ -65,7 +67,9 @@ class Quotes:
         texts = self.texts or ()
         kept = self._bound.get(id(form))
         if kept is None or kept[1] != texts:
-            schema = _bound_schema(form.json_schema(), texts)
+            # Not by value: a part of what is replaced as a whole would be sent.
+            seen = texts if self.shown is None else [self.shown(each) for each in texts]
+            schema = _bound_schema(form.json_schema(), seen)
             kept = form, texts, OutputInstructions(schema=schema, name=form.name)
             self._bound[id(form)] = kept
         return kept[2]
@@ -81,7 +85,10 @@ class Quotes:
         if not isinstance(value, dict | list | str):  # the caller's class
             calls = answer.tool_calls
             value = find_json_value(calls[0].arguments if calls else answer.text or "")
-        plain = [_plain(each) for each in self.texts or ()]
+        texts = self.texts or ()
+        if self.shown is not None:  # values may have been put back, and may not
+            texts = (*texts, *map(self.shown, texts))
+        plain = [_plain(each) for each in texts]
         errors = tuple(_errors(form.json_schema(), value, plain, "$"))
         if not errors:
             return read

@@ -208,7 +208,10 @@ class ModelAnswers:
         """Which of its models is asked, and how."""
         self.search = _search_of(step, view) if view.tools.tools else None
         """Its tools, where the model finds them; None: it is offered all."""
-        self.quotes = Quotes()
+        redaction = view.context.scope.redaction
+        self.quotes = Quotes(
+            None if redaction is None else lambda text: redaction.replaced(text)[0]
+        )
         """The question, as it is asked first."""
         self._choice: tuple[OutputModes, ToolChoice] | None = None
         """How the present model is got to call tools; None: it was not asked yet."""
