@@ -125,6 +125,8 @@ sample:
   by how probable they are on the average of the texts: 73, which needs the texts of others.
 - Several calls as the usual loop, each with the earlier ones in sight, five turns: one call for
   each of seven questions that need two to four.
+- Other words by `minions tune --over words`, written by the model itself: refused for the kind that
+  was tried, since they leave out the text. A larger reflector was not on the machine.
 - Optional parameters only where a word of them stands in the question: 14 of 30 instead of 11, and
   11 % fewer tokens. But it hangs on the language of the question, and loses what was asked for in
   other words."""
