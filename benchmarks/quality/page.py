@@ -198,9 +198,9 @@ _GOALS_WORDS: Final = """"Level": these questions do not tell the two apart. Wha
   chance. These are judgements, and no form of the question has changed them. `min_confidence`
   leaves them to a larger model.
 - **Valid outputs**: of one text in a hundred there is none, and the step says so.
-- **Several calls at once**: 8 of 50 are right as a list by the SDK, and none by Minions, which makes
-  one call at a time. Asked for in six other ways; where the list is right it is for single calls
-  wrong, and nothing tells beforehand which of the two a question needs.
+- **Several calls at once**: 8 of 50 are right as a list by the SDK, and none by Minions, which
+  makes one call at a time. Asked for in six other ways; the list is wrong for nearly all single
+  calls, and nothing tells beforehand which of the two a question needs.
 - **Calls where none is right**: the model says what chance would say.
 - **A larger model**: none was on the machine; `QUALITY_MODEL=` asks one.
 - **Templated texts**: not asked. Each text was written by itself."""
