@@ -2,8 +2,8 @@
 
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
-QUALITY_ONLY=a,b     only these parts: fields, examples, calls, schemas, problems, loops,
-                     confidence
+QUALITY_ONLY=a,b     only these parts: fields, examples, calls, more-calls, schemas, problems,
+                     loops, confidence
 QUALITY_PART=development   questions that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
@@ -29,7 +29,7 @@ from attrs import evolve, field, frozen
 
 from benchmarks.counting_proxy import Counted, counting_proxy
 from benchmarks.local_model import model_in_the_box
-from benchmarks.quality.arms import Arms, arms_at, probed
+from benchmarks.quality.arms import SDK_CALLS, Arms, arms_at, probed
 from benchmarks.quality.function_calls import Call, CallQuestion, call_questions, cross_check
 from benchmarks.quality.levers import LEVERS, only, ways
 from benchmarks.quality.page import (
@@ -55,7 +55,9 @@ from benchmarks.quality.tasks import (
 from minions.data.json_values import JsonValue
 
 ROOT: Final = Path(__file__).parents[2]
-PARTS: Final = ("fields", "examples", "calls", "schemas", "problems", "loops", "confidence")
+PARTS: Final = (
+    *("fields", "examples", "calls", "more-calls", "schemas", "problems", "loops", "confidence"),
+)
 PEERS: Final = ROOT / ".venv-quality"
 T = TypeVar("T")
 
@@ -153,6 +155,8 @@ class Tasks:
     """By part: `fields`, `schemas`, `problems`."""
     calls: Sequence[CallQuestion]
     loops: Sequence[Loop]
+    more_calls: Sequence[CallQuestion] = ()
+    """Those that need a call, for the arms that have any of them right."""
     alike: Sequence[tuple[Question, Sequence[Question]]] = ()
     """Texts, each with answered ones of its kind from the other half."""
     judged: Sequence[Question] = ()
@@ -169,8 +173,10 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
     others = [each.question for each in field_tasks() if each.part != options.texts]
     sample = _sample(texts, lambda each: each.group, options.tasks)
     asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems(options.texts)}
-    calls = call_questions(data) if data is not None and "calls" in options.parts else []
+    has_calls = data is not None and not {"calls", "more-calls"}.isdisjoint(options.parts)
+    calls = call_questions(data) if data is not None and has_calls else []
     calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
+    calls = _sample(calls, lambda each: each.group, options.tasks)
     walks = loops() if "loops" in options.parts else []
     walks = [each for each in walks if each.part == options.texts]
     return Tasks(
@@ -179,7 +185,8 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
             for part, found in asked.items()
             if part in options.parts
         },
-        calls=_sample(calls, lambda each: each.group, options.tasks),
+        calls=calls if "calls" in options.parts else [],
+        more_calls=[each for each in calls if each.truth] if "more-calls" in options.parts else [],
         loops=_sample(walks, lambda each: f"{each.hops} {len(each.tools)}", options.tasks),
         alike=[(each, [one for one in others if one.group == each.group]) for each in sample]
         if "examples" in options.parts
@@ -249,11 +256,14 @@ def _askings(
         for each, known in tasks.alike:
             answer = partial(_score, each, partial(alike, each, known))
             yield _of_question("examples", arm, each, answer)
-    for arm, calling in arms.calls.items():
-        for question in tasks.calls:
-            answer = partial(_score_calls, question, calling, calls)
+    for part, arm, asked in (
+        *(("calls", arm, tasks.calls) for arm in arms.calls),
+        *(("more-calls", arm, tasks.more_calls) for arm in (OURS, SDK_CALLS)),
+    ):
+        for question in asked:
+            answer = partial(_score_calls, question, arms.calls[arm], calls)
             yield _Asking(
-                part="calls", group=question.group, question=question.id, arm=arm, answer=answer
+                part=part, group=question.group, question=question.id, arm=arm, answer=answer
             )
     for arm, walking in arms.loops.items():
         for loop in tasks.loops:
@@ -399,7 +409,7 @@ async def _main(options: Options) -> None:
     out.parent.mkdir(exist_ok=True)
     out.write_text(write_rows(measured.rows), "utf-8")
     checked = "BFCL's own scoring was not compared."
-    if tasks.calls and not options.is_ablation:
+    if (tasks.calls or tasks.more_calls) and not options.is_ablation:
         found = cross_check(call_questions(data), data, measured.calls)
         print(*found.differ[:10], sep="\n")
         checked = (

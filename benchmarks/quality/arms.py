@@ -24,7 +24,7 @@ from minions.contracts.instructions import OutputMode
 from minions.contracts.model_profiles import ModelProfile
 from minions.contracts.tools import Effect, Reads, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import ToolError
-from minions.data.json_values import JsonValue, find_json_value
+from minions.data.json_values import JsonValue, as_object, find_json_value
 from minions.data.schema import JsonSchema
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.run_services import MemoryProfiles, Services
@@ -34,10 +34,13 @@ from minions.recipe.reading.load import recipe_from_document
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+SDK_CALLS: Final = "SDK, schema of calls"
 MOST_TOKENS: Final = 200
 """Of each answer, for all who ask."""
 MOST_TURNS: Final = 12
 """Requests in one tool loop."""
+MOST_WORDS: Final = 4
+"""Of a value that is quoted."""
 MOST_EXAMPLES: Final = 4
 """Answered questions that a prompt shows."""
 
@@ -117,13 +120,14 @@ async def arms_at(
         calls: dict[str, _Calls] = {
             "Minions": by_us.calls,
             "SDK, tools=": by_sdk.calls,
-            "SDK, schema of calls": by_sdk.calls_by_schema,
+            SDK_CALLS: by_sdk.calls_by_schema,
             "SDK, read out of text": by_sdk.calls_by_text,
         }
         loops: dict[str, _Walks] = {
             "Minions": by_us.walk,
             "SDK, tools=": by_sdk.walk,
             "SDK, schema of a call": by_sdk.walk_by_schema,
+            "Minions, in steps": by_us.walk_in_steps,
         }
         if peers is not None:
             worker = _Worker(peers, {"base_url": base_url, "model": model})
@@ -143,6 +147,7 @@ async def arms_at(
             loops=loops,
             examples={
                 "Minions, the first four": by_us.answer_like,
+                "Minions, the first four, quoted": by_us.answer_like_quoted,
                 "Minions, the nearest four of ten": by_us.answer_like_nearest,
                 "SDK, schema, the first four": by_sdk.by_schema_like,
             },
@@ -183,6 +188,12 @@ class _Minions:
         """The output of the same step that shows the first of these as examples."""
         shown = [_example(each) for each in known[:MOST_EXAMPLES]]
         return await self._output([{**_reading(question), "examples": shown}], question.text)
+
+    async def answer_like_quoted(self, question: Question, known: Sequence[Question]) -> JsonValue:
+        """The same with texts that have to stand in the question, as the recipe's author knows."""
+        shown = [_example(each) for each in known[:MOST_EXAMPLES]]
+        step = {**_reading(question), "output": quoting(question.schema), "examples": shown}
+        return await self._output([step], question.text)
 
     async def answer_like_nearest(self, question: Question, known: Sequence[Question]) -> JsonValue:
         """The output of the same step that shows those of these that are like the question."""
@@ -285,6 +296,44 @@ class _Minions:
             raise UnansweredError(str(result.error))
         return str(result.output)
 
+    async def walk_in_steps(self, loop: Loop) -> str:
+        """The same way as a recipe that calls the tool: the model reads one word at a time out of
+        what it gave. A word that the tool does not know is the end.
+        """
+        name, said, one = loop.tools[0]
+        tool = _RecordingTool(_spec(name, said, _parameters(one)), loop.told)
+        word = object_of({"word": {"type": "string", "x-quoted": 1}})
+        steps: list[JsonValue] = [
+            {
+                "id": "read_0",
+                "system_prompt": f"With which {one} does it begin?",
+                "goal": "{{ inputs.text }}",
+                "output": word,
+                "examples": _FIRST_WORDS,
+            }
+        ]
+        for turn in range(1, MOST_TURNS):
+            before = f"{{{{ read_{turn - 1}.word }}}}"
+            call: JsonValue = {
+                "id": f"call_{turn}",
+                "tool": name,
+                "params": {one: before},
+                "on_error": "continue",
+            }
+            read: JsonValue = {
+                "id": f"read_{turn}",
+                "system_prompt": f"Which {one}, code or number does the text name?",
+                "goal": f"{{{{ call_{turn} }}}}",
+                "output": word,
+                "examples": _NEXT_WORDS,
+            }
+            steps += [call, read]
+        result = await self._run(steps, loop.text, [tool])
+        words = [each.output for each in result.executions if each.step_id.startswith("read")]
+        if not any(words):
+            raise UnansweredError(str(result.error))
+        return str(next(each for each in reversed(words) if each))
+
     async def _output(self, steps: list[JsonValue], text: str) -> JsonValue:
         result = await self._run(steps, text)
         if result.status is not RunStatus.COMPLETED:
@@ -320,6 +369,26 @@ class _Minions:
         return await executor.execute(recipe, {"text": text})
 
 
+_FIRST_WORDS: Final[JsonValue] = [
+    {"input": {"text": text}, "output": {"word": word}}
+    for text, word in (
+        ("Drive to the station lille and on to where its sign points.", "lille"),
+        ("Open the drawer maple, then whichever its note names. What lies there?", "maple"),
+        ("Phone otto and whoever is proposed until somebody agrees.", "otto"),
+    )
+]
+_NEXT_WORDS: Final[JsonValue] = [
+    {"input": text, "output": {"word": word}}
+    for text, word in (
+        ("Drive on to lille.", "lille"),
+        ("You have arrived. The number of the locker is maple31.", "maple31"),
+        ("otto took it over from me.", "otto"),
+        ("Nothing further. The sign reads birch70.", "birch70"),
+    )
+]
+"""Of another kind than any loop: what a recipe's author would write."""
+
+
 def _computed(left: str, operation: str, right: str) -> str:
     """A template whose value is the result of one operation; a division by nought gives nought."""
     results = {"+": f"{left} + {right}", "-": f"{left} - {right}", "*": f"{left} * {right}"}
@@ -331,6 +400,20 @@ def _computed(left: str, operation: str, right: str) -> str:
 
 def _example(question: Question) -> JsonValue:
     return {"input": {"text": question.text}, "output": dict(question.right or {})}
+
+
+def quoting(schema: JsonSchema) -> dict[str, JsonValue]:
+    """The schema in which each text is at most four words of the question."""
+    found = {
+        name: quoting(each) if name == "items" and isinstance(each, Mapping) else each
+        for name, each in schema.items()
+    }
+    properties = found.get("properties")
+    if isinstance(properties, Mapping):
+        own = {name: as_object(each) for name, each in properties.items()}
+        found["properties"] = {name: quoting(each) for name, each in own.items()}
+    is_text = found.get("type") == "string" and "enum" not in found
+    return {**found, "x-quoted": MOST_WORDS} if is_text else found
 
 
 def _reading(question: Question) -> dict[str, JsonValue]:

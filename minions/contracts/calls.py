@@ -106,6 +106,10 @@ class Prompt(FieldsRepr):
     """Whether the text of system messages begins the first user message: the model's chat template
     takes none.
     """
+    leaves_out_form: bool = field(default=False, kw_only=True)
+    """Whether the description of the output is not sent: the server holds the answer to its schema,
+    and examples show it.
+    """
 
     @property
     def is_judged(self) -> bool:

@@ -76,7 +76,9 @@ class _Node(FieldsRepr):
         if text := self.schema.get("description"):
             yield " ".join(str(text).split())
         for key, value in self.schema.items():
-            if key not in _SHAPES and key not in _CHOICES:
+            if key == "x-quoted":
+                yield f"words of the text, at most {dumps(value)}"
+            elif key not in _SHAPES and key not in _CHOICES:
                 yield f"{key} {value if isinstance(value, str) else dumps(value)}"
 
     def _is_plain(self) -> bool:

@@ -358,15 +358,18 @@ async def test_examples_are_of_the_other_half_and_the_same_by_hand() -> None:
 
     def reply(request: Mapping[str, Any]) -> dict[str, object]:
         seen.append([each["content"] for each in request["messages"] if each["role"] == "user"])
+        forms.append(json.dumps(request["response_format"]))
         return {"content": json.dumps(asked.right)}
 
+    forms: list[str] = []
     tasks = Tasks(questions={}, calls=[], loops=[], alike=[(asked, known)])
     found = await measured(reply, tasks)
-    assert [each.right for each in found.rows] == [3, 3, 3]
-    first = [each.text for each in known[:4]]
-    assert [[*texts] for texts in seen] == [[*first, asked.text], seen[1], [*first, asked.text]]
-    assert len(seen[1]) == 5
-    assert set(seen[1][:-1]) <= {each.text for each in known}
+    assert [each.right for each in found.rows] == [3, 3, 3, 3]
+    first = [*(each.text for each in known[:4]), asked.text]
+    assert seen == [first, first, seen[2], first]
+    assert len(seen[2]) == 5
+    assert set(seen[2][:-1]) <= {each.text for each in known}
+    assert ["Nadia" in each for each in forms] == [False, True, False, False]
 
 
 async def test_answers_are_counted_by_how_sure_the_model_was_of_them() -> None:
@@ -433,11 +436,22 @@ async def test_a_model_that_is_shown_no_tools_is_asked_for_calls_in_bound_questi
     assert rights(found)["SDK, tools="] == 1
 
 
+def asks_for_word(request: Mapping[str, object]) -> bool:
+    form = json.dumps(request.get("response_format"))
+    return '"word"' in form and '"tool"' not in form
+
+
 async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() -> None:
     loop = next(each for each in loops() if each.hops == 4 and len(each.tools) > 1)
 
     def reply(request: Mapping[str, object]) -> dict[str, object]:
         said = json.dumps(request["messages"])
+        is_step = asks_for_word(request)
+        if is_step and loop.word not in said:
+            told = re.findall(r"next room is (\w+)", said) or re.findall(r"the room (\w+),", said)
+            return {"content": json.dumps({"word": told[-1]})}
+        if is_step:
+            return {"content": json.dumps({"word": loop.word})}
         if loop.word in said:
             answer = f"It is {loop.word}."
             is_bound = "response_format" in request
@@ -450,10 +464,14 @@ async def test_a_loop_is_walked_to_its_end_and_one_that_is_guessed_is_wrong() ->
 
     def guess(request: Mapping[str, object]) -> dict[str, object]:
         text = "It is amber."
+        if asks_for_word(request):
+            said = json.dumps(request["messages"])
+            text = "Answer" if "Answer with" in said else "room"
+            return {"content": json.dumps({"word": text})}
         return {"content": json.dumps({"answer": text}) if "response_format" in request else text}
 
     tasks = Tasks(questions={}, calls=[], loops=[loop])
-    arms = ("Minions", "SDK, tools=", "SDK, schema of a call")
+    arms = ("Minions", "SDK, tools=", "SDK, schema of a call", "Minions, in steps")
     assert rights(await measured(reply, tasks)) == dict.fromkeys(arms, 1)
     assert rights(await measured(guess, tasks)) == dict.fromkeys(arms, 0)
 
@@ -647,8 +665,8 @@ def test_a_page_that_is_written_again_keeps_its_section_about_levers() -> None:
 
 
 def test_each_goal_stands_beside_what_was_measured_last() -> None:
-    def asked(ours: list[int]) -> str:
-        return page([*rows("Minions", ours, "calls"), *rows("SDK", [0, 1], "calls")], SETTING)
+    def asked(ours: list[int], part: str = "calls") -> str:
+        return page([*rows("Minions", ours, part), *rows("SDK", [0, 1], part)], SETTING)
 
     whole = with_sections("", asked([1, 1]))
     row = "| Function calls | ≥ 1.25 × | "
@@ -658,6 +676,33 @@ def test_each_goal_stands_beside_what_was_measured_last() -> None:
     assert f"{row}1.00 ×; level, +0 (" in again
     assert again.count("| **no** |") == again.count("## Goals") == 1
     assert "## Goals" not in with_sections("", page(rows("Minions", [1], "calls"), SETTING))
+
+
+@pytest.mark.parametrize(
+    ("part", "row"),
+    [
+        ("fields", "| The same, whole interval | > 0 points on ≥ 200 texts | +50 ("),
+        ("fields", "| Valid outputs | ≥ 99.5 % | 3 of 4 | **no** |"),
+        ("fields", "| Tokens per right field | fewest | 16, 48 by the thriftiest of the others |"),
+        ("examples", "| The same, share | ≥ 85 % | 75% ("),
+        ("examples", "| Valid outputs with examples | ≥ 99.5 % | 3 of 4 | **no** |"),
+        ("examples", "| The same with examples | fewest | 16, 48 by"),
+        (
+            "schemas",
+            "| Checked outputs that do not fit | 0 | 3 of 3 that were passed on fit | yes |",
+        ),
+    ],
+)
+def test_goals_are_read_out_of_the_tables(part: str, row: str) -> None:
+    """A-180."""
+    ours, theirs = rows("Minions", [1, 1, 1, 0], part), rows("SDK", [1, 0, 0, 0], part)
+    assert row in with_sections("", page([*ours, *theirs], SETTING))
+
+
+def test_a_wrong_output_that_is_passed_on_misses_its_goal() -> None:
+    passed = [evolve(each, failure=None) for each in rows("Minions", [1, 1, 1, 0])]
+    text = with_sections("", page([*passed, *rows("SDK", [1, 0, 0, 0])], SETTING))
+    assert "| 3 of 4 that were passed on fit | **no** |" in text
 
 
 def test_parts_that_are_asked_again_take_the_place_of_themselves_alone() -> None:

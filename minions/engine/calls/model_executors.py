@@ -41,6 +41,7 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.messages import MessageRole, user
 from minions.contracts.model_endpoints import ModelEndpoint
+from minions.contracts.output import output_words
 from minions.contracts.retry_config import CircuitPolicy
 from minions.contracts.run_events import ServerWait
 from minions.data.errors import NEEDS_DECISION, OUTPUT_TRUNCATED
@@ -144,7 +145,8 @@ class DefaultModelCallExecutor(ModelCallExecutor):
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
         """Send the prompt once."""
-        prompt = folded(call.prompt) if call.prompt.folds_system else call.prompt
+        prompt = without_form(call.prompt) if call.prompt.leaves_out_form else call.prompt
+        prompt = folded(prompt) if prompt.folds_system else prompt
         later = context.answer_later
         if later is not None:
             outcome = await later(self.model, prompt)
@@ -160,6 +162,17 @@ class DefaultModelCallExecutor(ModelCallExecutor):
             if instruction is not None:
                 return Success(evolve(response, completion_instruction=instruction))
         return outcome
+
+
+def without_form(prompt: Prompt) -> Prompt:
+    """The prompt without the words about the form of its output."""
+    words = None if prompt.instructions is None else output_words(prompt.instructions)
+    kept = [
+        each
+        for each in prompt.messages
+        if each.role is not MessageRole.SYSTEM or each.content != words
+    ]
+    return evolve(prompt, messages=kept)
 
 
 def folded(prompt: Prompt) -> Prompt:

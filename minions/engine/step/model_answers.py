@@ -40,6 +40,7 @@ from minions.engine.calls.model_tiers import (
     OutputModes,
     Replacement,
 )
+from minions.engine.calls.quoted_values import Quotes, has_quotes
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import budget_spent
 from minions.engine.context.step_view import StepView
@@ -207,6 +208,11 @@ class ModelAnswers:
         """Which of its models is asked, and how."""
         self.search = _search_of(step, view) if view.tools.tools else None
         """Its tools, where the model finds them; None: it is offered all."""
+        redaction = view.context.scope.redaction
+        self.quotes = Quotes(
+            None if redaction is None else lambda text: redaction.replaced(text)[0]
+        )
+        """The question, as it is asked first."""
         self._choice: tuple[OutputModes, ToolChoice] | None = None
         """How the present model is got to call tools; None: it was not asked yet."""
 
@@ -291,9 +297,11 @@ class ModelAnswers:
         one, and once more where it had too little room.
         """
         room, first = max_output_tokens, None
+        if self.output is not None and has_quotes(self.output):
+            self.quotes.read(self.view.memory.prompt_messages(self.view.conversation_id))
         while True:
             modes = self.tiers.current.modes
-            request = None if form is None else self.request(form, modes.mode)
+            request = None if form is None else self.request(self.quotes.bound(form), modes.mode)
             asked = await self._asked(phase, form, request, is_last=is_last, room=room)
             if isinstance(asked, Success):
                 modes.note_answer()
@@ -383,7 +391,8 @@ class ModelAnswers:
         if recorded is not None:
             self.tiers.move_to(recorded.tier or 0)
         if recorded is not None and self.output is not None:
-            request = self.request(form or self.output, self._mode_of(recorded, phase))
+            bound = self.quotes.bound(form or self.output)
+            request = self.request(bound, self._mode_of(recorded, phase))
             prompt = evolve(prompt, output_request=request)
         call = ModelCall(
             key=key,
@@ -490,7 +499,22 @@ class ModelAnswers:
             searches_tools=keeps_tools and not demanded and self.search is not None,
             output_request=_CALL if demanded else request,
             folds_system=not self.tiers.current.modes.takes_system,
+            leaves_out_form=(
+                request is not None
+                and self.modes.binds is True
+                and request.mode is OutputMode.JSON_SCHEMA
+                and self._shows_form(phase, messages)
+            ),
         )
+
+    def _shows_form(self, phase: str, messages: Sequence[Message]) -> bool:
+        """Whether examples show how the output looks: small models follow them better alone. A
+        repair is told in words.
+        """
+        is_first = phase == "model" and not self.trace.model_calls
+        if not is_first or self.step.shares_conversation or self.view.live_conversation is not None:
+            return False
+        return any(each.role is MessageRole.ASSISTANT for each in messages)
 
     def _demanded(self, names: Sequence[str], messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
         """The caller's tools by these names, one of which this answer has to call; empty: the

@@ -203,8 +203,10 @@ class ModelLoop:
             output: object = answer.response.text
         else:
             parser = self.view.context.scope.services.parser
-            form = self.output
-            read = await match_beside_loop(lambda: parser.parse(form, answer.raw, answer.mode))
+            form, quotes = self.output, self.answers.quotes
+            read = await match_beside_loop(
+                lambda: quotes.parse(parser, form, answer.raw, answer.mode)
+            )
             if not is_successful(read):
                 return self._given_up(ending, read.failure().message)
             if (doubt := self._doubt(form, read)) is not None:
@@ -396,6 +398,7 @@ class ModelLoop:
             tell=self._tell_checked,
             warn=self._warn_of_cut,
             threads=self.view.context.scope.services.beside,
+            quotes=self.answers.quotes,
         )
 
     async def _warn_of_cut(self, what: str) -> None:

@@ -389,6 +389,16 @@ def _unknown_type(node: ScalarNode) -> Fault:
     )
 
 
+def _check_quoted(node: Node, report: Report) -> None:
+    most = node.value if isinstance(node, ScalarNode) else None
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        report(
+            node.place.fault(
+                "bad-schema", "'x-quoted' is how many words of the text a value has at most, from 1"
+            )
+        )
+
+
 def _walk(node: Node, report: Report, *, is_whole: bool = True) -> None:
     """Report unknown keywords and types, each at its own place."""
     if isinstance(node, ScalarNode) and isinstance(node.value, bool):
@@ -418,6 +428,8 @@ def _walk(node: Node, report: Report, *, is_whole: bool = True) -> None:
                     help="fields of an object stand under 'properties'",
                 )
             )
+        elif entry.key == "x-quoted":
+            _check_quoted(entry.value, report)
         elif entry.key == "type":
             _check_types(entry.value, report)
         elif entry.key == "format":

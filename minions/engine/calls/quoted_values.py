@@ -1,0 +1,180 @@
+"""Texts of an output that have to stand in the question: `x-quoted: 4`, at most so many words.
+
+A server that holds answers to a schema is sent the groups of words that there are, as an
+enumeration; the answer of any other one is checked. So no name comes out of an example, or out of
+what the model was trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Final, TypeAlias
+
+from attrs import define, field
+from returns.result import Failure, Result, Success
+
+from minions.contracts.calls import ModelCallResponse, OutputParser
+from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
+from minions.contracts.messages import Message, MessageRole
+from minions.data.json_values import JsonValue, find_json_value
+from minions.data.schema import JsonSchema
+
+Form: TypeAlias = OutputInstructions[object]
+
+QUOTED: Final = "x-quoted"
+_MARKS: Final = " \t\n.,;:!?\"'()[]{}“”‘’„«»…"
+"""What stands around words and belongs to none of them."""
+_MOST_VALUES: Final = 1_000
+_MOST_CHARACTERS: Final = 15_000
+"""Values of an enumeration and their characters; hosted models take no more. A longer text binds
+nothing, and the answer is only checked."""
+_OF_QUESTIONS: Final = (MessageRole.USER, MessageRole.GOAL)
+_NOT_BOUND: Final = frozenset(("enum", "const", "pattern", "format", "$ref"))
+_OF_NAMES: Final = ("properties", "$defs", "definitions")
+_OF_SEVERAL: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
+
+
+@define(eq=False)
+class Quotes:
+    """The question of a step, and what its tools gave: where quoted values have to stand."""
+
+    shown: Callable[[str], str] | None = None
+    """What models see of a text, where personal data are replaced; None: all of it."""
+    texts: tuple[str, ...] | None = None
+    """None: nothing was asked yet."""
+    _bound: dict[int, tuple[Form, tuple[str, ...], Form]] = field(factory=dict)
+    """By form: it, the texts, and what it was made into; a repair asks by the same."""
+
+    def read(self, messages: Sequence[Message]) -> None:
+        """Take the texts of the conversation that is about to be sent; what the engine itself asks
+        later is none of them.
+        """
+        if self.texts is None:
+            # Answers before the question are those of examples, or of earlier turns.
+            said = takewhile(lambda each: each.role is not MessageRole.ASSISTANT, messages[::-1])
+            asked = [each for each in said if each.role in _OF_QUESTIONS]
+            self.texts = ("\n".join(each.content or "" for each in reversed(asked)),)
+        given = [each.content or "" for each in messages if each.role is MessageRole.TOOL]
+        self.texts = (self.texts[0], *given)
+
+    def bound(self, form: Form) -> Form:
+        """The form with the words of the texts in the place of its marks; the same one if it has
+        none.
+        """
+        if not has_quotes(form):
+            return form
+        texts = self.texts or ()
+        kept = self._bound.get(id(form))
+        if kept is None or kept[1] != texts:
+            # Not by value: a part of what is replaced as a whole would be sent.
+            seen = texts if self.shown is None else [self.shown(each) for each in texts]
+            schema = _bound_schema(form.json_schema(), seen)
+            kept = form, texts, OutputInstructions(schema=schema, name=form.name)
+            self._bound[id(form)] = kept
+        return kept[2]
+
+    def parse(
+        self, parser: OutputParser, form: Form, answer: ModelCallResponse, mode: OutputMode | None
+    ) -> Result[object, OutputFailure]:
+        """The output in an answer, if what is quoted in it stands in the texts."""
+        read = parser.parse(form, answer, mode)
+        if not isinstance(read, Success) or not has_quotes(form):
+            return read
+        value = read.unwrap()
+        if not isinstance(value, dict | list | str):  # the caller's class
+            calls = answer.tool_calls
+            value = find_json_value(calls[0].arguments if calls else answer.text or "")
+        texts = self.texts or ()
+        if self.shown is not None:  # values may have been put back, and may not
+            texts = (*texts, *map(self.shown, texts))
+        plain = [_plain(each) for each in texts]
+        errors = tuple(_errors(form.json_schema(), value, plain, "$"))
+        if not errors:
+            return read
+        message = f"The answer holds what does not stand in the text: {'; '.join(errors)}."
+        return Failure(OutputFailure(message=message, errors=errors, value=value))
+
+
+def has_quotes(form: Form) -> bool:
+    """Whether a value of the form has to stand in the question; found out once."""
+    found = form.texts.get("quoted")
+    if found is None:
+        found = form.texts["quoted"] = "yes" if any(_marked(form.json_schema())) else ""
+    return bool(found)
+
+
+def _marked(schema: JsonValue) -> Iterator[bool]:
+    if isinstance(schema, Mapping):
+        yield from (True for _ in range(QUOTED in schema))
+        for each in schema.values():
+            yield from _marked(each)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from _marked(each)
+
+
+def _bound_schema(schema: JsonSchema, texts: Sequence[str]) -> dict[str, JsonValue]:
+    sent = {name: _bound_part(name, each, texts) for name, each in schema.items() if name != QUOTED}
+    most = schema.get(QUOTED)
+    kinds = _kinds(schema)
+    if not isinstance(most, int) or "string" not in kinds or not _NOT_BOUND.isdisjoint(schema):
+        return sent
+    values: list[JsonValue] = [*_word_groups(texts, most)]
+    if not values or len(values) > _MOST_VALUES:
+        return sent
+    if sum(len(str(each)) for each in values) > _MOST_CHARACTERS:
+        return sent
+    kept = {name: each for name, each in sent.items() if name in ("type", "description", "title")}
+    return {**kept, "enum": [*values, *([None] if "null" in kinds else [])]}
+
+
+def _bound_part(name: str, value: JsonValue, texts: Sequence[str]) -> JsonValue:
+    if name in _OF_NAMES and isinstance(value, Mapping):
+        return {key: _bound_part("items", each, texts) for key, each in value.items()}
+    if name in ("items", "additionalProperties") and isinstance(value, Mapping):
+        return _bound_schema(value, texts)
+    if name in _OF_SEVERAL and isinstance(value, list | tuple):
+        return [_bound_part("items", each, texts) for each in value]
+    return value
+
+
+def _word_groups(texts: Sequence[str], most: int) -> Iterator[str]:
+    """Each group of up to so many words that stand together, once, in the order of the texts."""
+    seen = set[str]()
+    for text in texts:
+        words = text.split()
+        for begin in range(len(words)):
+            for end in range(begin + 1, min(begin + most, len(words)) + 1):
+                group = " ".join(words[begin:end]).strip(_MARKS)
+                if group and group not in seen:
+                    seen.add(group)
+                    yield group
+        if len(seen) > _MOST_VALUES:
+            return
+
+
+def _errors(schema: JsonValue, value: JsonValue, texts: Sequence[str], place: str) -> Iterator[str]:
+    if not isinstance(schema, Mapping):
+        return
+    most = schema.get(QUOTED)
+    if isinstance(most, int) and isinstance(value, str):
+        if len(value.split()) > most:
+            yield f"{place}: {value!r:.80} has more than {most} words"
+        elif not any(_plain(value) in each for each in texts):
+            yield f"{place}: {value!r:.80} does not stand there"
+    if isinstance(value, dict) and isinstance(own := schema.get("properties"), Mapping):
+        for name, each in value.items():
+            yield from _errors(own.get(name), each, texts, f"{place}.{name}")
+    if isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from _errors(schema.get("items"), each, texts, f"{place}[{at}]")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _kinds(schema: JsonSchema) -> Sequence[JsonValue]:
+    said = schema.get("type")
+    return said if isinstance(said, list | tuple) else (said,)
