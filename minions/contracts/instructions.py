@@ -4,7 +4,7 @@ it. Parsing of answers is in `output`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
@@ -35,6 +35,10 @@ comes to an end."""
 SENT_TEXT: Final = 2_000
 """The bound of characters that is sent for a text within a list; engines that make a grammar of the
 schema take no more."""
+
+
+QUOTED: Final = "x-quoted"
+"""The key of a schema that says how many words of the question a value has at most."""
 
 
 class OutputMode(StrEnum):
@@ -96,6 +100,14 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
             known = self._read["schema"] = _schema_of(self)
         return known
 
+    @property
+    def is_quoted(self) -> bool:
+        """Whether a value has to stand in the question (`x-quoted`); found out once."""
+        known = self.texts.get(QUOTED)
+        if known is None:
+            known = self.texts[QUOTED] = "yes" if any(_quoted(self.json_schema())) else ""
+        return bool(known)
+
     def convert(self, value: JsonValue) -> T_co:
         """Convert a value that fits the schema to the caller's type. Override it for a type of
         your own.
@@ -108,6 +120,16 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
         from minions.data.codec import decode
 
         return decode(value, self.output_class)
+
+
+def _quoted(schema: JsonValue) -> Iterator[bool]:
+    if isinstance(schema, Mapping):
+        yield from (True for _ in range(QUOTED in schema))
+        for each in schema.values():
+            yield from _quoted(each)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from _quoted(each)
 
 
 def _schema_of(instructions: OutputInstructions[object]) -> JsonSchema:

@@ -31,9 +31,10 @@ from minions.contracts.messages import (
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue, as_object
 from minions.data.schema_words import schema_words
-from minions.engine.calls.quoted_values import Quotes
+from minions.engine.calls.quoted_values import QuotedParser
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.run_services import TextOutputParser
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
@@ -82,7 +83,7 @@ def model_at(base_url: str) -> OpenAIModel:
 
 
 def bound(schema: Mapping[str, JsonValue], *texts: str) -> Mapping[str, JsonValue]:
-    quotes = Quotes()
+    quotes = QuotedParser(TextOutputParser())
     quotes.read([user(texts[0]), *(tool_result(each, tool_call_id="c1") for each in texts[1:])])
     return quotes.bound(OutputInstructions[object](schema=schema)).json_schema()
 
@@ -135,11 +136,11 @@ def test_a_pattern_and_an_enumeration_stand_as_they_are() -> None:
 
 def test_a_form_without_marks_is_the_same_one() -> None:
     form = OutputInstructions[object](schema={"type": "object"})
-    assert Quotes().bound(form) is form
+    assert QuotedParser(TextOutputParser()).bound(form) is form
 
 
 def test_a_repair_asks_by_the_same_form() -> None:
-    quotes, form = Quotes(), OutputInstructions[object](schema=ORDER)
+    quotes, form = QuotedParser(TextOutputParser()), OutputInstructions[object](schema=ORDER)
     quotes.read([system("x"), user("Ada"), assistant("?")])
     first = quotes.bound(form)
     quotes.read([user("Ada"), assistant("?"), user("That does not fit.")])

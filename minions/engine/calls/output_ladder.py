@@ -35,16 +35,10 @@ from minions.contracts.runtime import BlockingCalls
 from minions.contracts.session_views import MemorySnapshot
 from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.data.json_parts import is_large
-from minions.data.json_values import (
-    JsonValue,
-    as_object,
-    dumps,
-    is_unfinished_json,
-)
+from minions.data.json_values import JsonValue, as_object, dumps, is_unfinished_json
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import SchemaValidator
 from minions.engine.calls.model_tiers import ENDLESS_TOKENS, Answer, OutputModes
-from minions.engine.calls.quoted_values import Quotes
 from minions.engine.services.event_loop import beside
 
 if TYPE_CHECKING:
@@ -121,8 +115,6 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
     warn: Warn
     threads: BlockingCalls
     """Read and check long answers beside the event loop."""
-    quotes: Quotes
-    """Where values that are quoted have to stand."""
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
@@ -216,7 +208,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         read = await beside(
             self.threads,
             is_long,
-            lambda: self.quotes.parse(self.parser, form, closed.response, answer.mode),
+            lambda: self.parser.parse(form, closed.response, answer.mode),
             matches=True,
         )
         value = None if is_successful(read) else read.failure().value
@@ -384,7 +376,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         read = await beside(
             self.threads,
             is_long,
-            lambda: self.quotes.parse(self.parser, wanted, answer.raw, answer.mode),
+            lambda: self.parser.parse(wanted, answer.raw, answer.mode),
             matches=True,
         )
         failure = None if isinstance(read, Success) else read.failure()

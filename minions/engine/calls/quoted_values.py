@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from attrs import define, field
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import ModelCallResponse, OutputParser
-from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
+from minions.contracts.instructions import (
+    QUOTED,
+    OutputFailure,
+    OutputInstructions,
+    OutputMode,
+    OutputRequest,
+)
 from minions.contracts.messages import Message, MessageRole
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import JsonSchema
 
+T = TypeVar("T")
 Form: TypeAlias = OutputInstructions[object]
 
-QUOTED: Final = "x-quoted"
 _MARKS: Final = " \t\n.,;:!?\"'()[]{}“”‘’„«»…"
 """What stands around words and belongs to none of them."""
 _MOST_VALUES: Final = 1_000
@@ -36,9 +42,11 @@ _OF_SEVERAL: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
 
 
 @define(eq=False)
-class Quotes:
-    """The question of a step, and what its tools gave: where quoted values have to stand."""
+class QuotedParser(OutputParser):
+    """Knows the question of a step, and what its tools gave: where quoted values have to stand."""
 
+    _parser: OutputParser
+    """Reads the answers."""
     shown: Callable[[str], str] | None = None
     """What models see of a text, where personal data are replaced; None: all of it."""
     texts: tuple[str, ...] | None = None
@@ -62,7 +70,7 @@ class Quotes:
         """The form with the words of the texts in the place of its marks; the same one if it has
         none.
         """
-        if not has_quotes(form):
+        if not form.is_quoted:
             return form
         texts = self.texts or ()
         kept = self._bound.get(id(form))
@@ -74,44 +82,34 @@ class Quotes:
             self._bound[id(form)] = kept
         return kept[2]
 
+    def request(
+        self, instructions: OutputInstructions[T], mode: OutputMode
+    ) -> OutputRequest | None:
+        return self._parser.request(self.bound(instructions), mode)
+
     def parse(
-        self, parser: OutputParser, form: Form, answer: ModelCallResponse, mode: OutputMode | None
-    ) -> Result[object, OutputFailure]:
+        self,
+        instructions: OutputInstructions[T],
+        response: ModelCallResponse,
+        mode: OutputMode | None,
+    ) -> Result[T, OutputFailure]:
         """The output in an answer, if what is quoted in it stands in the texts."""
-        read = parser.parse(form, answer, mode)
-        if not isinstance(read, Success) or not has_quotes(form):
+        read = self._parser.parse(instructions, response, mode)
+        if not isinstance(read, Success) or not instructions.is_quoted:
             return read
-        value = read.unwrap()
+        value: object = read.unwrap()
         if not isinstance(value, dict | list | str):  # the caller's class
-            calls = answer.tool_calls
-            value = find_json_value(calls[0].arguments if calls else answer.text or "")
+            calls = response.tool_calls
+            value = find_json_value(calls[0].arguments if calls else response.text or "")
         texts = self.texts or ()
         if self.shown is not None:  # values may have been put back, and may not
             texts = (*texts, *map(self.shown, texts))
         plain = [_plain(each) for each in texts]
-        errors = tuple(_errors(form.json_schema(), value, plain, "$"))
+        errors = tuple(_errors(instructions.json_schema(), value, plain, "$"))
         if not errors:
             return read
         message = f"The answer holds what does not stand in the text: {'; '.join(errors)}."
         return Failure(OutputFailure(message=message, errors=errors, value=value))
-
-
-def has_quotes(form: Form) -> bool:
-    """Whether a value of the form has to stand in the question; found out once."""
-    found = form.texts.get("quoted")
-    if found is None:
-        found = form.texts["quoted"] = "yes" if any(_marked(form.json_schema())) else ""
-    return bool(found)
-
-
-def _marked(schema: JsonValue) -> Iterator[bool]:
-    if isinstance(schema, Mapping):
-        yield from (True for _ in range(QUOTED in schema))
-        for each in schema.values():
-            yield from _marked(each)
-    elif isinstance(schema, list | tuple):
-        for each in schema:
-            yield from _marked(each)
 
 
 def _bound_schema(schema: JsonSchema, texts: Sequence[str]) -> dict[str, JsonValue]:

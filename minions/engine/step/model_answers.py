@@ -40,13 +40,13 @@ from minions.engine.calls.model_tiers import (
     OutputModes,
     Replacement,
 )
-from minions.engine.calls.quoted_values import Quotes, has_quotes
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion_links import budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.memory import READ_RESULT, piece_of
 
 if TYPE_CHECKING:
+    from minions.engine.calls.quoted_values import QuotedParser
     from minions.engine.calls.tool_choices import ToolChoice
     from minions.engine.compile.offered_tools import SearchedTools
     from minions.engine.step.conversation_window import ConversationWindow
@@ -208,13 +208,20 @@ class ModelAnswers:
         """Which of its models is asked, and how."""
         self.search = _search_of(step, view) if view.tools.tools else None
         """Its tools, where the model finds them; None: it is offered all."""
-        redaction = view.context.scope.redaction
-        self.quotes = Quotes(
-            None if redaction is None else lambda text: redaction.replaced(text)[0]
-        )
-        """The question, as it is asked first."""
+        self.parser = view.context.scope.services.parser
+        """Reads its answers."""
+        self._quotes: QuotedParser | None = None
+        if self.output is not None and self.output.is_quoted:
+            self.parser = self._quotes = self._quoted_parser()
         self._choice: tuple[OutputModes, ToolChoice] | None = None
         """How the present model is got to call tools; None: it was not asked yet."""
+
+    def _quoted_parser(self) -> QuotedParser:
+        from minions.engine.calls.quoted_values import QuotedParser
+
+        redaction = self.view.context.scope.redaction
+        shown = None if redaction is None else lambda text: redaction.replaced(text)[0]
+        return QuotedParser(self.parser, shown)
 
     @property
     def modes(self) -> OutputModes:
@@ -227,7 +234,7 @@ class ModelAnswers:
         """What constrains an answer to that form; None: nothing does."""
         if form is None or mode is None:
             return None
-        request = self.view.context.scope.services.parser.request(form, mode)
+        request = self.parser.request(form, mode)
         if request is None:
             return None
         modes = self.modes
@@ -297,11 +304,11 @@ class ModelAnswers:
         one, and once more where it had too little room.
         """
         room, first = max_output_tokens, None
-        if self.output is not None and has_quotes(self.output):
-            self.quotes.read(self.view.memory.prompt_messages(self.view.conversation_id))
+        if self._quotes is not None:
+            self._quotes.read(self.view.memory.prompt_messages(self.view.conversation_id))
         while True:
             modes = self.tiers.current.modes
-            request = None if form is None else self.request(self.quotes.bound(form), modes.mode)
+            request = None if form is None else self.request(form, modes.mode)
             asked = await self._asked(phase, form, request, is_last=is_last, room=room)
             if isinstance(asked, Success):
                 modes.note_answer()
@@ -391,8 +398,7 @@ class ModelAnswers:
         if recorded is not None:
             self.tiers.move_to(recorded.tier or 0)
         if recorded is not None and self.output is not None:
-            bound = self.quotes.bound(form or self.output)
-            request = self.request(bound, self._mode_of(recorded, phase))
+            request = self.request(form or self.output, self._mode_of(recorded, phase))
             prompt = evolve(prompt, output_request=request)
         call = ModelCall(
             key=key,

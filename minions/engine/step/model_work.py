@@ -202,11 +202,9 @@ class ModelLoop:
         if self.output is None:
             output: object = answer.response.text
         else:
-            parser = self.view.context.scope.services.parser
-            form, quotes = self.output, self.answers.quotes
-            read = await match_beside_loop(
-                lambda: quotes.parse(parser, form, answer.raw, answer.mode)
-            )
+            parser = self.answers.parser
+            form = self.output
+            read = await match_beside_loop(lambda: parser.parse(form, answer.raw, answer.mode))
             if not is_successful(read):
                 return self._given_up(ending, read.failure().message)
             if (doubt := self._doubt(form, read)) is not None:
@@ -387,7 +385,7 @@ class ModelLoop:
         modes = self.answers.modes
         return OutputLadder(
             instructions=output,
-            parser=self.view.context.scope.services.parser,
+            parser=self.answers.parser,
             modes=modes,
             constrains=self.answers.request(output, modes.mode) is not None,
             has_own_room=self.answers.tiers.current.options.max_output_tokens is not None,
@@ -398,7 +396,6 @@ class ModelLoop:
             tell=self._tell_checked,
             warn=self._warn_of_cut,
             threads=self.view.context.scope.services.beside,
-            quotes=self.answers.quotes,
         )
 
     async def _warn_of_cut(self, what: str) -> None:
