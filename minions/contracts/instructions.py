@@ -105,7 +105,7 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
         """Whether a value has to stand in the question (`x-quoted`); found out once."""
         known = self.texts.get(QUOTED)
         if known is None:
-            known = self.texts[QUOTED] = "yes" if any(_quoted(self.json_schema())) else ""
+            known = self.texts[QUOTED] = "yes" if any(_quote_marks(self.json_schema())) else ""
         return bool(known)
 
     def convert(self, value: JsonValue) -> T_co:
@@ -122,14 +122,14 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
         return decode(value, self.output_class)
 
 
-def _quoted(schema: JsonValue) -> Iterator[bool]:
+def _quote_marks(schema: JsonValue) -> Iterator[bool]:
     if isinstance(schema, Mapping):
         yield from (True for _ in range(QUOTED in schema))
         for each in schema.values():
-            yield from _quoted(each)
+            yield from _quote_marks(each)
     elif isinstance(schema, list | tuple):
         for each in schema:
-            yield from _quoted(each)
+            yield from _quote_marks(each)
 
 
 def _schema_of(instructions: OutputInstructions[object]) -> JsonSchema:
