@@ -100,6 +100,7 @@ class _ProviderBatches(BatchApi):
 
     def __init__(self, model: BatchedServer) -> None:
         self._model = model
+        self._peer = model.peer
 
     def write(self, prompt: Prompt) -> Result[bytes, ModelFailure]:
         return self._model.write_plain(prompt)
@@ -134,12 +135,12 @@ class _ProviderBatches(BatchApi):
             pieces.append(piece.unwrap())
             size += len(pieces[-1])
             if size > most_bytes:
-                return Failure(self._model.peer.too_large(most_bytes))
+                return Failure(self._peer.too_large(most_bytes))
         body = b"".join(pieces)
         document = _object_in(body)
         if document is None:
             text = body.decode("utf-8", "replace")
-            return Failure(self._model.peer.malformed("it is no JSON object", text))
+            return Failure(self._peer.malformed("it is no JSON object", text))
         return Success(document)
 
     def _text_at(self, asked: Result[_Object, ModelFailure], key: str) -> Result[str, ModelFailure]:
@@ -150,7 +151,7 @@ class _ProviderBatches(BatchApi):
         if isinstance(found, str) and found:
             return Success(found)
         text = json.dumps(asked.unwrap())
-        return Failure(self._model.peer.malformed(f"it has no {key}", text))
+        return Failure(self._peer.malformed(f"it has no {key}", text))
 
     async def _list(
         self, path: str, key: str, next_of: Callable[[_Object], str], *, may_lack: bool = False
@@ -172,7 +173,7 @@ class _ProviderBatches(BatchApi):
             listed = document.get(key, [] if may_lack else None)
             if not isinstance(listed, list):
                 text = json.dumps(document)
-                yield Failure(self._model.peer.malformed(f"a list of batches has no {key}", text))
+                yield Failure(self._peer.malformed(f"a list of batches has no {key}", text))
                 return
             for each in _objects(listed):
                 yield Success(each)
@@ -194,7 +195,7 @@ class _ProviderBatches(BatchApi):
                 if line.strip():
                     yield Success(line)
             if len(rest) > _MOST_BYTES:
-                yield Failure(self._model.peer.too_large(_MOST_BYTES))
+                yield Failure(self._peer.too_large(_MOST_BYTES))
                 return
         if rest.strip():
             yield Success(rest)
@@ -248,7 +249,7 @@ class _ProviderBatches(BatchApi):
         """The failure behind a status other than 2xx; of a path that is not there, named so."""
         if status not in (404, 405, 501):
             return self._model.refusal(status, headers, body)
-        peer = self._model.peer
+        peer = self._peer
         said = peer.clean(body.decode("utf-8", "replace"), 200)
         return ModelFailure(
             code=NO_BATCH_API,

@@ -157,6 +157,7 @@ class LiveScores:
             on_alarm: Tells of runs that got worse, each alarm once.
         """
         self._runtime = runtime
+        self._clock = runtime.services.clock
         self._state = state
         self._log = log
         self._on_alarm = on_alarm
@@ -180,7 +181,7 @@ class LiveScores:
         self._canaries.run_ended(note)
         if recipe.watch is None or is_foreign(StartNote.of(note)):
             return
-        now, key = self._runtime.services.clock.now(), _key(recipe.id, project)
+        now, key = self._clock.now(), _key(recipe.id, project)
         self._due[key] = _Due(recipe=recipe, project=project, at=now)
 
     async def look(self) -> int:
@@ -196,7 +197,7 @@ class LiveScores:
             return new
 
     async def _look(self) -> int:
-        now = self._runtime.services.clock.now()
+        now = self._clock.now()
         due = {key: each for key, each in self._due.items() if each.at <= now}
         new = 0
         for key, each in due.items():
@@ -231,7 +232,7 @@ class LiveScores:
                 self._tell("", words_of(error))
 
     def _again(self, key: str, due: _Due, pause_s: float) -> None:
-        at = self._runtime.services.clock.now() + timedelta(seconds=pause_s)
+        at = self._clock.now() + timedelta(seconds=pause_s)
         self._due.setdefault(key, evolve(due, at=at))
 
     def _tell(self, recipe: str, problem: str) -> None:
@@ -246,7 +247,7 @@ class LiveScores:
             UsageError: The watch is wrong.
             JournalError: The database cannot be used.
         """
-        clock, own_name = self._runtime.services.clock, self._runtime.name
+        clock, own_name = self._clock, self._runtime.name
         watch = self._watch_of(key, due)
         text, now = await self._state.get(key), clock.now()
         known = _read_watch(text)

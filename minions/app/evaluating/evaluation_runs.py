@@ -214,6 +214,7 @@ class Evaluation:
             UsageError: `bad-items`; a case does not fit a recipe.
         """
         self._runtime = runtime
+        self._services = runtime.services
         self._plan = plan
         cases = [{**_plain(plan.inputs), **case.plain_inputs} for case in plan.cases]
         self._recipes = {
@@ -280,7 +281,7 @@ class Evaluation:
 
     async def _record(self, report: EvaluationReport) -> None:
         """Store what was found, for lists. What was paid for is told also where that fails."""
-        services = self._runtime.services
+        services = self._services
         identity = [self._identity(variant, self._plan.samples) for variant in self.variants]
         now, project = services.clock.now(), services.project
         record = record_of(report, evaluation_id(identity), now, project)
@@ -298,7 +299,7 @@ class Evaluation:
         """What the parts give: one after the other, as they share a limit on cost; at the same time
         where their calls wait for batches, each of which may take a day.
         """
-        is_patient = self._runtime.services.patience is not None
+        is_patient = self._services.patience is not None
         if not is_patient or self._plan.max_cost_usd is not None:
             return [await part() for part in parts]
         tasks = [asyncio.ensure_future(part()) for part in parts]
@@ -319,7 +320,7 @@ class Evaluation:
         """
         recipe, plan = self._recipes[variant.recipe], self._plan
         start = RunNames(dumps(self._identity(variant, 0))).start
-        journal = self._runtime.services.journal
+        journal = self._services.journal
         if await journal.count_runs(RunFilter(id_start=start)) >= len(plan.cases):
             return  # all of it was asked before: perhaps only the scores are another
         for line in lines_of(recipe, self._items, plan.inputs, Path.cwd()):
@@ -426,7 +427,7 @@ class Evaluation:
         if result.status == RunState.NEEDS_DECISION and result.run_id is not None:
             only_fields = all(isinstance(each, Fields) for each in self._plan.scorers)
             fields = {each.partition(".")[0] for each in case.expected_fields if only_fields}
-            journal = self._runtime.services.journal
+            journal = self._services.journal
             output = await output_before_decision(journal, recipe, result.run_id, fields)
             outcome = evolve(outcome, output=output, is_early=output is not None)
         if not outcome.has_output:

@@ -185,6 +185,7 @@ class Watch:
         """
         self._watch, self._scorers = watch_of(recipe, runtime.catalog)
         self._runtime = runtime
+        self._services = runtime.services
         self._recipe = recipe
         self._project = project
         self._new = 0
@@ -212,7 +213,7 @@ class Watch:
         runs = await self._read_sample()
         said: list[Sequence[JournalEntry]] = []
         spent = TokenUsage()
-        clock, journal = self._runtime.services.clock, self._runtime.services.journal
+        clock, journal = self._services.clock, self._services.journal
         day = clock.now() - timedelta(days=1)
         names = {each.name for each in self._scorers}
         for run in runs:
@@ -262,7 +263,7 @@ class Watch:
         found: list[RunRow] = []
         after: RunRow | None = None
         for _ in range(MOST_RUNS // _PAGE):
-            journal = self._runtime.services.journal
+            journal = self._services.journal
             page = await journal.runs(wanted, limit=_PAGE, after=after)
             found += (row for row in page if is_sampled(row.run_id, self._watch.sample))
             if len(page) < _PAGE:
@@ -274,7 +275,7 @@ class Watch:
         self, run: RunRow, scorers: Sequence[AnyScorer], spent: TokenUsage
     ) -> TokenUsage:
         """Score one run by these; what it used. A run that cannot be read has no score."""
-        services = self._runtime.services
+        services = self._services
         try:
             recorded = await load_recorded_run(services.journal, run.run_id)
             if is_foreign(recorded.noted):
@@ -354,7 +355,7 @@ class Watch:
         return fact
 
     async def _record(self, run: RunRow, key: str, fact: ScoreRecorded) -> None:
-        services = self._runtime.services
+        services = self._services
         recorder = Recorder(services, EventStream(), session_id=run.session_id, run_id=run.run_id)
         try:
             await recorder.record(key, fact)

@@ -149,6 +149,7 @@ class RecipeUpgrade:
             queue: Where queued runs that were moved are queued again, with what they need now.
         """
         self._services = services
+        self._journal = services.journal
         self._schedules = schedules
         self._extensions = extensions
         self._catalog = extensions.catalog()
@@ -167,7 +168,7 @@ class RecipeUpgrade:
             wish = evolve(wish, only={await self._meant(each, after.id) for each in wish.only})
         wanted = RunFilter(recipe=after.id, statuses=_STATES)
         last: RunRow | None = None
-        while rows := await self._services.journal.runs(wanted, limit=_PAGE, after=last):
+        while rows := await self._journal.runs(wanted, limit=_PAGE, after=last):
             for row in rows:
                 if (found := await self._run(row, after, wish)) is not None:
                     yield found
@@ -187,7 +188,7 @@ class RecipeUpgrade:
         if is_there and (await self._schedules.get(name)).recipe_id == recipe:
             return name
         wanted = RunFilter(recipe=recipe, statuses=_STATES, id_start=name)
-        rows = await self._services.journal.runs(wanted, limit=_MOST_NAMED)
+        rows = await self._journal.runs(wanted, limit=_MOST_NAMED)
         ids = [each.run_id for each in rows]
         if not ids:
             raise unknown_run(name, recipe)
@@ -199,7 +200,7 @@ class RecipeUpgrade:
 
     async def _run(self, row: RunRow, after: AgentRecipe, wish: UpgradeWish) -> RunUpgrade | None:
         try:
-            recorded = await load_recorded_run(self._services.journal, row.run_id)
+            recorded = await load_recorded_run(self._journal, row.run_id)
         except MinionsError as error:
             if not wish.means(row.run_id, None, ""):
                 return None
@@ -248,7 +249,7 @@ class RecipeUpgrade:
         place = RunPolicy.recorded(before.note).queue
         if before.summary.status != RunState.QUEUED or place is None:
             return
-        recorded = await load_recorded_run(self._services.journal, before.run_id)
+        recorded = await load_recorded_run(self._journal, before.run_id)
         recipe = own_recipe(recorded, self._catalog)
         if recipe is not None:
             cwd = recorded.noted.cwd

@@ -36,6 +36,7 @@ class AgentsOfRun(AgentCalls):
             key: Of the tool call: the work of its agents is found again under it.
         """
         self._view = view
+        self._context = view.context
         self._key = key
         self._count = 0
         self.executions: list[StepExecution[object]] = []
@@ -60,7 +61,7 @@ class AgentsOfRun(AgentCalls):
     def agents(self) -> Sequence[AgentInfo]:
         """All but the recipes that run around the call."""
         found = self._found()
-        around = {recipe.id for recipe in self._view.context.scope.recipes}
+        around = {recipe.id for recipe in self._context.scope.recipes}
         recipes = ((name, _readable(found, name)) for name in sorted(found.names()))
         return [
             AgentInfo(name=name, description=recipe.description, inputs=_inputs(recipe))
@@ -74,7 +75,7 @@ class AgentsOfRun(AgentCalls):
         taken_by = text_input(recipe)
         if taken_by is None:
             raise ToolError(no_text_input(recipe), code="no-request-input")
-        runner = self._view.context.recipe_runner
+        runner = self._context.recipe_runner
         assert runner is not None  # noqa: S101  # it found the recipe
         view, key = self._view, f"{self._view.key}#{self._place(name, requirements)}"
         # No secret goes along: a model that prints the name of one must not have it sent.
@@ -116,7 +117,7 @@ class AgentsOfRun(AgentCalls):
         return hashlib.blake2b(text, digest_size=6).hexdigest()
 
     def _found(self) -> NamedAgents:
-        runner = self._view.context.recipe_runner
+        runner = self._context.recipe_runner
         if runner is None:
             raise ToolError(
                 "Agents can be run only in a run of an AgentExecutor.", code="no-executor"
@@ -139,7 +140,7 @@ class AgentsOfRun(AgentCalls):
             raise ToolError(
                 f"The agent '{name}' cannot be read: {error.message}", code=error.error_code
             ) from error
-        around = self._view.context.scope.recipes
+        around = self._context.scope.recipes
         if any(each is recipe or each.id == recipe.id for each in around):
             names = " → ".join(each.id for each in (*around, recipe))
             raise ToolError(

@@ -367,6 +367,7 @@ class ModelTiers:
             tiers += [_tier(each, each.options or options, services) for each in factory.tiers]
         self._tiers = tiers
         self._services = services
+        self._clock = services.clock
         self.current = tiers[0]
         """The model that is asked."""
         self.index = 0
@@ -411,7 +412,7 @@ class ModelTiers:
             return None
         failed = self.current
         if not is_replayed:
-            now = self._services.clock.monotonic()
+            now = self._clock.monotonic()
             self._services.cooldowns[failed.key] = now + failed.cooldown_s
         able = self._able(has_images=has_images)
         if not able:
@@ -453,4 +454,4 @@ class ModelTiers:
         if len(self._tiers) == 1:
             return False
         until = self._services.cooldowns.get(self._tiers[at].key)
-        return until is not None and self._services.clock.monotonic() < until
+        return until is not None and self._clock.monotonic() < until

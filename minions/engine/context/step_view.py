@@ -95,6 +95,9 @@ class StepView(RunContext):
         self.retry: RetryConfig = base if retry is None else retry.over(base)
         """How calls of the step are tried again."""
         self.context = context
+        self._recipe = context.recipe
+        self._scope = context.scope
+        self._services = context.scope.services
         self.live_conversation = live_conversation
         """The session's conversation, where the step has part in it."""
         self._item = item
@@ -193,15 +196,15 @@ class StepView(RunContext):
     def border_seed(self) -> str:
         """Of the recipe and the installation; empty in a view without it."""
         if self._border_seed is None:
-            secret = self.context.scope.services.border_secret()
-            recipe_id = self.context.recipe.id.encode("utf-8", "replace")
+            secret = self._services.border_secret()
+            recipe_id = self._recipe.id.encode("utf-8", "replace")
             self._border_seed = blake2b(recipe_id, key=secret, digest_size=16).hexdigest()
         return self._border_seed
 
     @property
     def own_id(self) -> str:
         """The step's, as its own recipe knows it."""
-        return self.step_id.removeprefix(self.context.scope.path)
+        return self.step_id.removeprefix(self._scope.path)
 
     def read_words(
         self, words: StrangersWords, calls: Iterable[tuple[str, Iterable[str] | None]]
@@ -240,13 +243,13 @@ class StepView(RunContext):
     @property
     def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
         """Those that were pinned for it."""
-        scope = self.context.scope
-        return scope.examples.of(self.context.recipe.id, self.own_id)
+        scope = self._scope
+        return scope.examples.of(self._recipe.id, self.own_id)
 
     @property
     def trace_headers(self) -> Mapping[str, str]:
         """Those of the current span; empty: nothing is traced."""
-        tracer = self.context.scope.services.tracer
+        tracer = self._services.tracer
         return tracer.headers() if tracer is not None else {}
 
     @property
@@ -255,7 +258,7 @@ class StepView(RunContext):
         from minions.contracts.tracing import StepSubject
 
         if self._subject is None:
-            scope = self.context.scope
+            scope = self._scope
             self._subject = StepSubject(
                 run_id=scope.run_id,
                 session_id=scope.session_id,
@@ -278,7 +281,7 @@ class StepView(RunContext):
     @property
     def log(self) -> Log:
         """The log of the run's services, with run and step bound to each line."""
-        return self.context.scope.log_of(self.step_id, self.address)
+        return self._scope.log_of(self.step_id, self.address)
 
     @property
     def may_write(self) -> bool:
@@ -307,7 +310,7 @@ class StepView(RunContext):
         """Of a call that this step makes, while its tool is being called; None: nobody restores
         files.
         """
-        scope = self.context.scope
+        scope = self._scope
         if scope.services.file_restorer is None:
             return None
         return CallChanges(scope.recorder, key, self.step_id, scope.secrets)
@@ -324,15 +327,15 @@ class StepView(RunContext):
 
     def progress_reporter(self, key: str, tool: str) -> ReportProgress | None:
         """Publishes `tool_progress` events; None: nobody listens."""
-        if not self.context.scope.events.is_watched:
+        if not self._scope.events.is_watched:
             return None
 
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self.context.scope.events.publish(
+            self._scope.events.publish(
                 ToolProgress(
                     run_id=self.run_id,
                     session_id=self.session_id,
-                    timestamp=self.context.scope.services.clock.now(),
+                    timestamp=self._services.clock.now(),
                     step_id=self.step_id,
                     address=self.address,
                     tool=tool,
@@ -348,7 +351,7 @@ class StepView(RunContext):
     @property
     def store_blob(self) -> StoreBlob | None:
         """Stores bytes in the journal."""
-        return self.context.scope.services.journal.put_blob
+        return self._services.journal.put_blob
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""
@@ -357,16 +360,16 @@ class StepView(RunContext):
     @property
     def delta_sink(self) -> DeltaSink | None:
         """Publishes streamed pieces as `step_delta` events; None: nobody listens."""
-        is_heard = self.context.scope.events.is_watched and not self._is_silent
+        is_heard = self._scope.events.is_watched and not self._is_silent
         return self._publish_delta if is_heard else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:
         calls = (delta.tool_call,) if delta.tool_call is not None else ()
-        self.context.scope.events.publish(
+        self._scope.events.publish(
             StepDeltaEvent(
                 run_id=self.run_id,
                 session_id=self.session_id,
-                timestamp=self.context.scope.services.clock.now(),
+                timestamp=self._services.clock.now(),
                 step_id=self.step_id,
                 address=self.address,
                 delta=StepDelta(content=delta.content, tool_calls=calls, reasoning=delta.reasoning),

@@ -102,6 +102,8 @@ class Recorder:
         self.session_id = session_id
         self.run_id = run_id
         self._services = services
+        self._journal = services.journal
+        self._clock = services.clock
         self._events = events
         self._maker = EventMaker()
         self._lease: Lease | None = None
@@ -152,7 +154,7 @@ class Recorder:
         if replay is not None and (known := replay.same(key, fact)) is not None:
             self.note_replayed(known)
             return known
-        journal, draft = self._services.journal, EntryDraft(key=key, fact=fact)
+        journal, draft = self._journal, EntryDraft(key=key, fact=fact)
         if journal.groups_appends:
             return await self._append_beside_others(self._lease or await self.open(), draft)
         if self._slices.is_over():
@@ -183,14 +185,14 @@ class Recorder:
         Raises:
             As `record`; of what is stored later, the next call raises it.
         """
-        journal = self._services.journal
+        journal = self._journal
         is_replayed = self.replay is not None and self.replay.same(key, fact) is not None
         may_wait = journal.stores_together and not (is_replayed or self._is_closed)
         if not may_wait or is_large(fact) or len(self._held) >= _MOST_HELD:
             return (await self.record(key, fact)).at
         if self._slices.is_over():
             await breathe()
-        at = self._services.clock.now()
+        at = self._clock.now()
         self._held.append(journal.prepared(EntryDraft(key=key, fact=fact, at=at)))
         if len(self._held) == 1:
             asyncio.get_running_loop().call_soon(self._begin_flush)
@@ -229,7 +231,7 @@ class Recorder:
         if self._lost is not None:
             raise self._lost
         held, self._held = self._held, []
-        journal, lease, facts = self._services.journal, self._lease, (*held, *drafts)
+        journal, lease, facts = self._journal, self._lease, (*held, *drafts)
         try:
             if lease is None:
                 entries = await self._take(facts)
@@ -308,7 +310,7 @@ class Recorder:
         append = _Append()
         self._appends.append(append)
         try:
-            entry = append.entry = await self._services.journal.append(lease, draft)
+            entry = append.entry = await self._journal.append(lease, draft)
         finally:
             append.is_done = True
             while self._appends and self._appends[0].is_done:
@@ -365,7 +367,7 @@ class Recorder:
                 await renewal
         if lease is not None:
             try:  # noqa: SIM105  # two calls less in each run
-                await self._services.journal.release(lease)
+                await self._journal.release(lease)
             except JournalError:
                 pass  # a lease that is not released expires
 
@@ -374,7 +376,7 @@ class Recorder:
         """Whether the lease should have been renewed by now: this process stood still, and another
         one may have the run.
         """
-        idle_s = self._services.clock.monotonic() - self._confirmed_at
+        idle_s = self._clock.monotonic() - self._confirmed_at
         return idle_s >= self._services.lease_ttl_s * _LATE
 
     async def confirm_lease(self) -> None:
@@ -388,8 +390,8 @@ class Recorder:
             await self._renew_now(lease)
 
     async def _renew_now(self, lease: Lease) -> None:
-        begin = self._services.clock.monotonic()
-        await self._services.journal.renew(lease, self._services.lease_ttl_s)
+        begin = self._clock.monotonic()
+        await self._journal.renew(lease, self._services.lease_ttl_s)
         self._confirmed_at = begin
 
     def _renew(self) -> None:

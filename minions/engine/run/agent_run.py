@@ -74,6 +74,10 @@ class AgentRun(Generic[T_co]):
             start: Whether it is new, resumed or retried.
         """
         self.context = context
+        self._recipe = context.recipe
+        self._progress = context.progress
+        self._scope = context.scope
+        self._services = context.scope.services
         self._built = built
         self._models = models
         self._walk = walk
@@ -117,7 +121,7 @@ class AgentRun(Generic[T_co]):
 
     def listen(self, listener: Listener) -> None:
         """Hand every event from now on to `listener`."""
-        self.context.scope.events.listen(listener)
+        self._scope.events.listen(listener)
 
     def preview(self) -> Iterator[str]:
         """What is replayed, resumed, pinned and run, for a person; empty for a whole, new run."""
@@ -126,12 +130,12 @@ class AgentRun(Generic[T_co]):
     @property
     def calls_in_doubt(self) -> Sequence[OpenCall]:
         """The calls that wait for a decision, before the run is resumed."""
-        return tuple(self.context.progress.open_calls)
+        return tuple(self._progress.open_calls)
 
     @property
     def waiting_calls(self) -> Sequence[str]:
         """Keys of the calls that wait for a decision."""
-        return [call.key for call in self.context.progress.open_calls]
+        return [call.key for call in self._progress.open_calls]
 
     @property
     def has_recorded_end(self) -> bool:
@@ -146,7 +150,7 @@ class AgentRun(Generic[T_co]):
     @property
     def child_waits(self) -> Sequence[ChildWait]:
         """The steps that wait for child runs: the run has no end, and is to be queued again."""
-        return tuple(self.context.progress.child_waits) if self._waits_for_children else ()
+        return tuple(self._progress.child_waits) if self._waits_for_children else ()
 
     @property
     def is_paused(self) -> bool:
@@ -174,7 +178,7 @@ class AgentRun(Generic[T_co]):
             UsageError: `no-event-loop`; it is awaited by something else than asyncio.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        tracer = self.context.scope.services.tracer
+        tracer = self._services.tracer
         return self._executed() if tracer is None else self._traced(tracer)
 
     async def _traced(self, tracer: Tracer) -> AgentResult[T_co]:
@@ -202,7 +206,7 @@ class AgentRun(Generic[T_co]):
                 same conversation.
             JournalError: It cannot be stored; nothing was done.
         """
-        recorder = self.context.scope.recorder
+        recorder = self._scope.recorder
         await recorder.open()
         try:
             await self._refuse_if_resumed_elsewhere()
@@ -229,7 +233,7 @@ class AgentRun(Generic[T_co]):
         if not self.has_conversation:
             return
         queued = RunFilter(session_id=self.session_id, statuses={RunState.QUEUED})
-        for row in await self.context.scope.services.journal.runs(queued):
+        for row in await self._services.journal.runs(queued):
             if row.run_id != self.run_id:
                 raise LeaseHeldError(
                     f"Session '{self.session_id}' is busy: run '{row.run_id}' waits in a queue to "
@@ -242,11 +246,11 @@ class AgentRun(Generic[T_co]):
     def _subject(self) -> RunSubject:
         from minions.contracts.tracing import RunSubject
 
-        scope, replay = self.context.scope, self._start.replay
+        scope, replay = self._scope, self._start.replay
         return RunSubject(
             run_id=scope.run_id,
             session_id=scope.session_id,
-            recipe=self.context.recipe.id,
+            recipe=self._recipe.id,
             is_resumed=replay is not None,
             queued_by=replay.queued_trace if replay is not None else {},
             earlier=replay.trace if replay is not None else {},
@@ -254,7 +258,7 @@ class AgentRun(Generic[T_co]):
 
     async def _executed(self) -> AgentResult[T_co]:
         _refuse_other_loops()
-        recorder, services = self.context.scope.recorder, self.context.scope.services
+        recorder, services = self._scope.recorder, self._services
         opens_later = self._start.makes_session and services.journal.stores_together
         if not (opens_later or self._start.is_over):  # else with its first facts
             await recorder.open()
@@ -277,7 +281,7 @@ class AgentRun(Generic[T_co]):
                 await self._decide_on_budgets(self._start.replay)
             if self._built.has_pinned_examples and not self._start.is_over:
                 # They stay the same to the end of the run.
-                await self.context.scope.examples.pin(self.context.recipe)
+                await self._scope.examples.pin(self._recipe)
             if self._live_conversation is not None:
                 await self._record.message()
             try:
@@ -294,7 +298,7 @@ class AgentRun(Generic[T_co]):
             if shares is not None and services.budgets is not None:
                 await services.budgets.close(shares, is_recorded=self._has_recorded_end)
             services.metrics.run_ended(status._value_, services.clock.monotonic() - begin)
-            recipe = self.context.recipe
+            recipe = self._recipe
             services.metrics.recipe_run_ended(recipe.id, recipe.version, status._value_)
             await recorder.close()
 
@@ -304,7 +308,7 @@ class AgentRun(Generic[T_co]):
         Raises:
             JournalError: `run-went-on`; that work must not be done a second time.
         """
-        scope = self.context.scope
+        scope = self._scope
         if scope.replay is None or self._start.is_over:
             return
         if await scope.services.journal.entries(
@@ -323,7 +327,7 @@ class AgentRun(Generic[T_co]):
             BudgetSpentError: The budget of its session, its user or its day is spent.
             JournalError: The journal cannot be read.
         """
-        services = self.context.scope.services
+        services = self._services
         if services.budgets is not None and self._start.replay is None:
             try:
                 await services.budgets.check(self._budgeted, services.journal, services.clock)
@@ -340,14 +344,14 @@ class AgentRun(Generic[T_co]):
         said = {
             "user": who.user,
             "project": who.project,
-            "recipe": self.context.recipe.id,
+            "recipe": self._recipe.id,
             "schedule": who.schedule,
         }
         return {name: value for name, value in said.items() if value is not None}
 
     async def _share_budgets(self) -> BudgetShare | None:
         """Let the run spend from the budgets that it shares; None: there are none."""
-        services = self.context.scope.services
+        services = self._services
         if services.budgets is None or self._start.is_over:
             return None
         return await services.budgets.begin(self._budgeted, services.journal, services.clock)
@@ -356,7 +360,7 @@ class AgentRun(Generic[T_co]):
         """What persons said at thresholds counts for all runs from now on."""
         from minions.engine.calls.pending_decisions import decide_on_budgets
 
-        scope = self.context.scope
+        scope = self._scope
         if scope.services.budgets is not None and replay.decisions:
             await decide_on_budgets(replay, scope.recorder, scope.services.budgets, self.run_id)
 
@@ -369,9 +373,9 @@ class AgentRun(Generic[T_co]):
             run_id=self.run_id,
             session_id=self.session_id,
             user=self._start.user,
-            budget=self.context.progress.budget,
+            budget=self._progress.budget,
             is_new=self._start.replay is None,
-            recipe=self.context.recipe.id,
+            recipe=self._recipe.id,
             schedule=name_noted(self._start.note, SCHEDULE),
             token=name_noted(self._start.note, TOKEN),
             project=self._start.project,
@@ -438,7 +442,7 @@ class AgentRun(Generic[T_co]):
     @property
     def _calls(self) -> BlockingCalls:
         """The threads for what would hold the event loop."""
-        return self.context.scope.services.beside
+        return self._services.beside
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -499,7 +503,7 @@ class AgentRun(Generic[T_co]):
             found, pending = await self._with_commands(end)
             if self._waits_for_a_time(pending):
                 self._has_paused = True
-                await self.context.scope.recorder.flush()
+                await self._scope.recorder.flush()
                 return end  # no end is recorded: whoever executes it queues the rest
             end = found
         if end.error is not None and not self._start.is_over:
@@ -511,10 +515,10 @@ class AgentRun(Generic[T_co]):
 
     def _waits_for_a_time(self, pending: Sequence[PendingDecision]) -> bool:
         """Whether nothing but time is needed, and no decision."""
-        pause = self.context.scope.services.pause
+        pause = self._services.pause
         if pause is None or pause.again_at is None:
             return False
-        return not (pending or self.context.progress.open_calls)
+        return not (pending or self._progress.open_calls)
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""
@@ -529,7 +533,7 @@ class AgentRun(Generic[T_co]):
 
     async def _was_cancelled(self) -> bool:
         """Whether another process recorded the run as cancelled."""
-        rows = await self.context.scope.services.journal.entries(
+        rows = await self._services.journal.entries(
             self.session_id, run_id=self.run_id, kinds={"run"}, limit=1, newest_first=True
         )
         last = rows[0].fact if rows else None

@@ -62,6 +62,8 @@ class ChildRuns:
             assemble: Makes runs with the parts of this one.
         """
         self._context = context
+        self._scope = context.scope
+        self._services = context.scope.services
         self._built = built
         self._assemble = assemble
         self._journal = context.scope.services.journal
@@ -126,7 +128,7 @@ class ChildRuns:
             note=self._note(link),
             user=self._queue.user,
             project=self._queue.project,
-            starters=self._context.scope.starters,
+            starters=self._scope.starters,
             chosen=replace(shared.chosen, item=item),
         )
         return self._assemble(start)
@@ -148,19 +150,19 @@ class ChildRuns:
                 recipe=recipe,
                 decisions=None,
                 note=note,
-                now=self._context.scope.services.clock.now(),
+                now=self._services.clock.now(),
             )
         return self._assemble(start)
 
     def _note(self, link: ChildLink) -> Mapping[str, JsonValue]:
-        opening = self._context.scope.opening
+        opening = self._scope.opening
         offer = opening.offer.to_note() if opening is not None else {}
-        starters = StartNote(starters=self._context.scope.starters).to_json()
+        starters = StartNote(starters=self._scope.starters).to_json()
         return {**self._queue.note, **offer, **starters, **link.to_note()}
 
     @property
     def _queue(self) -> ChildRunQueue:
-        queue = self._context.scope.services.children
+        queue = self._services.children
         assert queue is not None  # noqa: S101  # else nothing is distributed
         return queue
 

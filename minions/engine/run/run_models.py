@@ -46,6 +46,9 @@ class RunModels:
             options: Those of configurations that were asked for, by any run of the executor.
         """
         self._context = context
+        self._progress = context.progress
+        self._scope = context.scope
+        self._services = context.scope.services
         self._built = built
         self._source = source
         self._own_factory = own_factory
@@ -89,8 +92,8 @@ class RunModels:
         """
         if self._own_factory is not None:
             return
-        factory, services = self._executors(config), self._context.scope.services
-        budget = self._context.progress.budget
+        factory, services = self._executors(config), self._services
+        budget = self._progress.budget
         if budget.cost_limit is None and services.budgets is None:
             return
         for each in (factory, *factory.tiers):
@@ -102,7 +105,7 @@ class RunModels:
         Raises:
             EnvironmentRefusedError: `no-batch-api`; there is none among those of the recipe.
         """
-        patience = self._context.scope.services.patience
+        patience = self._services.patience
         if self._own_factory is not None or patience is None or not patience.is_required:
             return
         from minions.contracts.batch_apis import batch_api_of
@@ -146,7 +149,7 @@ class RunModels:
             return UntrustedRule.ALLOW  # none is known, or a command chose the model
         if model.base_url is not None and is_loopback_url(model.base_url):
             return UntrustedRule.ALLOW
-        scope = self._context.scope
+        scope = self._scope
         readers = PrivateReaders.of(scope.recipes[0], scope.services.operator)
         return readers.rule(config, scope.rights)
 
@@ -161,7 +164,7 @@ class RunModels:
         )
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
-        return self._built.model_config(self._context.scope.base_model, step.id)
+        return self._built.model_config(self._scope.base_model, step.id)
 
     def facts(self, step: Step[object]) -> JsonValue:
         """Models and options of the step, for its cache key; None: an application's own.
@@ -202,7 +205,7 @@ class RunModels:
             # In a task also where nothing is loaded: others have a turn before the first call, such
             # as whoever follows the run and leaves it. One turn: a start that waits for the next
             # fact then still waits.
-            parser = self._context.scope.services.parser
+            parser = self._services.parser
             loading = asyncio.ensure_future(self._load(factory, parser, constrains=constrains))
             self._warm[id(factory), constrains] = loading
             await asyncio.sleep(0)
@@ -217,7 +220,7 @@ class RunModels:
         self, factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
     ) -> None:
         """Warm the model up; the run's own timeout is suspended meanwhile."""
-        loop, deadline = asyncio.get_running_loop(), self._context.progress.deadline
+        loop, deadline = asyncio.get_running_loop(), self._progress.deadline
         begin, end = loop.time(), deadline.when() if deadline is not None else None
         if deadline is None or end is None:
             await warm_up(factory, parser, constrains=constrains)
@@ -232,7 +235,7 @@ class RunModels:
     def of_code(self) -> ModelCallExecutorFactory:
         """A Python step's model is looked for only when it asks one."""
         if self._code_factory is None:
-            base = self._context.scope.base_model
+            base = self._scope.base_model
             self._code_factory = self._own_factory or ModelCallExecutors(
                 lambda: self._executors(base).model
             )

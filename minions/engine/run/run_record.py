@@ -71,6 +71,7 @@ class RunRecord:
 
     def __init__(self, context: AgentContext, start: RunStart, built: BuiltRecipe) -> None:
         self._context = context
+        self._progress = context.progress
         self._start = start
         self._built = built
         self._recorder = context.scope.recorder
@@ -183,7 +184,7 @@ class RunRecord:
 
     async def message(self) -> None:
         """Record what the user says in this run, unless answers of open tool calls come first."""
-        conversation = self._context.progress.live_conversation
+        conversation = self._progress.live_conversation
         if conversation is None or conversation.message is None or conversation.pending:
             return
         message = user(conversation.message)
@@ -205,7 +206,7 @@ class RunRecord:
         if self._start.is_over:
             await self._publish_end(end, output)
             return
-        progress, error = self._context.progress, end.error
+        progress, error = self._progress, end.error
         if end.status is RunStatus.LIMIT_REACHED and error is not None:
             limit = RunLimitReached(limit=progress.budget.reached, message=error.message)
             await self._recorder.record("run/limit", limit)
@@ -266,7 +267,7 @@ class RunRecord:
 
     def _resumes_at(self, pending: Sequence[PendingDecision]) -> str | None:
         """When the run can be resumed although nobody decides; calls in doubt come first."""
-        if self._context.progress.open_calls:
+        if self._progress.open_calls:
             return None
         pause = self._context.scope.services.pause
         times = [each.due for each in pending if each.due is not None]
@@ -278,12 +279,12 @@ class RunRecord:
         """What the run waits for: pending decisions, and calls in doubt."""
         return [
             *(each.to_json() for each in pending),
-            *(call.to_json() for call in self._context.progress.open_calls),
+            *(call.to_json() for call in self._progress.open_calls),
         ]
 
     async def _publish_end(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
-        scope, budget = self._context.scope, self._context.progress.budget
+        scope, budget = self._context.scope, self._progress.budget
         calls = scope.services.beside
         response = await beside(calls, is_large(output), lambda: encode(output))
         metrics = usage_document(budget.usage, budget.discarded)

@@ -66,6 +66,9 @@ class RunSteps:
             children: Prepares the runs of items of distributed steps; None: nothing is distributed.
         """
         self._context = context
+        self._progress = context.progress
+        self._scope = context.scope
+        self._services = context.scope.services
         self._built = built
         self._models = models
         self._tool_factory = tool_call_executor_factory
@@ -91,8 +94,8 @@ class RunSteps:
 
     def may_start(self) -> bool:
         """Whether the run's limits leave room for one more step."""
-        self._context.progress.check_time()
-        return self._context.progress.budget.may_start_step()
+        self._progress.check_time()
+        return self._progress.budget.may_start_step()
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
@@ -143,15 +146,15 @@ class RunSteps:
 
     def _waiting(self, step: Step[object]) -> Skip:
         """Why no step begins while a call of the run is in doubt."""
-        path = self._context.scope.path_of(step.id)
-        is_own = any(call.step_id == path for call in self._context.progress.open_calls)
+        path = self._scope.path_of(step.id)
+        is_own = any(call.step_id == path for call in self._progress.open_calls)
         return Skip("one of its calls is in doubt" if is_own else "the run waits for a decision")
 
     async def _tell_withdrawn(
         self, step: Step[object], recorded: StepExecutor[object]
     ) -> StepStatus:
         """It waited until the run went back, which it is about to do again."""
-        now = self._context.scope.services.clock.now()
+        now = self._services.clock.now()
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{recorded.key}",
             step_id=step.id,
@@ -171,7 +174,7 @@ class RunSteps:
         if self._context.words is not None:
             self._context.words.assume(step.id, "a pinned output")
         pinned = StepFinished(
-            step_id=self._context.scope.path_of(step.id),
+            step_id=self._scope.path_of(step.id),
             status=StepStatus.COMPLETED.value,
             output=output,
             pinned_from=chosen.pinned_from,
@@ -183,11 +186,11 @@ class RunSteps:
 
     async def _execute(self, step: Step[object], control: StepControl) -> StepStatus:
         """Run it, with all that surrounds it."""
-        recorder = self._context.scope.recorder
+        recorder = self._scope.recorder
         before = recorder.stored
-        if step.caches and self._context.scope.services.cache is None:
+        if step.caches and self._services.cache is None:
             await self._warn_without_cache(step)
-        self._context.progress.budget.count_step()
+        self._progress.budget.count_step()
         if control.distribute and self._is_distributed(step):
             status = await self._run_distributed(step, control)
         elif control.has_iterations:
@@ -204,7 +207,7 @@ class RunSteps:
     async def _warn_without_cache(self, step: Step[object]) -> None:
         await self._context.warn(
             "no-cache",
-            f"Step '{self._context.scope.path_of(step.id)}' says `cache: true`, and this run was "
+            f"Step '{self._scope.path_of(step.id)}' says `cache: true`, and this run was "
             "given no cache (`Services(cache=…)`): it is done each time.",
         )
 
@@ -232,7 +235,7 @@ class RunSteps:
 
         In a recipe that is a step nothing is distributed: the step may be a child run itself.
         """
-        scope = self._context.scope
+        scope = self._scope
         if not scope.is_whole_run or self._children is None:
             return False
         was = scope.replay.was_distributed(self._base(step)) if scope.replay is not None else None
@@ -288,7 +291,7 @@ class RunSteps:
     async def _iterated(
         self, step: Step[object], iterations: StepLoop | StepWhile
     ) -> StepExecution[object]:
-        tracer = self._context.scope.services.tracer
+        tracer = self._services.tracer
         if tracer is None:
             return await iterations.execute()
         with tracer.step(self._subject(step)) as span:
@@ -320,7 +323,7 @@ class RunSteps:
             has_large=has_large,
         )
         if has_large:
-            await self._context.scope.services.beside.run(publish)
+            await self._services.beside.run(publish)
         else:
             publish()
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
@@ -347,7 +350,7 @@ class RunSteps:
     def _subject(self, step: Step[object]) -> StepSubject:
         from minions.contracts.tracing import StepSubject
 
-        context, path = self._context, self._context.scope.path_of(step.id)
+        context, path = self._context, self._scope.path_of(step.id)
         return StepSubject(
             run_id=context.run_id, session_id=context.session_id, step_id=path, address=path
         )
@@ -388,7 +391,7 @@ class RunSteps:
         if step.id in self._built.used:
             step = _bound_step(step, self._context, item)
 
-        replay, options = self._context.scope.replay, self._models.options(step)
+        replay, options = self._scope.replay, self._models.options(step)
         caching = self._caching(step) if replay is not None or step.caches else None
         while True:
             executor = StepExecutor(
@@ -408,7 +411,7 @@ class RunSteps:
 
     def _recorded_end(self, step: Step[object]) -> StepRows | None:
         """The entries of this visit as far as they still count; None: it has not ended before."""
-        replay = self._context.scope.replay
+        replay = self._scope.replay
         rows = None if replay is None else replay.execution(self._base(step))
         return None if rows is None or rows.ended is None else rows
 
@@ -420,7 +423,7 @@ class RunSteps:
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
         iteration = 0 if self._item is None else self._item.index + 1
-        return self._context.scope.base_key(step.id, visit, iteration)
+        return self._scope.base_key(step.id, visit, iteration)
 
     def _next_key(self, step: Step[object]) -> str:
         """The key of the step's next execution."""
@@ -435,7 +438,7 @@ class RunSteps:
         Args:
             is_unchanged: Whether the step would do again what the rows say; None: it cannot tell.
         """
-        replay = self._context.scope.replay
+        replay = self._scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs:
             return True
@@ -450,7 +453,7 @@ class RunSteps:
 
     def _may_reuse_item(self, executor: StepExecutor[object]) -> bool:
         """As `_may_reuse`, for one iteration."""
-        replay = self._context.scope.replay
+        replay = self._scope.replay
         assert replay is not None  # noqa: S101  # asked only of what has a recorded end
         if not replay.checks_inputs or executor.is_unchanged():
             return True
@@ -462,7 +465,7 @@ class RunSteps:
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
         execution = self._noted(executor.recorded())
-        self._context.progress.budget.count_step()
+        self._progress.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
 
@@ -484,7 +487,7 @@ class RunSteps:
             mode=CompletionMode.TEXT,
             recorded=ended,
         )
-        self._context.progress.budget.count_step()
+        self._progress.budget.count_step()
         return await self._told(step, execution, output, control)
 
     async def _holds(self, step: Step[object]) -> bool:
@@ -527,7 +530,7 @@ class RunSteps:
         error: FailureInfo | None = None,
     ) -> None:
         """The end of a step that was skipped, or failed before anything of it ran."""
-        path = self._context.scope.path_of(step.id)
+        path = self._scope.path_of(step.id)
         ended: StepSkipped | StepFailed = StepSkipped(
             step_id=path, status=status.value, reason=reason
         )

@@ -78,6 +78,9 @@ class RecipeWalk:
     ) -> None:
         """Take what was prepared."""
         self._context = context
+        self._recipe = context.recipe
+        self._progress = context.progress
+        self._scope = context.scope
         self._manager = manager
         self._routes = routes
         self._built = built
@@ -98,7 +101,7 @@ class RecipeWalk:
         graph = self._built.graph
         if not isinstance(graph, DependencyStepGraph):
             return self._walk_transitions()
-        recipe = self._context.recipe
+        recipe = self._recipe
         is_parallel = recipe.execution_mode is ExecutionMode.PARALLEL
         walk = DependencyWalk(
             graph,
@@ -108,7 +111,7 @@ class RecipeWalk:
             back_edges=self._steps.back_edges,
             is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
-            room=partial(room_for_more, self._context.scope.services),
+            room=partial(room_for_more, self._scope.services),
         )
         return walk.walk()
 
@@ -117,13 +120,13 @@ class RecipeWalk:
         bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
         skipped = 0  # they count: a circle of steps that are all skipped would have no end
         while (step := manager.current_step) is not None:
-            if self._context.progress.open_calls and not self._steps.has_ended_before(step):
+            if self._progress.open_calls and not self._steps.has_ended_before(step):
                 return
             if manager.visits(step.id) and not (limits.allow_repeated_steps or self._has_returned):
                 self._problem = _repeated(step.id)
                 return
-            if bound is not None and self._context.progress.budget.steps + skipped >= bound:
-                self._context.progress.budget.stop_at("max_steps", bound)
+            if bound is not None and self._progress.budget.steps + skipped >= bound:
+                self._progress.budget.stop_at("max_steps", bound)
                 return
             if not self._steps.may_start():
                 return
@@ -141,7 +144,7 @@ class RecipeWalk:
                 continue
             if self._steps.failed is not None:
                 return
-            if self._context.progress.open_calls and self._is_choice_in_doubt(step):
+            if self._progress.open_calls and self._is_choice_in_doubt(step):
                 return
             if not await self._advance(step):
                 return
@@ -176,7 +179,7 @@ class RecipeWalk:
 
     def _stop_reason(self, step: Step[object]) -> str | None:
         """Why the step may not start; what ended before the failure is replayed."""
-        surprise = self._context.recipe.on_surprise
+        surprise = self._recipe.on_surprise
         if surprise is not None and not self._steps.has_ended_before(step):
             found = self._steps.surprise
             if step.id == surprise and found is None:
@@ -184,17 +187,17 @@ class RecipeWalk:
             if step.id != surprise and found is not None:
                 return f"step '{surprise}' does what is left: step '{found.step_id}' failed"
         failed = self._steps.failed
-        is_stopped = failed is not None and self._context.recipe.on_failure is OnFailure.STOP
+        is_stopped = failed is not None and self._recipe.on_failure is OnFailure.STOP
         if failed is not None and is_stopped and not self._steps.has_ended_before(step):
             return f"the run stopped: step '{failed.step_id}' failed"
         return None
 
     def end(self) -> WalkEnd:
         """How it ended, after the walk or whatever broke it off."""
-        budget = self._context.progress.budget
-        open_calls = self._context.progress.open_calls
+        budget = self._progress.budget
+        open_calls = self._progress.open_calls
         # A recipe that is a step is replayed only where it had ended: nothing of it is in doubt.
-        if open_calls and self._context.scope.is_whole_run:
+        if open_calls and self._scope.is_whole_run:
             from minions.engine.calls.resume_decisions import doubt
 
             error = doubt(open_calls, self._context.run_id)
@@ -203,7 +206,7 @@ class RecipeWalk:
             return WalkEnd(status=RunStatus.FAILED, error=self._problem)
         if budget.has_refused:
             return WalkEnd(status=RunStatus.LIMIT_REACHED, error=budget.failure())
-        goes_on = self._context.recipe.on_failure is OnFailure.CONTINUE
+        goes_on = self._recipe.on_failure is OnFailure.CONTINUE
         is_waiting = goes_on and bool(self._steps.waiting)
         if self._steps.failed is not None and not is_waiting:
             return WalkEnd(status=RunStatus.FAILED, error=_step_failure(self._steps.failed))

@@ -37,6 +37,7 @@ class Retention:
                 their own runs say.
         """
         self._services = services
+        self._clock = services.clock
         self._journal = services.journal
         self._retain_s = retain_s
         self._forget = forget
@@ -52,7 +53,7 @@ class Retention:
         Raises:
             JournalError: It cannot be read or written.
         """
-        wanted = SessionFilter(expiry=expiry_at(self._services.clock.now(), self._retain_s))
+        wanted = SessionFilter(expiry=expiry_at(self._clock.now(), self._retain_s))
         rows = await self._journal.sessions(wanted, limit=_PAGE, after=self._after)
         self._after = rows[-1] if len(rows) == _PAGE else None
         count = 0
@@ -90,7 +91,7 @@ class Retention:
 
     async def _collect(self, *, is_wanted: bool) -> None:
         self._has_removed = self._has_removed or is_wanted
-        now = self._services.clock.now()
+        now = self._clock.now()
         if self._has_removed and (now - self._collected_at).total_seconds() >= _COLLECT_S:
             self._has_removed, self._collected_at = False, now
             await self._journal.collect()

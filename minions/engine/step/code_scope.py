@@ -97,6 +97,7 @@ class JournalledScope(EngineScope):
         self._recorded = recorded
         self._begun_at = begun_at
         self._view = view
+        self._context = view.context
         self._trace = trace
         self._options = options
         self._models = model_call_executor_factory
@@ -170,7 +171,7 @@ class JournalledScope(EngineScope):
 
     def was_asked(self, messages: Iterable[Message], output: OutputInstructions[U]) -> bool:
         """Whether an earlier execution of the run recorded just this question."""
-        replay = self._view.context.scope.replay
+        replay = self._context.scope.replay
         asked: list[JsonValue] = [message_to_json(message) for message in messages]
         key = f"{self._view.key}#{_digest([asked, output.json_schema()])}.1/opening"
         return replay is not None and replay.newest("conversation", key) is not None
@@ -202,7 +203,7 @@ class JournalledScope(EngineScope):
         batch = ToolBatch(
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
-        calls = self._view.context.scope.services.beside
+        calls = self._context.scope.services.beside
         try:
             text = await beside(calls, is_large(arguments), lambda: dumps_in_parts(arguments))
         except (TypeError, ValueError) as error:
@@ -234,7 +235,7 @@ class JournalledScope(EngineScope):
         self._refuse_circle(recipe)
         key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
         output = await self._run_recipe(recipe, inputs, key)
-        calls = self._view.context.scope.services.beside
+        calls = self._context.scope.services.beside
         return await beside(calls, is_large(output), lambda: encode(output))
 
     def _refuse_circle(self, recipe: AgentRecipe) -> None:
@@ -243,7 +244,7 @@ class JournalledScope(EngineScope):
         Raises:
             StepFailedError: `recipe-cycle`.
         """
-        around = self._view.context.scope.recipes
+        around = self._context.scope.recipes
         if not any(each is recipe or each.id == recipe.id for each in around):
             return
         names = " → ".join(each.id for each in (*around, recipe))
@@ -294,7 +295,7 @@ class JournalledScope(EngineScope):
         tell: Callable[[Sequence[StepExecution[object]]], None] | None = None,
     ) -> NestedOutcome:
         """A recipe in a place of its own, with the models of the step's recipe."""
-        around = self._view.context.recipe.model
+        around = self._context.recipe.model
         recipe = evolve(recipe, model=around.overlaid(model) if model is not None else around)
         executions: list[StepExecution[object]] = []
 
@@ -325,7 +326,7 @@ class JournalledScope(EngineScope):
         """Restores what the recorded changes say, each place by itself."""
         from minions.engine.history.file_rollback import roll_back_within
 
-        scope = self._view.context.scope
+        scope = self._context.scope
         return [
             await roll_back_within(
                 scope.services, scope.recorder, scope_of(f"{self._view.key}#{place}")
@@ -409,7 +410,7 @@ class JournalledScope(EngineScope):
         await view.context.scope.recorder.record(f"{view.key}/{place}", fact)
 
     def _runner(self) -> RecipeRunner:
-        runner = self._view.context.recipe_runner
+        runner = self._context.recipe_runner
         if runner is None:
             raise UsageError(
                 "A recipe can be a step only in a run of an AgentExecutor.", code="no-executor"

@@ -100,6 +100,8 @@ class StepExecutor(Generic[T]):
         self.step = step
         self._item = item
         self.context = context
+        self._scope = context.scope
+        self._services = context.scope.services
         self._models = model_call_executor_factory
         self._caching = caching
         self._cache_key: str | None = None
@@ -243,7 +245,7 @@ class StepExecutor(Generic[T]):
             history=live_conversation.history if live_conversation is not None else (),
         )
         for entry in self.rows.until_end:
-            self.context.scope.recorder.note_replayed(entry)
+            self._scope.recorder.note_replayed(entry)
         if self.rows.cache_key is not None and self._caching is not None:
             self._caching.asked.add(self.rows.cache_key)
         for call in execution.model_calls:
@@ -270,7 +272,7 @@ class StepExecutor(Generic[T]):
             JournalError: A fact could not be stored: the run must stop.
             CancelledError: Passes through, after the step was recorded as FAILED.
         """
-        tracer = self.context.scope.services.tracer
+        tracer = self._services.tracer
         return self._executed() if tracer is None else self._traced(tracer)
 
     async def _traced(self, tracer: Tracer) -> StepExecution[T]:
@@ -312,7 +314,7 @@ class StepExecutor(Generic[T]):
                 return Ending(error=self._trace.waits_for)
             output = ending.output
             if is_large(output):
-                calls = self.context.scope.services.beside
+                calls = self._services.beside
                 self.output_json = await calls.run(lambda: encode(output))
             else:
                 self.output_json = encode(output)
@@ -380,7 +382,7 @@ class StepExecutor(Generic[T]):
             own = opening.own
             history = opening.history_place if opening.history else None
             if opening.messages.attached:
-                await store_attachments(self.context.scope.services.journal, own)
+                await store_attachments(self._services.journal, own)
         begun = StepStarted(
             step_id=self._view.step_id,
             version=self.step.version,
@@ -389,7 +391,7 @@ class StepExecutor(Generic[T]):
             messages=own,
             history=history,
         )
-        return (await self.context.scope.recorder.record(self._trace.key, begun)).at
+        return (await self._scope.recorder.record(self._trace.key, begun)).at
 
     async def _end(self, ending: Ending) -> StepExecution[Any]:  # Any: of T, as `recorded` is
         """Record the end, then tell the manager."""

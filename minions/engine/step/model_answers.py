@@ -198,6 +198,7 @@ class ModelAnswers:
         """
         self.step = step
         self.view = view = parts.view
+        self._context = parts.view.context
         self.trace = parts.trace
         self.conversation = conversation
         self.output = parts.output
@@ -219,7 +220,7 @@ class ModelAnswers:
     def _quoted_parser(self) -> QuotedParser:
         from minions.engine.calls.quoted_values import QuotedParser
 
-        redaction = self.view.context.scope.redaction
+        redaction = self._context.scope.redaction
         shown = None if redaction is None else lambda text: redaction.replaced(text)[0]
         return QuotedParser(self.parser, shown)
 
@@ -252,7 +253,7 @@ class ModelAnswers:
 
     def _recorded(self, key: str) -> ModelCallFact | None:
         """The call as an earlier execution of the run recorded it; None: it did not."""
-        entry = self.view.context.scope.recorded("model_call", key)
+        entry = self._context.scope.recorded("model_call", key)
         return entry.fact if entry and isinstance(entry.fact, ModelCallFact) else None
 
     def _mode_of(self, recorded: ModelCallFact, phase: str) -> OutputMode | None:
@@ -336,12 +337,12 @@ class ModelAnswers:
             await self._tell_replacement(replaced)
         if replaced is None and (unfit := self.tiers.unfit(lost.info.code)) and lost.has_images:
             words = f"{', '.join(unfit)} takes no images, and was not asked instead of "
-            await self.view.context.warn("images-not-taken", f"{words}{self.tiers.current.name}")
+            await self._context.warn("images-not-taken", f"{words}{self.tiers.current.name}")
         return replaced is not None
 
     async def _tell_replacement(self, replaced: Replacement) -> None:
         """Record it once in a run, and show it each time."""
-        context, view = self.view.context, self.view
+        context, view = self._context, self.view
         await context.warn("model-replaced", replaced.words)
         context.scope.events.publish(
             ModelReplaced(
@@ -468,7 +469,7 @@ class ModelAnswers:
         choice = ToolChoice(
             must_call=must_call,
             is_single=(
-                self.step.tool_search.caller and self.view.context.scope.caller_choice.is_single
+                self.step.tool_search.caller and self._context.scope.caller_choice.is_single
             ),
             bind=self._bound_choice,
             seed=self.view.run_id,
@@ -494,7 +495,7 @@ class ModelAnswers:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
         options = self.tiers.current.options
         messages = self.view.memory.prompt_messages(self.view.conversation_id)
-        names = self.view.context.scope.caller_choice.must_call if keeps_tools else ()
+        names = self._context.scope.caller_choice.must_call if keeps_tools else ()
         demanded = self._demanded(names, messages) if names else ()
         tools = demanded or (self._specs(messages) if keeps_tools else ())
         return Prompt(

@@ -119,6 +119,7 @@ class ModelLoop:
         """
         self.step = step
         self.view = parts.view
+        self._context = parts.view.context
         self.trace = parts.trace
         self.output = parts.output
         self.model_call_executor_factory = parts.models
@@ -190,7 +191,7 @@ class ModelLoop:
             return False
         if error.code != LIMIT_REACHED:
             return error.code == MAX_MODEL_CALLS
-        return self.view.context.progress.budget.reached != "timeout_s"
+        return self._context.progress.budget.reached != "timeout_s"
 
     async def _answered_at_limit(self, ending: Ending) -> Ending:
         """The output of one more call, without tools; the ending as it was if that gives none."""
@@ -221,7 +222,7 @@ class ModelLoop:
         """The failure by the limit, with the words why the last call gave no output either."""
         assert ending.error is not None  # noqa: S101  # asked only then
         if ending.error.code == LIMIT_REACHED:
-            self.view.context.progress.budget.refuse()
+            self._context.progress.budget.refuse()
         message = f"{ending.error.message} The last call gave no output either: {why}"
         return replace(ending, error=evolve(ending.error, message=message))
 
@@ -371,7 +372,7 @@ class ModelLoop:
         """Whether the next model may be asked: an answer as long as this one has to fit what is
         left of the run's money.
         """
-        context, model = self.view.context, self.answers.tiers.next_model
+        context, model = self._context, self.answers.tiers.next_model
         most = context.progress.budget.max_cost_usd
         if most is None or model is None:
             return True
@@ -395,7 +396,7 @@ class ModelLoop:
             calls_left=lambda: self.trace.calls_left,
             tell=self._tell_checked,
             warn=self._warn_of_cut,
-            threads=self.view.context.scope.services.beside,
+            threads=self._context.scope.services.beside,
         )
 
     async def _warn_of_cut(self, what: str) -> None:
@@ -404,11 +405,11 @@ class ModelLoop:
             f"An answer of step '{self.view.address}' was cut off {what}. "
             "Raise max_output_tokens, or ask for less, if there is more to list."
         )
-        await self.view.context.warn(OUTPUT_TRUNCATED, message)
+        await self._context.warn(OUTPUT_TRUNCATED, message)
 
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
         """Count and show what a rung gave."""
-        context, usage, sure = self.view.context, answer.usage, answer.raw.confidence
+        context, usage, sure = self._context, answer.usage, answer.raw.confidence
         model = model_of(self.answers.tiers.current.factory)
         name = model.name if model is not None else "own"
         services = context.scope.services

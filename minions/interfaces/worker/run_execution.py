@@ -111,6 +111,8 @@ class RunExecution:
         self._parks = parks
         self._patience_s = patience_s
         self._runtime = runtime
+        self._services = runtime.services
+        self._journal = runtime.services.journal
         self._log = log
         self._parents = parents
         self._on_waiting = on_waiting
@@ -176,7 +178,7 @@ class RunExecution:
 
     async def _waits_for_batch(self, job: Job) -> bool:
         """Whether its run waits for the answers of batches that are not there. One fact is read."""
-        newest = await self._runtime.services.journal.entries(
+        newest = await self._journal.entries(
             job.session_id, run_id=job.run_id, kinds={"run"}, limit=1, newest_first=True
         )
         fact = newest[0].fact if newest else None
@@ -249,7 +251,7 @@ class RunExecution:
 
         Where that cannot be recorded now, its job is put back until then.
         """
-        services = self._runtime.services
+        services = self._services
         pause = run.context.scope.services.pause
         now = services.clock.now()
         if pause is not None and pause.waves and pause.until is None:
@@ -282,7 +284,7 @@ class RunExecution:
         waits = StartNote(batch_waves=tuple(pause.waves)).to_json()
         note = {**without_waits(recorded.note), **waits}
         place = evolve(place, not_before=None, pauses=0)
-        queue = RunQueue(None, self._runtime.services.clock)
+        queue = RunQueue(None, self._services.clock)
         await self._runtime.queue_again(recorded, place, queue, note=note)
         self._log.info("run_waits_for_batch", run_id=job.run_id)
         has_news = await self._runtime.patient_calls.has_news(job.run_id, pause.waves)
@@ -335,7 +337,7 @@ class RunExecution:
         if job.tries >= _MOST_TRIES_AT_WORK:
             return f"{job.tries} workers that executed it have died"
         submitted = job.submission.partition("-")[0]
-        since = await self._runtime.services.journal.entries(
+        since = await self._journal.entries(
             job.session_id,
             run_id=job.run_id,
             after=int(submitted) if submitted.isdecimal() else 0,
@@ -344,7 +346,7 @@ class RunExecution:
         )
         if any(entry.state not in ("started", "resumed", "waiting") for entry in since):
             return None
-        begun = await self._runtime.services.journal.entries(
+        begun = await self._journal.entries(
             job.session_id, run_id=job.run_id, kinds={"run"}, limit=20, newest_first=True
         )
         if begun and await self._parents.have_ended_since(job.run_id, _since_of(begun[::-1])):
@@ -360,10 +362,10 @@ class RunExecution:
             "--detach`."
         )
         try:
-            run = await find_run(self._runtime.services.journal, job.run_id)
+            run = await find_run(self._journal, job.run_id)
             if not run.has_ended:
                 failure = FailureInfo(code="given-up", message=message)
-                await fail_run(self._runtime.services, run, failure)
+                await fail_run(self._services, run, failure)
         except NotFoundError as error:
             return self._drop(job, error.message)
         except JournalError as error:
@@ -371,7 +373,7 @@ class RunExecution:
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         self._log.warning("run_given_up", run_id=job.run_id, reason=reason)
         try:  # not by the rules of runs that are executed here: it may be of another folder
-            recorded = await load_recorded_run(self._runtime.services.journal, job.run_id)
+            recorded = await load_recorded_run(self._journal, job.run_id)
             await self._parents.child_ended(recorded)
         except MinionsError as error:  # the run around it looks by itself
             self._log.warning("runs_not_told", run_id=job.run_id, reason=error.message)

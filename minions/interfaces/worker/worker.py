@@ -139,6 +139,7 @@ class Worker:
         """
         self.plan = plan
         self._runtime = runtime
+        self._services = runtime.services
         self._parts = runtime.parts
         """Taken now, before files change."""
         self._engine = engine
@@ -205,7 +206,7 @@ class Worker:
             return f"it lacks {lacks}"
         try:
             async with asyncio.timeout(_READY_S):
-                await self._runtime.services.journal.held_leases()
+                await self._services.journal.held_leases()
         except (MinionsError, TimeoutError) as error:
             return f"the database does not answer{_code_of(error)}"
         try:
@@ -220,7 +221,7 @@ class Worker:
         Raises:
             EnvironmentRefusedError: `missing-extra`.
         """
-        services, engine = self._runtime.services, self._engine
+        services, engine = self._services, self._engine
         shared = engine if engine.is_shared else None
         work = WorkLists(services.journal, self._state, shared, self._runtime.is_worker_gone)
         return await metrics_page(services, self._state, work)
@@ -278,7 +279,7 @@ class Worker:
         Raises:
             MinionsError: It was away for too long, or something else is wrong.
         """
-        monotonic = self._runtime.services.clock.monotonic
+        monotonic = self._services.clock.monotonic
         since: float | None = None
         while not self.is_stopping:
             try:
@@ -318,7 +319,7 @@ class Worker:
 
     async def _forget_runs(self, run_ids: Collection[str]) -> None:
         """Remove what removed runs left in the cache."""
-        if (cache := self._runtime.services.cache) is not None:
+        if (cache := self._services.cache) is not None:
             await cache.forget_runs(run_ids)
 
     def _is_worker_gone(self, worker_id: str) -> bool:
@@ -332,12 +333,12 @@ class Worker:
         """Seconds until the next look for what any worker may do."""
         if (living := self._engine.living_workers) <= _CROWD:
             return every_s
-        jitter = 0.75 + self._runtime.services.random() / 2  # else all would look at once
+        jitter = 0.75 + self._services.random() / 2  # else all would look at once
         return min(_LONGEST_LOOK_S, every_s * living / _CROWD) * jitter
 
     async def _look(self, look: Callable[[], Awaitable[int]], pause_s: Callable[[], float]) -> None:
         problem: str | None = None
-        share = 1.0 - self._runtime.services.random()  # workers started together get out of step
+        share = 1.0 - self._services.random()  # workers started together get out of step
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), share * pause_s())

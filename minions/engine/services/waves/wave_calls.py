@@ -167,6 +167,7 @@ class WaveCalls(PatientCalls):
             close: Closes the store, at last; None: it is the caller's.
         """
         self.services = services
+        self._clock = services.clock
         self.store = store
         self.owner = worker_name(services.ids("wave"))
         self.tell = tell or (lambda line: services.log.info("batch_calls", line=line))
@@ -270,7 +271,7 @@ class WaveCalls(PatientCalls):
         self._wake = wake
 
     async def has_news(self, run_id: str, waves: Collection[str]) -> bool:
-        now, is_gone = self.services.clock.now(), self.services.is_worker_gone
+        now, is_gone = self._clock.now(), self.services.is_worker_gone
         for wave_id in waves:
             if (own := self._waves.get(wave_id)) is not None:
                 own.add_run(run_id)
@@ -430,7 +431,7 @@ class WaveCalls(PatientCalls):
                 return known
             if stored is None or stored.record.state is WaveState.DROPPED:
                 return None
-            record, now = stored.record, self.services.clock.now()
+            record, now = stored.record, self._clock.now()
             if record.state is WaveState.CREATED:
                 return _Wave(group, stored).start()
             if record.is_left(now, self.services.is_worker_gone):
@@ -720,6 +721,7 @@ class _Wave:
 
     def __init__(self, group: _Group, stored: StoredWave) -> None:
         self.group = group
+        self._calls = group.calls
         self.id = stored.record.id
         self.lines: dict[str, _Line] = {}
         """Who waits, by custom id."""
@@ -751,8 +753,8 @@ class _Wave:
 
     def start(self) -> _Wave:
         """Follow it from now on."""
-        self.group.calls.add_wave(self)
-        self.group.calls.begin(self._follow())
+        self._calls.add_wave(self)
+        self._calls.begin(self._follow())
         return self
 
     async def end_of(self, line: _Line) -> _End:
@@ -799,7 +801,7 @@ class _Wave:
         self._joining += 1
         self._count += 1
         self._size += size
-        self.arrived_at = self.group.calls.services.clock.monotonic()
+        self.arrived_at = self._calls.services.clock.monotonic()
         try:
             await self._is_stored.wait()
             if self._problem is not None:
@@ -817,10 +819,10 @@ class _Wave:
     async def are_joined(self) -> None:
         """Wait until all that join it have done so."""
         while self._joining:
-            await self.group.calls.services.sleep(0.1)
+            await self._calls.services.sleep(0.1)
 
     def _add_parked(self, line: _Line) -> None:
-        line.keep = self.group.calls.keep
+        line.keep = self._calls.keep
         self.lines[line.custom_id] = line
         self._parked.add(line.call.run_id)
 
@@ -830,7 +832,7 @@ class _Wave:
 
     async def keep_watch(self) -> None:
         """Let other processes know that this one looks at the batch."""
-        calls = self.group.calls
+        calls = self._calls
         await self._watch.keep(WaveWatch(calls.owner, calls.services.clock.now()))
 
     # --- the way of a wave -----------------------------------------------------------------------
@@ -854,13 +856,13 @@ class _Wave:
         finally:
             self.has_ended.set()
             self._has_looked.set()
-            self.group.calls.remove_wave(self)
+            self._calls.remove_wave(self)
             await self.leave()
-        await self.group.calls.wake(self._parked)
+        await self._calls.wake(self._parked)
 
     async def _create(self) -> None:
         """Create the batch, once: where nobody heard whether it was, it is looked for first."""
-        group, calls = self.group, self.group.calls
+        group, calls = self.group, self._calls
         services, api = calls.services, group.api
         lines = self._pending()
         if not lines:
@@ -944,7 +946,7 @@ class _Wave:
             poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
 
     async def _note_batch(self, batch_id: str) -> None:
-        calls = self.group.calls
+        calls = self._calls
         count = len(self._stored.record.custom_ids)
         if await self._keep(state=WaveState.CREATED, batch_id=batch_id, custom_ids=None):
             calls.tell(f"{self.group.model}: {count} calls in batch {batch_id}")
@@ -1076,7 +1078,7 @@ class _Wave:
     def _go_live(self, reason: str) -> None:
         lines = self._pending()
         words = f"{len(lines)} calls are made at once, to be in time"
-        self.group.calls.tell(f"{self.group.model}: {words} ({reason})")
+        self._calls.tell(f"{self.group.model}: {words} ({reason})")
         self.end_all(_Late(reason))
 
     def end_all(self, how: _End | BaseException) -> None:
@@ -1094,7 +1096,7 @@ class _Wave:
                 await self._keep(owner="")
             await self._watch.end()
         except Exception as error:  # noqa: BLE001  # its calls were told; the record becomes stale
-            self.group.calls.services.log.warning("wave_not_left", wave=self.id, reason=str(error))
+            self._calls.services.log.warning("wave_not_left", wave=self.id, reason=str(error))
 
     async def _keep(
         self,
@@ -1107,7 +1109,7 @@ class _Wave:
     ) -> bool:
         """Change the record; whether it still was as this process knew it."""
         known = self._stored.record
-        now = self.group.calls.services.clock.now()
+        now = self._calls.services.clock.now()
         is_creating = state is WaveState.CREATING
         return await self._stored.replace(
             replace(

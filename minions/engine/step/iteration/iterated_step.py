@@ -63,6 +63,8 @@ class IteratedStep:
     ) -> None:
         self._step = step
         self._context = context
+        self._progress = context.progress
+        self._scope = context.scope
         self._make_executor = make_executor
         self._may_reuse = may_reuse
         visit = context.step_manager.visits(step.id) + 1
@@ -84,7 +86,7 @@ class IteratedStep:
         begun = StepStarted(
             step_id=self._path, total=total, attempts=attempts, distributed=distributed
         )
-        return await self._context.scope.recorder.record(self._key, begun)
+        return await self._scope.recorder.record(self._key, begun)
 
     async def _one(
         self, item: Iteration, executor: StepExecutor[object]
@@ -97,8 +99,8 @@ class IteratedStep:
         return execution, executor.output_json
 
     def _may_go_on(self) -> bool:
-        self._context.progress.check_time()
-        return not self._context.progress.budget.is_spent
+        self._progress.check_time()
+        return not self._progress.budget.is_spent
 
     async def _end(
         self,
@@ -116,7 +118,7 @@ class IteratedStep:
             child_usage: What child runs used; None: the iterations were executed within the run.
         """
         sums = await beside(
-            self._context.scope.services.beside, len(executions), lambda: _Sums.of(executions)
+            self._scope.services.beside, len(executions), lambda: _Sums.of(executions)
         )
         calls, model_calls, tool_calls = sums.calls, sums.model_calls, sums.tool_calls
         usage = child_usage or sums.usage
@@ -135,7 +137,7 @@ class IteratedStep:
         )
         if is_partial and isinstance(ended, StepFinished):
             ended = replace(ended, partial=True)
-        entry = await self._context.scope.recorder.record(self._key, ended)
+        entry = await self._scope.recorder.record(self._key, ended)
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{self._key}",
             step_id=self._step.id,

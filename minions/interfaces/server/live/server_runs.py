@@ -133,6 +133,7 @@ class RunStarter:
         """The names of deployments, as they were last looked up."""
         self._looked_up_at: float | None = None
         self._runtime = runtime
+        self._services = runtime.services
         self._run_manager = run_manager
         self._repository = repository
         self._allows_text = allows_text
@@ -145,7 +146,7 @@ class RunStarter:
 
     @property
     def _threads(self) -> BlockingCalls:
-        return self._runtime.services.beside
+        return self._services.beside
 
     async def begin(
         self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None = None
@@ -196,7 +197,7 @@ class RunStarter:
         Raises:
             UsageError: The key was used for another request.
         """
-        run_id = ids_of_key(wanted.whole_key, self._runtime.services.ids)("run")
+        run_id = ids_of_key(wanted.whole_key, self._services.ids)("run")
         rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
         if not rows:
             return None
@@ -213,7 +214,7 @@ class RunStarter:
     async def _begin(
         self, wanted: RequestedRun, on_prepared: Callable[[AgentRun], Awaitable[None]] | None
     ) -> StartedRun:
-        ids = self._runtime.services.ids
+        ids = self._services.ids
         recipe, noted = await self._recipe(wanted)
         if wanted.session is not None:
             await self._repository.get_session(wanted.session)
@@ -256,7 +257,7 @@ class RunStarter:
             NotFoundError: There is no such recipe, or version.
             RefusedError: The recipe has faults.
         """
-        services = self._runtime.services
+        services = self._services
         asked, number = (split_name(name) if "@" in name else None) or (name, None)
         now = services.clock.monotonic()
         if self._looked_up_at is None or now - self._looked_up_at >= _LOOK_UP_NAMES_S:
