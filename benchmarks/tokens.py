@@ -35,6 +35,8 @@ __all__ = ["Table", "goals", "measured", "page"]
 
 WORKLOADS: Final = ("users", "pipeline", "currencies")
 _HERE: Final = Path(__file__).parent
+_PRICED: Final = (Form.HISTORY, Form.AGENTS, Form.PLANNED, Form.PLANNED_WHOLE)
+"""Forms of which the cost in money is shown, also that of a second run."""
 _OUTPUT_PRICE: Final = 5
 """A token of output costs about five times as much as one of input."""
 
@@ -46,7 +48,7 @@ class Table:
     work: Workload
     counts: Mapping[Form, Counts]
     again: Mapping[Form, Counts]
-    """Of a second run right after the first."""
+    """Of a second run right after the first, of the forms that are priced."""
 
     def fewer(self, form: Form) -> float:
         """Input tokens that a form saves against the full history."""
@@ -83,11 +85,13 @@ async def measured(name: str, *, estimated: bool) -> Table:
     """
     tokenizer = estimate if estimated else cl100k()
     work = Workload.read(name)
-    counts, again = {}, {}
+    counts: dict[Form, Counts] = {}
+    again: dict[Form, Counts] = {}
     for form in Form:
         requests = await requests_of(work, form)
         counts[form] = counted(requests, tokenizer)
-        again[form] = counted(await requests_of(work, form), tokenizer, requests)
+        if form in _PRICED:
+            again[form] = counted(await requests_of(work, form), tokenizer, requests)
     return Table(work=work, counts=counts, again=again)
 
 
@@ -252,7 +256,6 @@ more than reading it at once: raise `max_tool_result_characters` for such a step
 
 """
 _LISTS: Final = ("openai/gpt-5", "anthropic/claude-haiku-4-5", "google/gemini-2.5-flash")
-_PRICED: Final = (Form.HISTORY, Form.AGENTS, Form.PLANNED, Form.PLANNED_WHOLE)
 
 
 def _money(tables: Sequence[Table]) -> Iterator[str]:

@@ -27,6 +27,13 @@ PACKAGE: Final = DOCS.parent / "minions"
 _CODE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(-…)?")
 _NAMES: Final = ("code", "error_code")
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_WITH_CODES: Final = frozenset(
+    {
+        *(ast.AnnAssign, ast.Assign, ast.Call, ast.ClassDef, ast.Tuple),
+        *(ast.FunctionDef, ast.AsyncFunctionDef),
+    }
+)
+"""The nodes where a code can stand: few of a million."""
 _HEAD: Final = """\
 # Error codes
 
@@ -94,7 +101,6 @@ def _row(code: str, said: str, parts: Set[str]) -> str:
 
 
 @functools.cache  # the sources do not change while a page is made
-@functools.cache
 def codes_of(package: Path) -> dict[str, set[str]]:
     """Code to the parts of the package that give it, such as `engine/step`."""
     gc.disable()  # a million nodes: each search for garbage would go through all of them
@@ -102,7 +108,10 @@ def codes_of(package: Path) -> dict[str, set[str]]:
         trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}
     finally:
         gc.enable()
-    nodes = {path: [*ast.walk(tree)] for path, tree in trees.items()}
+    nodes = {
+        path: [node for node in ast.walk(tree) if type(node) in _WITH_CODES]
+        for path, tree in trees.items()
+    }
     places = _code_parameters(itertools.chain.from_iterable(nodes.values()))
     constants = dict(constant for tree in trees.values() for constant in _constants(tree))
     found: defaultdict[str, set[str]] = defaultdict(set)

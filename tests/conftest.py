@@ -69,8 +69,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Search for garbage in what tests make only, and not after each seven hundred objects."""
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # without a search before it: that would take a second of each process
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
 

@@ -38,11 +38,42 @@ _CLONE_PARENT: Final = 0x8000
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 _CAN_FORK: Final = sys.platform == "linux" and _CLONE is not None
 _LONGEST_ORDER: Final = 1_000_000
-_OTHERS: Final = ("pytest", "minions.testing", "batch_program")
-"""What other programs load: of `pytest` its own modules, none of the plugins that it rewrites."""
+_OTHERS: Final = (
+    *("pytest", "minions.testing", "batch_program", "regex", "tomllib"),
+    *("minions.adapters.tools.files_toolset", "minions.engine.step.iteration.loop"),
+    *("minions.interfaces.cli.commands.evaluation_commands", "minions.recipe.expressions.filters"),
+    "minions.interfaces.cli.commands.resume_commands",
+)
+"""What other programs and commands load: of `pytest` its own modules, none of the plugins that it
+rewrites."""
+_OF_POSTGRES: Final = (
+    *("dbos", "dbos._sys_db_postgres", "psycopg"),
+    *("sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite"),
+    *("minions.adapters.dispatch.dbos_dispatch", "minions.adapters.stores.postgres_journal"),
+    "minions.adapters.stores.postgres_side_tables",
+)
+"""What commands load whose journal is there: half a second each. They may not be installed."""
+_TOOL: Final = """
+from minions import tool
+
+@tool(effect="pure")
+def double(n: int) -> int:
+    "Doubles."
+    return n * 2
+"""
+_RECIPE: Final = """
+id: r
+steps: [{id: a, goal: Say.}, {id: b, tool: double, params: {n: 1}, depends_on: a}]
+"""
+_GIVEN: Final = ("--extensions", "t.py", "--trust", "-m", "scripted/s.yaml")
 _WARMING: Final = (
-    ("run", "recipes/r.yaml", "--db", "j.sqlite", "--trust", "-m", "scripted/s.yaml", "--json"),
+    ("run", "recipes/r.yaml", "--db", "j.sqlite", *_GIVEN, "--json"),
     ("sessions", "list", "--db", "j.sqlite"),
+    *(
+        ("batch", "recipes/r.yaml", "i.jsonl", "--db", "j.sqlite", *_GIVEN, *each)
+        for each in (("--detach", "-o", "later"), ("-o", "now"))
+    ),
+    ("worker", "--once", "--db", "j.sqlite", "--extensions", "t.py", "--trust"),
     ("serve", "--help"),
     ("worker", "--help"),
     ("mcp", "serve", "--db", "j.sqlite"),  # its input has an end
@@ -173,12 +204,17 @@ def _needed_modules() -> Sequence[str]:
             os.chdir(folder)
             os.environ["HOME"] = folder
             Path("recipes").mkdir()
-            Path("recipes/r.yaml").write_text("id: r\nsteps: [{id: a, goal: Say.}]\n", "utf-8")
+            Path("recipes/r.yaml").write_text(_RECIPE, "utf-8")
+            Path("t.py").write_text(_TOOL, "utf-8")
             Path("s.yaml").write_text("answers: [Hi.]\n", "utf-8")
+            Path("i.jsonl").write_text("{}\n", "utf-8")
             codes = [run_command_line(command) for command in _WARMING]
             _make_server(Path(folder))
             for other in _OTHERS:
                 importlib.import_module(other)
+            with contextlib.suppress(ImportError):
+                for other in _OF_POSTGRES:
+                    importlib.import_module(other)
         with os.fdopen(writing, "w") as pipe:
             pipe.write(json.dumps([] if any(codes) else [*sys.modules]))
         os._exit(0)

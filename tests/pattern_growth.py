@@ -172,13 +172,15 @@ class _Automaton:
         return [_Piece(whole.first, whole.last, is_empty=True)]
 
     def mask(self, node: Node) -> int:
+        if str(node[0]) == "LITERAL" and not self.flags & re.IGNORECASE:
+            return self.bits[node[1]]
         found = [bit for code, bit in self.bits.items() if self.has(node, code)]
         return reduce(or_, found, 0)
 
     def has(self, node: Node, code: int) -> bool:
-        cases = {chr(code)}
-        if self.flags & re.IGNORECASE:
-            cases |= {chr(code).lower(), chr(code).upper()}
+        if not self.flags & re.IGNORECASE:
+            return _matches(node, code, self.flags)
+        cases = {chr(code), chr(code).lower(), chr(code).upper()}
         return any(_matches(node, ord(each), self.flags) for each in cases if len(each) == 1)
 
     # --- looking ----------------------------------------------------------------------------

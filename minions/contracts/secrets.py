@@ -212,13 +212,19 @@ class Secrets:
         """
         return self._disarm.deep(value)
 
+    def are_shown_in(self, value: JsonValue) -> bool:
+        """Whether the value of a secret occurs anywhere in `value`, in any form in which it is
+        found.
+        """
+        return self._clean.occurs_in(value) and self.clean(value) != self.disarm(value)
+
     def occur_in(self, text: str) -> bool:
         """Whether the value of a secret occurs in `text`, in any form in which it is found."""
         return self._clean.text(text) != self._disarm.text(text)
 
     def are_named_in(self, value: JsonValue) -> bool:
         """Whether a marker occurs anywhere in `value`."""
-        return self.disarm(value) != value
+        return self._disarm.occurs_in(value)
 
 
 def _check_values(values: Mapping[SecretRef, str]) -> None:
@@ -261,6 +267,18 @@ class _Replacement:
 
     def text(self, text: str) -> str:
         return self._any.sub(lambda found: self.texts[found[0]], text) if self.texts else text
+
+    def occurs_in(self, value: JsonValue) -> bool:
+        """Whether `deep` would replace anything."""
+        if not self.texts or value is None or isinstance(value, bool):
+            return False
+        if isinstance(value, str):
+            return self._any.search(value) is not None
+        if isinstance(value, Mapping):
+            return any(map(self.occurs_in, (*value, *value.values())))
+        if isinstance(value, Sequence):
+            return any(map(self.occurs_in, value))
+        return self._any.search(dumps(value)) is not None
 
     def deep(self, value: JsonValue, *, with_keys: bool = True) -> JsonValue:
         if not self.texts or value is None or isinstance(value, bool):

@@ -329,8 +329,21 @@ def test_all_batches_of_a_search_have_one_time_together() -> None:
         assert matcher.matching(["=x"]) == [0]
         with pytest.raises(ToolError, match="takes too long"):
             matcher.matching(["a" * 1_000])
-    with LineMatcher("a", in_all_s=0) as matcher, pytest.raises(ToolError, match="within 0 s"):
-        matcher.matching(["a"])
+    for pattern in ("a", "a+"):
+        with (
+            LineMatcher(pattern, in_all_s=0) as matcher,
+            pytest.raises(ToolError, match="within 0 s"),
+        ):
+            matcher.matching(["a"])
+
+
+def test_only_a_pattern_that_may_take_long_needs_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/there/is/none")
+    with LineMatcher("(?i)one|two") as matcher:
+        assert matcher.matching(["One", "three", "TWO"]) == [0, 2]
+    for pattern in ("one+", "one.two", "a" * 101, "(?s)one", "(one)"):
+        with pytest.raises(FileNotFoundError), LineMatcher(pattern):
+            pass
 
 
 async def test_line_numbers_hold_beyond_one_batch(files: Files, root: Path) -> None:

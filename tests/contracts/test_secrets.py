@@ -125,7 +125,21 @@ def test_a_strangers_marker_is_made_powerless() -> None:
     assert secrets.disarm({MARKER: "s3cr3t-1"}) == {dead: "s3cr3t-1"}
     assert secrets.reveal(dead) == dead
     assert secrets.are_named_in([{"a": f"x{MARKER}"}])
+    assert secrets.are_named_in({MARKER: "x"})
     assert not secrets.are_named_in([{"a": dead, "b": OTHER.marker}])
+
+
+@pytest.mark.parametrize(
+    "value", ["x 12345678", {"a": [{"12345678": 1}]}, ["", 12345678], 1234567890]
+)
+def test_a_secret_is_shown_wherever_it_stands_in_a_value(value: JsonValue) -> None:
+    assert Secrets({REF: "12345678"}).are_shown_in(value)
+
+
+def test_a_marker_shows_no_secret() -> None:
+    value: JsonValue = [MARKER, {MARKER: None}, True, 1234567, "1234 5678"]
+    assert not Secrets({REF: "12345678"}).are_shown_in(value)
+    assert not Secrets().are_shown_in("12345678")
 
 
 AWKWARD = "a\"b\\c'd é/+ &%\n.*(x"

@@ -10,7 +10,7 @@ import shlex
 import sys
 import tomllib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -129,34 +129,40 @@ def test_each_design_that_this_one_continues_has_a_page_with_examples_that_run(n
     assert any(block.is_run and block.language in ("python", "yaml") for block in blocks)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_relative_link_leads_to_a_file(page: Path) -> None:
-    targets = [link.partition("#")[0] for link in links_of(page) if "://" not in link]
-    missing = [target for target in targets if target and not (page.parent / target).exists()]
+def _relative_links() -> Iterator[tuple[Path, str]]:
+    """Each page with each of its links to a file or a heading."""
+    for page in PAGES:
+        yield from ((page, link) for link in links_of(page) if "://" not in link)
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    missing = [
+        (_name(page), link)
+        for page, link in _relative_links()
+        if (target := link.partition("#")[0]) and not (page.parent / target).exists()
+    ]
     assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_no_link_leads_to_a_file_that_the_site_has_not(page: Path) -> None:
+def test_no_link_leads_to_a_file_that_the_site_has_not() -> None:
     """Folders that are copied, recipes and single files: see `docs/build_site.py`."""
     site = runpy.run_path(str(DOCS / "build_site.py"))
     known, copied = {*site["_FILES"]}, {*site["_FOLDERS"], "recipes"}
     own = ROOT.resolve()
     targets = {
-        (page.parent / link.partition("#")[0]).resolve()
-        for link in links_of(page)
-        if "://" not in link and link.partition("#")[0]
+        (page.parent / target).resolve()
+        for page, link in _relative_links()
+        if (target := link.partition("#")[0])
     }
     found = {str(each.relative_to(own)) for each in targets if each.suffix}
     assert {each for each in found if each.split("/")[0] not in copied} <= known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+def test_every_link_to_a_heading_leads_to_one() -> None:
     missing = [
-        link
-        for link in links_of(page)
-        if "://" not in link and "#" in link and not _is_heading(page, link)
+        (_name(page), link)
+        for page, link in _relative_links()
+        if "#" in link and not _is_heading(page, link)
     ]
     assert missing == []
 

@@ -21,9 +21,9 @@ from minions.recipe.kinds.set_kind import SetSpec
 from minions.recipe.model import LoopSpec
 
 
-def tenfold(count: int) -> list[SetSpec]:
+def tenfold(count: int, leaves: int = 10) -> list[SetSpec]:
     """Steps of which each holds the value of the one before ten times."""
-    steps = [SetSpec(id="s0", set={"v": [0] * 10})]
+    steps = [SetSpec(id="s0", set={"v": [0] * leaves})]
     for n in range(1, count):
         ten = ", ".join([f"s{n - 1}"] * 10)
         steps.append(
@@ -43,12 +43,12 @@ async def test_values_that_grow_tenfold_with_each_step_fail_before_they_fill_the
 async def test_the_results_of_a_loop_are_weighed_together() -> None:
     """Each of them is small, and in memory they share what is large."""
     steps = [
-        *tenfold(5),
+        *tenfold(3, leaves=1_000),  # of long lists: these are weighed in no time
         SetSpec(
             id="each",
-            set={"all": "{{ s4 }}"},
+            set={"all": "{{ s2 }}"},
             loop=LoopSpec(over=list(range(50))),
-            depends_on=("s4",),
+            depends_on=("s2",),
         ),
     ]
     ran = await run_of(recipe_of(steps))

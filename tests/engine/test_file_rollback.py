@@ -290,8 +290,9 @@ async def test_a_rolled_back_run_is_retried_from_its_start_only(place: Place) ->
         with pytest.raises(UsageError, match=f"minions retry {run.run_id} --from one") as caught:
             await again
         assert caught.value.error_code == "rolled-back"
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="were rolled back") as caught:
         await executor.resume(run.run_id, decisions={"x": "redo"})
+    assert caught.value.error_code == "rolled-back"
     retried = await executor.retry(run.run_id, from_step="one")
     assert retried.status is RunStatus.FAILED
     assert (place.files["a"], place.files["side"]) == ("new a", "x")

@@ -28,6 +28,7 @@ from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect
 from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
+from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
@@ -166,6 +167,21 @@ async def test_a_finished_run_tells_its_output_again_and_does_nothing() -> None:
     result = await again.resume("run_1")
     assert outline(result) == outline(expected)
     assert (quiet.asked, quiet.done, len(await quiet.journal.entries())) == before
+
+
+async def test_a_resumed_run_loads_its_recipe_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    await interrupted_send(world)
+    read: list[str] = []
+
+    def noted(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe:
+        read.append(recorded.run_id)
+        return load(recorded, catalog)
+
+    load = RecordedRun.recipe
+    monkeypatch.setattr(RecordedRun, "recipe", noted)
+    await world.executor(world.model(lambda prompt: "no"), tools_of(world)).resume("run_1")
+    assert read == ["run_1"]
 
 
 # --- effects in doubt ----------------------------------------------------------------------------

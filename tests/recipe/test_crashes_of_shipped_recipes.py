@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from forked_commands import PROGRAM, run_forked
 
 ROOT = Path(__file__).parents[2]
 REFUSED = {
@@ -21,14 +21,8 @@ PLAYED = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml") if path.
 
 def _crash(*names: str, stories: int) -> tuple[int, str, str]:
     recipes = (f"recipes/{name}.yaml" for name in names)
-    command = [sys.executable, "-m", "minions", "test", *recipes, "--real-tools"]
-    done = subprocess.run(
-        [*command, "--trust", "--json", "--crash", str(stories)],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    command = [*PROGRAM, "test", *recipes, "--real-tools", "--trust", "--json"]
+    done = run_forked([*command, "--crash", str(stories)], cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 

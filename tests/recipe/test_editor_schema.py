@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import attrs
@@ -21,11 +22,14 @@ from minions.recipe.text.yaml_reader import read_document
 from recipe.sample_catalog import check
 from recipe.test_recipe_load import FULL
 
-VALIDATOR = SchemaValidator(recipe_schema())
+
+@cache
+def _validator() -> SchemaValidator:
+    return SchemaValidator(recipe_schema())
 
 
 def errors(text: str) -> tuple[str, ...]:
-    return VALIDATOR.errors(to_plain(read_document(text)))
+    return _validator().errors(to_plain(read_document(text)))
 
 
 GOOD = [

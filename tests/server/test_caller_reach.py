@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote
@@ -137,8 +138,11 @@ class _Watch:
                 self.reached.append(f"{event} {said[:300]}")
 
 
-_WATCH: Final = _Watch()  # audit hooks cannot be removed
-sys.addaudithook(_WATCH)
+@cache  # audit hooks cannot be removed, and cost each test that comes after
+def _watch() -> _Watch:
+    watch = _Watch()
+    sys.addaudithook(watch)
+    return watch
 
 
 class NotedEnvironment(dict[str, str]):
@@ -356,8 +360,9 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
     client = served.client
     known = await _begun(client)
     served.environment.asked.clear()
-    _WATCH.reached.clear()
-    _WATCH.marks = (f"'{served.canary.parent}", f"'{HOST}")
+    watch = _watch()
+    watch.reached.clear()
+    watch.marks = (f"'{served.canary.parent}", f"'{HOST}")
     try:
         for at, text in enumerate(hostile(served.canary)[:: 7 if cell in NUMBERS else 1]):
             values = _values(cell, text)
@@ -369,8 +374,8 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
                     known = await _begun(client)  # that approval is decided
         await _settle(client)
     finally:
-        _WATCH.marks = ()
-    assert _WATCH.reached == []
+        watch.marks = ()
+    assert watch.reached == []
     assert VARIABLE not in served.environment.asked
     for run in (await client.get("/runs?limit=1000")).json["runs"]:
         rows = await served.journal.entries(run_id=run["run_id"])
@@ -454,9 +459,10 @@ async def test_another_header_changes_nothing(served: Served, name: str, value: 
 
 
 async def test_the_watch_sees_what_is_reached(tmp_path: Path) -> None:
-    _WATCH.marks = (f"'{tmp_path}",)
+    watch = _watch()
+    watch.marks = (f"'{tmp_path}",)
     try:
         (tmp_path / "a").write_text("")
     finally:
-        _WATCH.marks = ()
-    assert any(each.startswith("open ") for each in _WATCH.reached)
+        watch.marks = ()
+    assert any(each.startswith("open ") for each in watch.reached)

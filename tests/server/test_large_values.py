@@ -23,8 +23,8 @@ from served import MakeApp
 MOST: Final = 40_000
 """Calls, values that are encoded and 8 characters that are decoded, of one callback: they take
 some milliseconds."""
-VALUES: Final = 100_000
-ROWS: Final = 25_000
+VALUES: Final = 60_000
+ROWS: Final = 15_000
 ITEMS: Final = 1_000
 """Of a loop: each takes a hundred calls and more, so that they are far too many for a callback."""
 STEPS: Final = 1_500

@@ -8,21 +8,23 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import openai
 import pytest
-from openai.types.chat import (
-    ChatCompletionAllowedToolChoiceParam,
-    ChatCompletionFunctionToolParam,
-    ChatCompletionMessageParam,
-)
-from openai.types.responses import FunctionToolParam, Response, ToolChoiceAllowedParam
 
 from docs.markdown_blocks import Block, blocks_of
 from patience import HANG_S
 from served import RECIPES
 from serving import Serving
+
+if TYPE_CHECKING:  # loading it takes a second of each process that collects the tests
+    import openai
+    from openai.types.chat import (
+        ChatCompletionAllowedToolChoiceParam,
+        ChatCompletionFunctionToolParam,
+        ChatCompletionMessageParam,
+    )
+    from openai.types.responses import FunctionToolParam, Response, ToolChoiceAllowedParam
 
 HELLO: Final[list[ChatCompletionMessageParam]] = [{"role": "user", "content": "one two three"}]
 TOOL: Final[ChatCompletionFunctionToolParam] = {"type": "function", "function": {"name": "f"}}
@@ -101,6 +103,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture
 def client(server: Serving) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.token) as client:
         yield client
 
@@ -171,6 +175,8 @@ def test_a_streamed_response_is_put_together(client: openai.OpenAI) -> None:
 
 
 def test_a_tool_of_the_client_is_called_and_its_result_is_told(client: openai.OpenAI) -> None:
+    import openai
+
     said: list[ChatCompletionMessageParam] = [*HELLO]
     create = client.chat.completions.create
     first = create(model="helps", messages=said, tools=[WEATHER]).choices[0]
@@ -280,6 +286,8 @@ def test_the_lines_of_the_page_about_chat_clients_run(
 
 def test_refusals_are_the_client_s_own_exceptions(client: openai.OpenAI, server: Serving) -> None:
     """A-185."""
+    import openai
+
     create = client.chat.completions.create
     with pytest.raises(openai.NotFoundError) as unknown:
         create(model="none", messages=HELLO)
@@ -294,6 +302,8 @@ def test_refusals_are_the_client_s_own_exceptions(client: openai.OpenAI, server:
 def test_a_run_that_failed_is_not_begun_again_by_the_client(
     client: openai.OpenAI, server: Serving
 ) -> None:
+    import openai
+
     before = server.ask("GET", "/runs?recipe=fails")["total"]
     with pytest.raises(openai.InternalServerError) as failed:
         client.with_options(max_retries=3).chat.completions.create(model="fails", messages=HELLO)
@@ -311,6 +321,8 @@ def test_a_run_that_failed_is_not_begun_again_by_the_client(
 
 
 async def test_the_asynchronous_client_does_the_same(server: Serving) -> None:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=server.token) as client:
         assert [each.id async for each in client.models.list()] == [
             "chat",

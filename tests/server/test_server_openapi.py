@@ -438,7 +438,7 @@ def test_whatever_is_asked_the_server_answers_as_the_document_says(server: Servi
     known = _known_ids(server)
     schema = schemathesis.openapi.from_dict(document)
     bounded = settings(
-        max_examples=8,
+        max_examples=5,
         deadline=None,
         database=None,
         derandomize=True,

@@ -22,6 +22,7 @@ from attrs import define, field, frozen
 from crash.inspection import repeated_work
 from crash.legs import acknowledgement
 from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunFilter
@@ -273,8 +274,10 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def journal_of(url: str) -> AsyncIterator[PostgresJournal]:
-    journal = PostgresJournal(url, SystemClock())
+async def journal_of(place: str) -> AsyncIterator[PostgresJournal | SqliteJournal]:
+    """The journal at a URL, or in a file."""
+    kind = PostgresJournal if place.startswith("postgresql://") else SqliteJournal
+    journal = kind(place, SystemClock())
     try:
         yield journal
     finally:

@@ -17,7 +17,10 @@ from typing import Final
 import pytest
 
 from forked_commands import PROGRAM, ForkedCommand, run_forked
+from minions.contracts.executions import RunState
+from minions.contracts.journal.run_rows import RunFilter
 from patience import HANG_S
+from workers.fleet import journal_of
 
 _RUNS: Final = 60
 _TOOLS: Final = '''
@@ -169,12 +172,14 @@ def fleet(tmp_path: Path, database: str) -> Iterator[Fleet]:
 
 
 async def until_all_ended(fleet: Fleet, count: int = _RUNS) -> list[str]:
-    async with asyncio.timeout(2 * HANG_S):
-        while True:
-            found = await asyncio.to_thread(fleet.statuses)
-            if len(found) == count and not {"queued", "running", "interrupted"} & set(found):
-                return found
-            await asyncio.sleep(0.2)
+    """What the list of runs says of them. They are waited for in the journal: a command for each
+    look would take more of the processor than the workers.
+    """
+    async with journal_of(fleet.database) as journal, asyncio.timeout(2 * HANG_S):
+        open_ones = RunFilter(statuses={RunState.QUEUED, RunState.INTERRUPTED})
+        while await journal.count_runs(open_ones) or await journal.count_runs() < count:  # noqa: ASYNC110  # of other processes
+            await asyncio.sleep(0.05)
+    return await asyncio.to_thread(fleet.statuses)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def resume_start(
         UsageError: It failed, the code differs, or a decision means nothing.
     """
     from minions.engine.calls.resume_decisions import checked_decisions
+    from minions.engine.history.file_rollback import is_rolled_back
     from minions.engine.history.replay import Replay
     from minions.engine.run.recipe_changes import check_outputs
 
@@ -141,7 +142,7 @@ def resume_start(
             f"`minions retry {shell_word(recorded.run_id)}` runs what failed again.",
             code="run-failed",
         )
-    if not recorded.is_over:
+    if not recorded.is_over and is_rolled_back(recorded.entries):
         refuse_rolled_back(recorded, recipe or own_recipe(recorded, catalog))
     recipe = recipe or recorded.recipe(catalog)
     recorded.check_code(recipe)

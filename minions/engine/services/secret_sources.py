@@ -107,8 +107,7 @@ def refuse_shown_secrets(tool: Tool, secrets: Secrets) -> None:
     Raises:
         UsageError: `secret-shown`.
     """
-    spec = encode(tool.spec)
-    if secrets.clean(spec) != secrets.disarm(spec):
+    if secrets.are_shown_in(encode(tool.spec)):
         raise UsageError(
             f"The tool '{secrets.clean_text(tool.spec.name)}' shows a secret in its name, "
             "description or parameters, which models read. Change the tool, or give the secret "
