@@ -18,6 +18,7 @@ from attrs import mutable
 from asgi_client import Client
 from builders import fake_tool
 from minions.contracts.tools import Effect
+from minions.engine.services.event_loop import FEW
 from served import MakeApp
 
 MOST: Final = 40_000
@@ -210,6 +211,7 @@ def large(
     ("recipe", "step", "inputs", "large"),
     [
         ("loops", "each", {"a": [*range(ITEMS)]}, "sqlite"),
+        ("loops", "each", {"a": [*range(FEW - 10)]}, "sqlite"),  # all at once, but for the run
         ("many", "values", {}, "sqlite"),
         ("many", "values", {}, "memory"),
         ("rows", "kept", {"rows": [{"n": n} for n in range(ROWS)]}, "sqlite"),
