@@ -18,7 +18,7 @@ from attrs import mutable
 from asgi_client import Client
 from builders import fake_tool
 from minions.contracts.tools import Effect
-from minions.engine.services.event_loop import FEW
+from minions.engine.services.event_loop import FEW_ROWS
 from served import MakeApp
 
 MOST: Final = 40_000
@@ -211,7 +211,7 @@ def large(
     ("recipe", "step", "inputs", "large"),
     [
         ("loops", "each", {"a": [*range(ITEMS)]}, "sqlite"),
-        ("loops", "each", {"a": [*range(FEW - 10)]}, "sqlite"),  # all at once, but for the run
+        ("loops", "each", {"a": [*range(FEW_ROWS - 10)]}, "sqlite"),  # all at once, but for the run
         ("many", "values", {}, "sqlite"),
         ("many", "values", {}, "memory"),
         ("rows", "kept", {"rows": [{"n": n} for n in range(ROWS)]}, "sqlite"),

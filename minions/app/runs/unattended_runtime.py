@@ -31,7 +31,7 @@ from minions.data.texts import shell_word
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.event_loop import FEW, beside
+from minions.engine.services.event_loop import FEW_ROWS, beside
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.run_services import Services
 from minions.recipe.catalog import Catalog
@@ -254,7 +254,7 @@ class UnattendedRuntime:
         Raises:
             Exception: Whatever `prepare` raises.
         """
-        is_long = len(recorded.entries) > FEW or is_large(recorded.document)
+        is_long = len(recorded.entries) > FEW_ROWS or is_large(recorded.document)
         is_long = is_long or is_large(recorded.inputs)
         return await beside(self.services.beside, is_long, prepare)
 

@@ -17,7 +17,7 @@ from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.engine.history.keys import base_key
 from minions.engine.history.replay import Replay
-from minions.engine.services.event_loop import beside
+from minions.engine.services.event_loop import FEW_ROWS, beside
 from minions.engine.views.run_states import executed_runs
 
 _PAGE: Final = 500
@@ -89,7 +89,7 @@ async def child_runs_in(
     Raises:
         JournalError: The journal cannot be read.
     """
-    steps = await beside(threads, len(rows), lambda: _distributed_steps(run_id, rows))
+    steps = await beside(threads, len(rows) > FEW_ROWS, lambda: _distributed_steps(run_id, rows))
     if not steps:
         return {}
     running = await executed_runs(journal, is_worker_gone)

@@ -53,7 +53,7 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.event_stream import EventMaker
 from minions.engine.history.keys import base_key, execution_key
-from minions.engine.services.event_loop import beside
+from minions.engine.services.event_loop import FEW_ROWS, beside
 from minions.engine.services.run_services import is_worker_gone
 from minions.engine.views.child_run_states import ChildRunStates, child_runs_in
 from minions.engine.views.lookup import REJECTED, json_of_blob
@@ -197,14 +197,18 @@ async def show_run(
         JournalError: `corrupt-entry`; it cannot be read.
     """
     all_rows = await journal.entries(run.session_id, run_id=run.run_id)
-    rows = await beside(threads, len(all_rows), lambda: current_rows(all_rows))
+    rows = await beside(threads, len(all_rows) > FEW_ROWS, lambda: current_rows(all_rows))
     if run.status == REJECTED:
         return _rejected_detail(run, rows)
-    started = await beside(threads, len(all_rows), lambda: _newest(rows, RunStarted, RunResumed))
+    started = await beside(
+        threads, len(all_rows) > FEW_ROWS, lambda: _newest(rows, RunStarted, RunResumed)
+    )
     ids, looped = await _step_ids(journal, started, threads)
     children = await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone, threads)
     detail = await beside(
-        threads, len(all_rows), lambda: _detail(run, all_rows, rows, started, ids, children)
+        threads,
+        len(all_rows) > FEW_ROWS,
+        lambda: _detail(run, all_rows, rows, started, ids, children),
     )
     if run.status != RunState.RUNNING:
         return detail

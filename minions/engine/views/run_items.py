@@ -18,7 +18,7 @@ from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue
 from minions.engine.history.keys import base_key, enclosing, execution_key, head_of
-from minions.engine.services.event_loop import beside
+from minions.engine.services.event_loop import FEW_ROWS, beside
 
 if TYPE_CHECKING:
     from minions.engine.views.run_summary import RunSummary
@@ -105,7 +105,7 @@ async def items_of_run(
     def found() -> LoopItems:
         return loops_in(current_rows(rows), is_running=is_running).get(step_id, LoopItems())
 
-    return await beside(threads, len(rows), found)
+    return await beside(threads, len(rows) > FEW_ROWS, found)
 
 
 def loops_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, LoopItems]:

@@ -12,7 +12,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.services.event_loop import beside
+from minions.engine.services.event_loop import FEW_ROWS, beside
 from minions.engine.views.run_detail import (
     SentPrompt,
     StepSummary,
@@ -53,7 +53,9 @@ async def step_of_run(
     rows = await journal.entries(run.session_id, run_id=run.run_id)
     is_running = run.status == RunState.RUNNING
     return await beside(
-        threads, len(rows), lambda: step_in(current_rows(rows), address, is_running=is_running)
+        threads,
+        len(rows) > FEW_ROWS,
+        lambda: step_in(current_rows(rows), address, is_running=is_running),
     )
 
 
