@@ -3,7 +3,7 @@
 QUALITY_MODEL, QUALITY_BASE_URL, QUALITY_API_KEY   a server; without: the model in the box
 QUALITY_TASKS=n      at most so many questions of each group, chosen by a seed
 QUALITY_ONLY=a,b     only these parts: fields, examples, calls, more-calls, schemas, problems,
-                     loops, confidence
+                     loops, confidence, templated
 QUALITY_PART=development   questions that are not held out
 QUALITY_ABLATION=1   Minions alone, on questions that are not held out, with each lever for weak
                      models alone, with none and with all; a section of docs/quality.md
@@ -50,13 +50,15 @@ from benchmarks.quality.tasks import (
     field_tasks,
     loops,
     schema_tasks,
+    templated_texts,
     word_problems,
 )
 from minions.data.json_values import JsonValue
 
 ROOT: Final = Path(__file__).parents[2]
 PARTS: Final = (
-    *("fields", "examples", "calls", "more-calls", "schemas", "problems", "loops", "confidence"),
+    *("fields", "templated", "examples", "calls", "more-calls", "schemas", "problems", "loops"),
+    "confidence",
 )
 PEERS: Final = ROOT / ".venv-quality"
 T = TypeVar("T")
@@ -172,7 +174,12 @@ def chosen_tasks(options: Options, data: Path | None) -> Tasks:
     texts = [each.question for each in field_tasks() if each.part == options.texts]
     others = [each.question for each in field_tasks() if each.part != options.texts]
     sample = _sample(texts, lambda each: each.group, options.tasks)
-    asked = {"fields": texts, "schemas": schema_tasks(), "problems": word_problems(options.texts)}
+    asked = {
+        "fields": texts,
+        "templated": templated_texts(),
+        "schemas": schema_tasks(),
+        "problems": word_problems(options.texts),
+    }
     has_calls = data is not None and not {"calls", "more-calls"}.isdisjoint(options.parts)
     calls = call_questions(data) if data is not None and has_calls else []
     calls = [each for at, each in enumerate(calls) if at % 2 == (options.texts == "held-out")]
@@ -249,6 +256,8 @@ def _askings(
     """
     for part, questions in tasks.questions.items():
         ways = {**arms.questions, **(arms.problems if part == "problems" else {})}
+        if part == "templated":
+            ways = {arm: way for arm, way in ways.items() if arm not in _NEVER_RIGHT}
         for arm, way in ways.items():
             for each in questions:
                 yield _of_question(part, arm, each, partial(_score, each, partial(way, each)))
@@ -362,6 +371,8 @@ async def measure_levers(
     return measured
 
 
+_NEVER_RIGHT: Final = ("SDK, tools=", "SDK, read out of text")
+"""Arms that have no field of varied texts right."""
 _Calls = Callable[[CallQuestion], Awaitable[Sequence[Call]]]
 _Walks = Callable[[Loop], Awaitable[str]]
 

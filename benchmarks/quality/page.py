@@ -191,19 +191,18 @@ _GOALS_HEAD: Final = "| | goal | measured | met |\n|---|---|---|---|"
 _GOALS_WORDS: Final = """"Level": these questions do not tell the two apart. What was tried stands
 [below](#levers); what is missed by the model in the box, and why, as far as it is known:
 
-- **200 texts**: there are, and 100 of them are held out. The others decided which levers stay, so
-  that they prove nothing.
 - **85 % of fields with four examples**: quoted, 78 % of texts are right (61 by the SDK), of numbers
   95 (97), of yes and no 62 (50), and of values of an enumeration 46 (45), which is little more than
   chance. These are judgements, and no form of the question has changed them. `min_confidence`
   leaves them to a larger model.
 - **Valid outputs**: of one text in a hundred there is none, and the step says so.
+- **Tokens of templated texts**: a fifth of the texts is asked for a second time, and the output is
+  described. None of the others asks again, and 13 of 100 texts have no output there.
 - **Several calls at once**: 8 of 50 are right as a list by the SDK, and none by Minions, which
   makes one call at a time. Asked for in six other ways; the list is wrong for nearly all single
   calls, and nothing tells beforehand which of the two a question needs.
 - **Calls where none is right**: the model says what chance would say.
-- **A larger model**: none was on the machine; `QUALITY_MODEL=` asks one.
-- **Templated texts**: not asked. Each text was written by itself."""
+- **A larger model**: none was on the machine; `QUALITY_MODEL=` asks one."""
 
 
 @frozen(kw_only=True)
@@ -216,6 +215,8 @@ class _Goal:
     least: float
     find: Callable[[str], tuple[float, str] | None]
     """How much was reached by its section, and in words; None: that was not asked."""
+    beside: str = ""
+    """A further part that it is about."""
     words: str = "≥ {:g} ×"
 
 
@@ -225,16 +226,20 @@ def _times(section: str) -> tuple[float, str] | None:
     return None if said is None else (float(said[1]), f"{said[1]} ×; {said[2]}")
 
 
-def _lead(section: str) -> tuple[float, str] | None:
-    """The lower end of the interval of that difference, in points."""
-    said = _SAID.search(section)
-    low = None if said is None else re.search(r"\(([+-]\d+) to", said[2])
-    if said is None or low is None:
+def _lead(sections: str) -> tuple[float, str] | None:
+    """The lowest end of the intervals of that difference, in points, where all texts are enough."""
+    lows, counts, words = list[float](), list[int](), list[str]()
+    for section in re.split(r"^(?=## )", sections, flags=re.MULTILINE):
+        said, rows = _SAID.search(section), _read_table(section)
+        low = None if said is None else re.search(r"\(([+-]\d+) to", said[2])
+        if said is None or low is None or not rows:
+            continue
+        lows.append(float(low[1]))
+        counts.append(int(rows[0]["wholly"].partition(" of ")[2]))
+        words.append(f"{said[2].partition(', ')[2].removesuffix(' points')} on {counts[-1]}")
+    if not lows:
         return None
-    count = next((each["wholly"].partition(" of ")[2] for each in _read_table(section)), "")
-    enough = int(count or 0) >= _ENOUGH_TEXTS
-    words = f"{said[2].partition(', ')[2]} on {count} texts that are held out"
-    return float(low[1]) if enough else 0, words
+    return min(lows) if sum(counts) >= _ENOUGH_TEXTS else 0, "; ".join(words)
 
 
 _ENOUGH_TEXTS: Final = 200
@@ -299,12 +304,14 @@ def _percent(row: Mapping[str, str]) -> float:
 
 _GOALS_OF: Final = (
     _Goal(part="fields", what="Fields of varied texts", least=1.2, find=_times),
+    _Goal(part="templated", what="Fields of templated texts", least=1.2, find=_times),
     _Goal(
         part="fields",
-        what="The same, whole interval",
+        beside="templated",
+        what="Both, whole intervals",
         least=1,
         find=_lead,
-        words="> 0 points on ≥ 200 texts",
+        words="> 0 points on ≥ 200 texts that decided nothing",
     ),
     _Goal(part="examples", what="Fields with examples", least=1.08, find=_times),
     _Goal(part="examples", what="The same, share", least=85, find=_share, words="≥ {:g} %"),
@@ -323,6 +330,9 @@ _GOALS_OF: Final = (
     ),
     _Goal(part="fields", what="Tokens per right field", least=1, find=_tokens, words="fewest"),
     _Goal(
+        part="templated", what="The same of templated texts", least=1, find=_tokens, words="fewest"
+    ),
+    _Goal(
         part="examples",
         what="The same with examples",
         least=1,
@@ -336,8 +346,10 @@ def _goal_rows(sections: Mapping[str, str]) -> Iterator[str]:
     """A line for each goal whose part was measured against others."""
     for each in _GOALS_OF:
         section = sections.get(f"## {_TITLES[each.part]}", "")
-        found = each.find(section)
-        if found is None or _best_of(section, ours=False) is None:
+        if _best_of(section, ours=False) is None:
+            continue
+        beside = sections.get(f"## {_TITLES[each.beside]}", "") if each.beside else ""
+        if (found := each.find(f"{section}\n\n{beside}")) is None:
             continue
         reached, words = found
         is_level = "; level, " in words
@@ -370,6 +382,7 @@ What becomes of injections is counted [on a page of its own](../benchmarks/agent
 `make agent-dojo`."""
 _TITLES: Final = {
     "fields": "Fields of varied texts",
+    "templated": "Fields of templated texts",
     "examples": "Fields with examples",
     "calls": "Function calls",
     "more-calls": "More function calls",
@@ -384,8 +397,12 @@ _WORDS: Final = {
         "(../benchmarks/quality/field_tasks.txt)), without examples. The held-out half; the other "
         "one is for development. Case, marks around a text and the order of a list do not count."
     ),
+    "templated": (
+        "Texts of four templates, filled by a seed, without examples: none of them decided "
+        "anything. For those who have any field of varied texts right."
+    ),
     "examples": (
-        "The same texts with four examples of the same kind, which are of the other half: the "
+        "The varied texts with four examples of the same kind, which are of the other half: the "
         "first four of its ten, or of all ten one for each value that the output lists and those "
         "that share most words with the question (`choose: nearest`). Quoted: the recipe says that "
         "a text is at most four words of the question (`x-quoted: 4`). Whoever sends turns before "
@@ -427,11 +444,14 @@ _WORDS: Final = {
 }
 
 
+_BY_GROUP: Final = ("fields", "templated", "examples", "more-calls", "loops")
+
+
 def _tables(part: str, rows: Sequence[Row]) -> str:
     if part == "confidence":
         return _confidence_table(rows)
     if part != "calls":
-        return _table(rows, by_group=part in ("fields", "examples", "more-calls", "loops"))
+        return _table(rows, by_group=part in _BY_GROUP)
     right = [each for each in rows if each.group != "irrelevance"]
     nothing = [each for each in rows if each.group == "irrelevance"]
     tables = [_table(right, by_group=True)] if right else []

@@ -272,6 +272,93 @@ def word_problems(part: Part) -> list[Question]:
     return found[:56] if part == "held-out" else found[56:]
 
 
+# --- texts of templates -------------------------------------------------------------------------
+
+_WORDS_OF_TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
+    "person": ("Ada Berg", "Tom Okafor", "Lucia Prado", "Emil Sand", "Noor Haddad", "Wei Lin"),
+    "city": ("Porto", "Lille", "Graz", "Turku", "Gdynia", "Bergen", "Split", "Ghent"),
+    "thing": ("towels", "lamps", "chairs", "candles", "plates", "blankets", "mirrors", "vases"),
+    "company": ("Northwind", "Bluefin", "Harrow & Sons", "Alder Paper", "Quarry Foods"),
+    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday"),
+    "room": ("single", "double", "suite"),
+    "way": ("ship", "train", "truck", "plane"),
+}
+_TEMPLATES: Final[Sequence[tuple[str, str, str, Mapping[str, str]]]] = (
+    (
+        "booking",
+        "What is booked?",
+        "Booking {number}: {person} takes a {room} room from {day} for {small} nights.",
+        {"person": "string", "room": "room", "day": "day", "small": "integer"},
+    ),
+    (
+        "invoice",
+        "What does this invoice say?",
+        "Invoice {number} of {company}: {small} {thing} for {amount} euros, {paid}.",
+        {"company": "string", "thing": "string", "amount": "integer", "paid": "boolean"},
+    ),
+    (
+        "parcel",
+        "Where does this parcel go, and how?",
+        "Parcel for {person}: from {city} to {city_2} by {way}, {amount} kilos.",
+        {"city": "string", "city_2": "string", "way": "way", "amount": "integer"},
+    ),
+    (
+        "basket",
+        "Who orders what?",
+        "{person} orders {thing}, {thing_2} and {thing_3}. To be delivered on {day}.",
+        {"person": "string", "things": "[string]", "day": "day"},
+    ),
+)
+"""Kind, question, text, and the type of each field: its own, or that of a list of words."""
+
+
+def templated_texts() -> list[Question]:
+    """Texts that differ in their words alone, filled by the seed: 25 of each kind."""
+    chance = random.Random(SEED)  # questions, not secrets
+    return [
+        _filled(f"{kind}-t{number}", kind, ask, text, fields, chance)
+        for kind, ask, text, fields in _TEMPLATES
+        for number in range(1, 26)
+    ]
+
+
+def _filled(
+    name: str,
+    kind: str,
+    ask: str,
+    text: str,
+    fields: Mapping[str, str],
+    chance: random.Random,
+) -> Question:
+    values: dict[str, JsonValue] = {
+        each: word
+        for of, words in _WORDS_OF_TEMPLATES.items()
+        for each, word in zip(
+            (of, f"{of}_2", f"{of}_3"), chance.sample(words, min(3, len(words))), strict=True
+        )
+    }
+    values |= {"number": chance.randint(1_000, 9_999), "small": chance.randint(2, 9)}
+    values |= {"amount": chance.randint(11, 480), "paid": chance.random() < 0.5}
+    values["things"] = [values["thing"], values["thing_2"], values["thing_3"]]
+    said = {each: str(value).title() if each == "day" else value for each, value in values.items()}
+    return Question(
+        id=name,
+        group=kind,
+        ask=ask,
+        text=text.format_map({**said, "paid": "paid" if values["paid"] else "still to be paid"}),
+        schema=object_of({_NAMES.get(each, each): _type(said) for each, said in fields.items()}),
+        right={_NAMES.get(each, each): values[each] for each in fields},
+    )
+
+
+_NAMES: Final = {"city": "from", "city_2": "to", "small": "count", "things": "items"}
+"""How fields are called that are not called as what fills them."""
+
+
+def _type(said: str) -> dict[str, JsonValue]:
+    return _field_schema("|".join(_WORDS_OF_TEMPLATES.get(said, (said,))))
+
+
 # --- tool loops ---------------------------------------------------------------------------------
 
 

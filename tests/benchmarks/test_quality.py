@@ -43,6 +43,7 @@ from benchmarks.quality.tasks import (
     loops,
     same,
     schema_tasks,
+    templated_texts,
     word_problems,
 )
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
@@ -124,6 +125,24 @@ def test_schemas_are_valid_and_hold_something_back() -> None:
     for each in tasks:
         assert SchemaValidator(each.schema).errors("text"), each.id
         assert each.score(None).right == 0
+
+
+def test_templated_texts_hold_the_values_of_their_fields_and_fit_their_schemas() -> None:
+    """A-180."""
+    texts = templated_texts()
+    assert texts == templated_texts()
+    assert len({each.text for each in texts}) == len({each.id for each in texts}) == 100
+    for each in texts:
+        assert each.right is not None
+        assert each.is_valid({**each.right}), each.id
+        assert each.score({**each.right}).right == len(each.right)
+        for value in each.right.values():
+            for word in value if isinstance(value, list) else [value]:
+                assert (
+                    isinstance(word, bool)
+                    or f"{word}" in each.text.lower()
+                    or (f"{word}" in each.text)
+                ), (each.text, word)
 
 
 def test_word_problems_are_made_by_a_seed_and_have_no_negative_answer() -> None:
@@ -557,7 +576,7 @@ def test_a_sample_is_the_same_each_time_and_takes_as_many_of_each_group() -> Non
     [
         ({"QUALITY_TASK": "3"}, "QUALITY_TASK is no setting"),
         ({"QUALITY_TASKS": "0"}, "not a whole number from 1"),
-        ({"QUALITY_ONLY": "fields,x"}, "parts are fields, examples"),
+        ({"QUALITY_ONLY": "fields,x"}, "parts are fields, templated"),
         ({"QUALITY_PART": "all"}, "neither 'held-out' nor"),
         ({"QUALITY_MODEL": "m"}, "go together"),
         ({"QUALITY_ABLATION": "yes"}, "not '1'"),
@@ -681,7 +700,10 @@ def test_each_goal_stands_beside_what_was_measured_last() -> None:
 @pytest.mark.parametrize(
     ("part", "row"),
     [
-        ("fields", "| The same, whole interval | > 0 points on ≥ 200 texts | +50 ("),
+        (
+            "fields",
+            "| Both, whole intervals | > 0 points on ≥ 200 texts that decided nothing | +50 (",
+        ),
         ("fields", "| Valid outputs | ≥ 99.5 % | 3 of 4 | **no** |"),
         ("fields", "| Tokens per right field | fewest | 16, 48 by the thriftiest of the others |"),
         ("examples", "| The same, share | ≥ 85 % | 75% ("),
@@ -697,6 +719,24 @@ def test_goals_are_read_out_of_the_tables(part: str, row: str) -> None:
     """A-180."""
     ours, theirs = rows("Minions", [1, 1, 1, 0], part), rows("SDK", [1, 0, 0, 0], part)
     assert row in with_sections("", page([*ours, *theirs], SETTING))
+
+
+@pytest.mark.parametrize(
+    ("count", "templated", "met"), [(50, 30, "yes"), (49, 30, "**no**"), (50, 50, "**no**")]
+)
+def test_a_lead_is_one_on_texts_of_both_kinds_if_they_are_enough(
+    count: int, templated: int, met: str
+) -> None:
+    """A-180."""
+    of_both = [
+        *(*rows("Minions", [1] * 2 * count, "fields"), *rows("SDK", [0, 1] * count, "fields")),
+        *rows("Minions", [1] * 100, "templated"),
+        *rows("SDK", [0] * (50 - templated) * 2 + [1] * templated * 2, "templated"),
+    ]
+    text = with_sections("", page(of_both, SETTING))
+    (line,) = [each for each in text.splitlines() if "Both, whole intervals" in each]
+    assert f"{2 * count}; " in line
+    assert f" on 100 | {met} |" in line
 
 
 def test_a_wrong_output_that_is_passed_on_misses_its_goal() -> None:
