@@ -340,10 +340,19 @@ def test_all_batches_of_a_search_have_one_time_together() -> None:
 def test_only_a_pattern_that_may_take_long_needs_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/there/is/none")
     with LineMatcher("(?i)one|two") as matcher:
-        assert matcher.matching(["One", "three", "TWO"]) == [0, 2]
+        assert matcher.matching(["One", "three", "TWO", "." * 5_000]) == [0, 2]
+        with pytest.raises(FileNotFoundError):
+            matcher.matching(["One", "." * 5_001])
     for pattern in ("one+", "one.two", "a" * 101, "(?s)one", "(one)"):
-        with pytest.raises(FileNotFoundError), LineMatcher(pattern):
-            pass
+        with LineMatcher(pattern) as matcher, pytest.raises(FileNotFoundError):
+            matcher.matching(["one"])
+
+
+def test_a_long_line_is_searched_in_a_process_as_others_are_here() -> None:
+    with LineMatcher("one|two") as matcher:
+        assert matcher.matching(["no", "one"]) == [1]
+        assert matcher.matching(["." * 6_000 + "two", "no", "two"]) == [0, 2]
+        assert matcher.matching(["no", "one"]) == [1]
 
 
 async def test_line_numbers_hold_beyond_one_batch(files: Files, root: Path) -> None:

@@ -486,7 +486,9 @@ def _next_lines(file: BinaryIO) -> list[str]:
 
 
 _TEXTS: Final = re.compile(r"(?:\(\?i\))?[^\\.^$*+?{}\[\]()]{0,100}", re.DOTALL)
-"""Patterns that are some texts to choose from: a line takes milliseconds, and no process."""
+"""Patterns that are some texts to choose from: a line takes a millisecond, and no process."""
+_LONGEST_LINE: Final = 5_000
+"""Characters for which that is true; a match holds the interpreter, and with it the event loop."""
 _WORKER: Final = """
 import json, re, sys
 found = re.compile(json.loads(sys.stdin.readline())).search
@@ -515,16 +517,6 @@ class LineMatcher:
         self._left_s = in_all_s
 
     def __enter__(self) -> Self:
-        if _TEXTS.fullmatch(self._pattern):
-            return self
-        # -I and -S: no installed package is needed, so that it starts in 15 ms.
-        self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with the text above
-            [sys.executable, "-I", "-S", "-c", _WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        _send(self._process, self._pattern)
         return self
 
     def __exit__(
@@ -543,6 +535,8 @@ class LineMatcher:
         Raises:
             ToolError: It took too long; this object cannot be used any more.
         """
+        if self._process is None and not self._are_quick(lines):
+            self._process = self._started()
         seconds, begin = max(0.0, min(self._timeout_s, self._left_s)), monotonic()
         if self._process is None:
             indices = self._matching_here(lines, begin + seconds)
@@ -558,6 +552,11 @@ class LineMatcher:
             )
         return indices
 
+    def _are_quick(self, lines: Sequence[str]) -> bool:
+        if _TEXTS.fullmatch(self._pattern) is None:
+            return False
+        return max(map(len, lines), default=0) <= _LONGEST_LINE
+
     def _matching_here(self, lines: Sequence[str], until: float) -> Sequence[int] | None:
         found, indices = re.compile(self._pattern).search, list[int]()
         for at, line in enumerate(lines):
@@ -566,6 +565,17 @@ class LineMatcher:
             if found(line):
                 indices.append(at)
         return indices
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # -I and -S: no installed package is needed, so that it starts in 15 ms.
+        process = subprocess.Popen(  # noqa: S603  # this interpreter, with the text above
+            [sys.executable, "-I", "-S", "-c", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        _send(process, self._pattern)
+        return process
 
 
 def _matching_there(
