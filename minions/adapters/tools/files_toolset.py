@@ -536,7 +536,7 @@ class LineMatcher:
             ToolError: It took too long; this object cannot be used any more.
         """
         if self._process is None and not self._are_quick(lines):
-            self._process = self._started()
+            self._process = self._start_process()
         seconds, begin = max(0.0, min(self._timeout_s, self._left_s)), monotonic()
         if self._process is None:
             indices = self._matching_here(lines, begin + seconds)
@@ -566,7 +566,7 @@ class LineMatcher:
                 indices.append(at)
         return indices
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         # -I and -S: no installed package is needed, so that it starts in 15 ms.
         process = subprocess.Popen(  # noqa: S603  # this interpreter, with the text above
             [sys.executable, "-I", "-S", "-c", _WORKER],
