@@ -102,7 +102,11 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
 
     @property
     def is_quoted(self) -> bool:
-        """Whether a value has to stand in the question (`x-quoted`); found out once."""
+        """Whether a value has to stand in the question (`x-quoted`); found out once.
+
+        Raises:
+            SchemaError: As `json_schema`; or such a mark is no number of words.
+        """
         known = self.texts.get(QUOTED)
         if known is None:
             known = self.texts[QUOTED] = "yes" if any(_quote_marks(self.json_schema())) else ""
@@ -124,7 +128,14 @@ class OutputInstructions(FieldsRepr, Generic[T_co]):
 
 def _quote_marks(schema: JsonValue) -> Iterator[bool]:
     if isinstance(schema, Mapping):
-        yield from (True for _ in range(QUOTED in schema))
+        most = schema.get(QUOTED)
+        if QUOTED in schema and not isinstance(most, Mapping):  # else a property of that name
+            if type(most) is not int or most < 1:
+                raise SchemaError(
+                    f"'{QUOTED}' is {most!r:.80} and has to be how many words of the question a "
+                    "value has at most: a whole number from 1."
+                )
+            yield True
         for each in schema.values():
             yield from _quote_marks(each)
     elif isinstance(schema, list | tuple):

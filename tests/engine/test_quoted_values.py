@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from attrs import evolve, frozen
+from returns.pipeline import is_successful
 
 from builders import deterministic_services, fake_tool, recipe_of, run_of, text_step
 from lab_models import run
@@ -17,7 +18,7 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.app.wiring.built_in_extensions import built_in_extensions, extended
-from minions.contracts.calls import ModelCapabilities
+from minions.contracts.calls import ModelCallResponse, ModelCapabilities
 from minions.contracts.executions import RunStatus
 from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import (
@@ -28,7 +29,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
-from minions.data.errors import RecipeError
+from minions.data.errors import RecipeError, SchemaError
 from minions.data.json_values import JsonValue, as_object
 from minions.data.schema_words import schema_words
 from minions.engine.calls.quoted_values import QuotedParser
@@ -181,6 +182,39 @@ async def test_case_and_blanks_do_not_count_and_words_do(value: str, is_taken: b
     said = json.dumps({"customer": value, "items": [], "kind": "usual"})
     result = await run(recipe(), m=ScriptedModel([said] * 3))
     assert (result.status is RunStatus.COMPLETED) is is_taken
+
+
+_TEXT: Final[JsonValue] = {"type": "string", "x-quoted": 2}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"anyOf": [_TEXT, {"type": "null"}]}}},
+        {"properties": {"a": {"allOf": [_TEXT]}}},
+        {"properties": {"a": {"$ref": "#/$defs/text"}}, "$defs": {"text": _TEXT}},
+        {"additionalProperties": _TEXT},
+    ],
+)
+@pytest.mark.parametrize(
+    ("value", "is_taken"),
+    [("Ada", True), ("ada  wants", True), ("Bob", False), ("Ada wants towels", False)],
+)
+def test_a_mark_counts_wherever_it_stands(
+    schema: Mapping[str, JsonValue], value: str, is_taken: bool
+) -> None:
+    parser = QuotedParser(TextOutputParser())
+    parser.read([user("Ada wants towels.")])
+    form = OutputInstructions[object](schema={"type": "object", **schema})
+    answer = ModelCallResponse(message=assistant(json.dumps({"a": value})))
+    assert is_successful(parser.parse(form, answer, None)) is is_taken
+
+
+@pytest.mark.parametrize("most", ["4", 0, True, 1.5, None])
+def test_a_mark_of_code_is_a_number_of_words(most: JsonValue) -> None:
+    form = OutputInstructions[object](schema={"type": "string", "x-quoted": most})
+    with pytest.raises(SchemaError, match="how many words of the question a value has at most"):
+        assert form.is_quoted
 
 
 async def test_an_item_of_a_list_is_named_by_its_place() -> None:

@@ -7,7 +7,7 @@ what the model was trained with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import takewhile
 from typing import Final, TypeAlias, TypeVar
 
@@ -23,8 +23,8 @@ from minions.contracts.instructions import (
     OutputRequest,
 )
 from minions.contracts.messages import Message, MessageRole
-from minions.data.json_values import JsonValue, find_json_value
-from minions.data.schema import JsonSchema
+from minions.data.json_values import JsonValue, as_object, find_json_value
+from minions.data.schema import JsonSchema, SchemaValidator
 
 T = TypeVar("T")
 Form: TypeAlias = OutputInstructions[object]
@@ -105,7 +105,11 @@ class QuotedParser(OutputParser):
         if self.shown is not None:  # values may have been put back, and may not
             texts = (*texts, *map(self.shown, texts))
         plain = [_plain(each) for each in texts]
-        errors = tuple(_errors(instructions.json_schema(), value, plain, "$"))
+        schema = instructions.json_schema()
+        errors = tuple(_errors(schema, value, plain, "$"))
+        if not errors and _has_further_marks(schema):
+            checked = as_object(_checked_part(schema, frozenset(_texts_in(value)), plain))
+            errors = SchemaValidator(checked).errors(value)
         if not errors:
             return read
         message = f"The answer holds what does not stand in the text: {'; '.join(errors)}."
@@ -157,16 +161,56 @@ def _errors(schema: JsonValue, value: JsonValue, texts: Sequence[str], place: st
         return
     most = schema.get(QUOTED)
     if isinstance(most, int) and isinstance(value, str):
-        if len(value.split()) > most:
-            yield f"{place}: {value!r:.80} has more than {most} words"
-        elif not any(_plain(value) in each for each in texts):
-            yield f"{place}: {value!r:.80} does not stand there"
+        yield from (f"{place}: {value!r:.80} {each}" for each in _faults(value, most, texts))
     if isinstance(value, dict) and isinstance(own := schema.get("properties"), Mapping):
         for name, each in value.items():
             yield from _errors(own.get(name), each, texts, f"{place}.{name}")
     if isinstance(value, list):
         for at, each in enumerate(value):
             yield from _errors(schema.get("items"), each, texts, f"{place}[{at}]")
+
+
+def _faults(value: str, most: int, texts: Sequence[str]) -> Iterator[str]:
+    """Why a text is no quote; nothing: it is one."""
+    if len(value.split()) > most:
+        yield f"has more than {most} words"
+    elif not any(_plain(value) in each for each in texts):
+        yield "does not stand there"
+
+
+def _has_further_marks(schema: JsonValue) -> bool:
+    """Whether marks stand where `_errors` does not follow, as below `anyOf` or a `$ref`."""
+    if not isinstance(schema, Mapping):
+        return False
+    own = schema.get("properties")
+    parts = [*(own.values() if isinstance(own, Mapping) else ()), schema.get("items")]
+    others = [each for name, each in schema.items() if name not in ("properties", "items", QUOTED)]
+    return f"'{QUOTED}'" in str(others) or any(map(_has_further_marks, parts))
+
+
+def _checked_part(node: JsonValue, found: Set[str], plain: Sequence[str]) -> JsonValue:
+    """A part of a schema that takes of the texts `found` only quotes where it has a mark."""
+    if isinstance(node, list | tuple):
+        return [_checked_part(each, found, plain) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    made = {name: _checked_part(each, found, plain) for name, each in node.items()}
+    most = made.get(QUOTED)
+    if not isinstance(most, int):
+        return made
+    quotes: list[JsonValue] = [each for each in found if not [*_faults(each, most, plain)]]
+    takes: list[JsonValue] = [{"not": {"type": "string"}}, *({"const": each} for each in quotes)]
+    others = made.get("allOf")
+    made["allOf"] = [*(others if isinstance(others, list) else ()), {"anyOf": takes}]
+    return made
+
+
+def _texts_in(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(each)
 
 
 def _plain(text: str) -> str:
