@@ -92,6 +92,11 @@ class StoredRecord:
         self.is_created = False
         """Whether this process stored it first."""
 
+    @property
+    def runs(self) -> Mapping[str, RunPart]:
+        """What is known of the budget's runs, by id."""
+        return self.known.runs
+
     async def read(self) -> BudgetRecord:
         """Read it.
 

@@ -171,6 +171,15 @@ class SharedSpending(Spending):
 
     # --- over processes ---------------------------------------------------------------------------
 
+    def add_elsewhere(self, amount: Spent, sign: int = 1) -> None:
+        """Count what was spent, but not by calls that this one counts.
+
+        Args:
+            sign: -1: it is counted no more.
+        """
+        self.earlier.tokens += sign * amount.tokens
+        self.earlier.cost_usd += sign * amount.cost_usd
+
     async def reserve(self, estimate: CallEstimate) -> CallHold | None:
         """Hold what the call may use, beside what calls of other processes may use."""
         account = self.account
@@ -257,6 +266,7 @@ class _Account:
     ) -> None:
         self.spender = spender
         self.spending = spending
+        self._rule = spending.rule
         self.free_at = free_at
         """When there is a new budget; None: never, it is a session's."""
         self.record = record
@@ -307,9 +317,9 @@ class _Account:
             is_waiting: Whether a call waits for those of other processes: it is looked whether
                 these are alive.
         """
-        if self.spending.is_published or self.spending.rule.on_threshold is OnThreshold.ASK:
+        if self.spending.is_published or self._rule.on_threshold is OnThreshold.ASK:
             self._adopt(await self.record.read())
-        runs, begin = self.record.known.runs, self._clock.monotonic()
+        runs, begin = self.record.runs, self._clock.monotonic()
         # A run may end, and its row change, while the rows are read: what is executed here or
         # elsewhere is left out of the sum, and counts with what was known of it before.
         with self._guard:
@@ -333,7 +343,7 @@ class _Account:
 
     def _has_news(self, without: Collection[str]) -> bool:
         """Whether the rows that were read miss a run, or have one that counts otherwise now."""
-        runs = self.record.known.runs
+        runs = self.record.runs
         return any(run_id not in without for run_id in self._without) or any(
             runs[run_id].had_row
             for run_id in runs
@@ -356,7 +366,7 @@ class _Account:
             alive: Runs that are executed; None: all that have calls in flight count as such.
         """
         calls, held = 0, NOTHING_HELD
-        for run_id, part in self.record.known.runs.items():
+        for run_id, part in self.record.runs.items():
             if part.calls and run_id not in self.active and (alive is None or run_id in alive):
                 calls += part.calls
                 held = held.plus(Held(part.held_tokens, part.held_usd))
@@ -369,7 +379,7 @@ class _Account:
         """Count what was found; what was deleted since stays spent."""
         known = self._others
         others = Spent(max(known.tokens, found.tokens), max(known.cost_usd, found.cost_usd))
-        self._add(others.plus(known, -1))
+        self.spending.add_elsewhere(others.plus(known, -1))
         self._others = others
 
     async def begin(self, run: BudgetedRun, row: RunRow | None) -> None:
@@ -380,10 +390,10 @@ class _Account:
 
     def _begin(self, run: BudgetedRun, row: RunRow | None) -> None:
         if (again := self._lost.pop(run.run_id, None)) is not None:
-            self._add(again, -1)
+            self.spending.add_elsewhere(again, -1)
         self.active[run.run_id] = self.spender.of(row) if row is not None else Spent()
         self._own[run.run_id] = lambda: _own(run, row)
-        self._add(_own(run, row))
+        self.spending.add_elsewhere(_own(run, row))
         run.budget.share(self.spending, counts_replayed=False)
 
     def end(self, run: BudgetedRun, row: RunRow | None, *, is_recorded: bool) -> None:
@@ -393,7 +403,7 @@ class _Account:
 
     def _end(self, run: BudgetedRun, row: RunRow | None, *, is_recorded: bool) -> None:
         own = _own(run, row)
-        if self.spending.is_published and (any(own) or run.run_id in self.record.known.runs):
+        if self.spending.is_published and (any(own) or run.run_id in self.record.runs):
             part = self._part_of(run.run_id)
             self._ended[run.run_id] = replace(part, is_over=is_recorded)
         del self.active[run.run_id], self._own[run.run_id]
@@ -403,10 +413,6 @@ class _Account:
         self._lost[run.run_id] = own
         if len(self._lost) > _MOST_LOST:
             del self._lost[next(iter(self._lost))]
-
-    def _add(self, amount: Spent, sign: int = 1) -> None:
-        self.spending.earlier.tokens += sign * amount.tokens
-        self.spending.earlier.cost_usd += sign * amount.cost_usd
 
     @property
     def is_spent(self) -> bool:
@@ -452,7 +458,7 @@ class _Account:
 
     def _parts(self) -> dict[str, RunPart]:
         """What is told of the runs that are executed here, and of those that have ended."""
-        known, held = self.record.known.runs, self.spending.held_by_run()
+        known, held = self.record.runs, self.spending.held_by_run()
         found = dict(self._ended)
         for run_id, own in self._own.items():
             if run_id in held or run_id in known or any(own()):
@@ -491,12 +497,12 @@ class _Account:
                     return self._question()
 
     def _question(self) -> dict[str, JsonValue]:
-        spending, spent = self.spending, self.spent
-        limits, most = spending.rule.limits, spending.rule.share(spending.rule.raise_to)
+        spending, spent, rule = self.spending, self.spent, self._rule
+        limits, most = rule.limits, rule.share(rule.raise_to)
         held = spending.held_elsewhere
         for _, own in spending.held_by_run().values():
             held = held.plus(own)
-        asked: dict[str, JsonValue] = {"budget": spending.rule.name, "key": self.record.key}
+        asked: dict[str, JsonValue] = {"budget": rule.name, "key": self.record.key}
         if spending.who is not None:
             asked["of"] = spending.who
         if limits.max_cost_usd is not None and most.max_cost_usd is not None:
@@ -524,7 +530,7 @@ class _Account:
         Raises:
             JournalError: The store cannot be used.
         """
-        limits = self.spending.rule.limits
+        limits = self._rule.limits
         about = (limits.max_cost_usd, limits.max_tokens)
         async with self._lock:
             while True:

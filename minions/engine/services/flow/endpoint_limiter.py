@@ -311,6 +311,23 @@ class EndpointLimiter:
         """Whether nothing would be lost if it were forgotten."""
         return self.in_flight == 0 and not self.circuit.failures and not self.held_s(now)
 
+    def words_about_waiting(self, origin: str, now: float) -> str:
+        """Why calls wait before it, for a person."""
+        if self.circuit.state(now) is not CircuitState.CLOSED:
+            failures = self.circuit.failures
+            return (
+                f"Requests to {origin} wait: it failed {failures} times in a row, and is "
+                "asked now and then until it answers."
+            )
+        most = self.limits.max_concurrency
+        if most is not None and self.in_flight >= most:
+            return (
+                f"{most} requests to {origin} are in flight; further ones wait for their "
+                "turn. Raise max_model_requests, or max_concurrency of its [providers.NAME], if "
+                "the server takes more (of OpenAIModel: max_requests)."
+            )
+        return f"Requests to {origin} wait: its limit of requests or tokens is reached."
+
     def free_at(self, now: float, tokens: int) -> float:
         """When a call may begin, as far as the server is concerned, its models aside: `now`, a
         later time, or infinity: when another one has ended.

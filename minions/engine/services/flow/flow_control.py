@@ -332,7 +332,7 @@ class SharedFlowControl(FlowControl):
             self._floor = max(self._floor, until)
             waiter.timer = None
             now = self._now()
-            if endpoint.limiter.circuit.state(now) is not CircuitState.CLOSED:
+            if endpoint.circuit.state(now) is not CircuitState.CLOSED:
                 self._give_up(endpoint, now)
             self._serve(endpoint, now)
 
@@ -362,16 +362,17 @@ class SharedFlowControl(FlowControl):
     def _tell(self, endpoint: _Endpoint, now: float) -> None:
         if not endpoint.is_told and self._warn is not None:
             endpoint.is_told = True
-            self._warn(endpoint.words_about_waiting(now))
+            self._warn(endpoint.limiter.words_about_waiting(endpoint.origin, now))
 
 
 class _Endpoint:
     """One server: its limiter, and who waits before it."""
 
-    __slots__ = ("is_told", "limiter", "limits", "line", "origin")
+    __slots__ = ("circuit", "is_told", "limiter", "limits", "line", "origin")
 
     def __init__(self, endpoint: ModelEndpoint, circuit: CircuitConfig) -> None:
         self.limiter = EndpointLimiter(endpoint.limits, circuit)
+        self.circuit = self.limiter.circuit
         self.limits = endpoint.limits
         """Those that were applied last."""
         self.line = WaitingLine()
@@ -389,26 +390,9 @@ class _Endpoint:
             origin=origin,
             in_flight=self.limiter.in_flight,
             waiting=len(self.line),
-            circuit=self.limiter.circuit.state(now),
+            circuit=self.circuit.state(now),
             held_s=self.limiter.held_s(now),
         )
-
-    def words_about_waiting(self, now: float) -> str:
-        """Why calls wait here, for a person."""
-        if self.limiter.circuit.state(now) is not CircuitState.CLOSED:
-            failures = self.limiter.circuit.failures
-            return (
-                f"Requests to {self.origin} wait: it failed {failures} times in a row, and is "
-                "asked now and then until it answers."
-            )
-        most = self.limiter.limits.max_concurrency
-        if most is not None and self.limiter.in_flight >= most:
-            return (
-                f"{most} requests to {self.origin} are in flight; further ones wait for their "
-                "turn. Raise max_model_requests, or max_concurrency of its [providers.NAME], if "
-                "the server takes more (of OpenAIModel: max_requests)."
-            )
-        return f"Requests to {self.origin} wait: its limit of requests or tokens is reached."
 
 
 class _Place(Admission):

@@ -168,6 +168,7 @@ class WaveCalls(PatientCalls):
         """
         self.services = services
         self._clock = services.clock
+        self._log = services.log
         self.store = store
         self.owner = worker_name(services.ids("wave"))
         self.tell = tell or (lambda line: services.log.info("batch_calls", line=line))
@@ -313,7 +314,7 @@ class WaveCalls(PatientCalls):
         try:
             await self._wake(run_ids)
         except Exception as error:  # noqa: BLE001  # whatever the queue raises: the wave has ended
-            self.services.log.warning("runs_not_woken", reason=str(error))
+            self._log.warning("runs_not_woken", reason=str(error))
 
     # --- for groups and waves --------------------------------------------------------------------
 
@@ -345,8 +346,11 @@ class WaveCalls(PatientCalls):
     def live_s(self, group: _Group) -> float:
         """Seconds that what is left would take, if its calls were made at once from now on."""
         self._forget_ended()
+        waves = (wave for wave in self._waves.values() if wave.group is group)
+        in_waves = (line.call.run_id for wave in waves for line in wave.lines.values())
         by_run = [
-            max(1, self._most_calls - self._counts.get(run_id, 1) + 1) for run_id in group.runs()
+            max(1, self._most_calls - self._counts.get(run_id, 1) + 1)
+            for run_id in {*group.waiting_runs(), *in_waves}
         ]
         later = max(0, self._expected_runs - self._begun) * self._most_calls
         each_s = self._live_s or ASSUMED_LIVE_S
@@ -471,9 +475,12 @@ class _Group:
         self.api = api
         self.by = by
         self.at_once = at_once
+        self._services = calls.services
+        self._clock = calls.services.clock
+        self._limits = api.limits
         self._refusals = 0
         """Batches in a row that the provider refused as a whole."""
-        self._most = api.limits.max_requests
+        self._most = self._limits.max_requests
         self._refused_size = self._most + 1
         """As many requests, or more, were refused."""
         self._sends_one = False
@@ -496,7 +503,7 @@ class _Group:
     @property
     def left_s(self) -> float:
         """Seconds until all that is left has to be made at once; negative: since then."""
-        clock = self.calls.services.clock
+        clock = self._clock
         if clock.monotonic() >= self._estimate_until:  # all that waits is looked at
             self._estimate_s = self.calls.live_s(self)
             self._estimate_until = clock.monotonic() + QUIET_S
@@ -505,7 +512,7 @@ class _Group:
     @property
     def is_late(self) -> bool:
         """Whether no further batch is worth it: it would soon be cancelled."""
-        return self.left_s <= self.api.limits.cancel_s
+        return self.left_s <= self._limits.cancel_s
 
     def tell_late(self) -> None:
         """Say, once, that calls do not wait any more."""
@@ -519,16 +526,10 @@ class _Group:
         """The runs with a call that is in no wave yet."""
         return (line.call.run_id for line in self._waiting if not line.answered.done())
 
-    def runs(self) -> set[str]:
-        """The runs with a call that waits."""
-        waves = (wave for wave in self.calls._waves.values() if wave.group is self)  # noqa: SLF001  # same module
-        lines = (line.call.run_id for wave in waves for line in wave.lines.values())
-        return {*self.waiting_runs(), *lines}
-
     async def add(self, line: _Line) -> _End:
         """The end of the line, in one of the next waves."""
         self._waiting.append(line)
-        self._arrived_at = line.since = self.calls.services.clock.monotonic()
+        self._arrived_at = line.since = self._clock.monotonic()
         if not self._is_gathering:
             self._is_gathering = True
             self.calls.begin(self._gather())
@@ -571,14 +572,14 @@ class _Group:
 
     async def _gather_until_due(self, wave: _Wave) -> None:
         """Let runs join the wave until it is to be sent."""
-        calls, begin = self.calls, self.calls.services.clock.monotonic()
+        calls, begin = self.calls, self._clock.monotonic()
         try:
-            await remove_old_waves(calls.store, calls.services.clock.now())
+            await remove_old_waves(calls.store, self._clock.now())
             await wave.store()
             await wave.keep_watch()
             while self._open is wave or (self._sends_one and self._waves > 0):
-                await calls.services.sleep(QUIET_S if self._open is wave else LONG_QUIET_S)
-                now = calls.services.clock.monotonic()
+                await self._services.sleep(QUIET_S if self._open is wave else LONG_QUIET_S)
+                now = self._clock.monotonic()
                 quiet_s = now - wave.arrived_at
                 is_due = quiet_s >= PARKED_QUIET_S and calls.all_wait()
                 is_due = is_due or quiet_s >= LONG_QUIET_S or now - begin >= LONGEST_GATHER_S
@@ -594,11 +595,10 @@ class _Group:
 
     async def _gather(self) -> None:
         """Send waves as long as something waits."""
-        services = self.calls.services
         try:
             while True:
                 is_held = self._sends_one and self._waves > 0
-                await services.sleep(LONG_QUIET_S if is_held else QUIET_S)
+                await self._services.sleep(LONG_QUIET_S if is_held else QUIET_S)
                 self._waiting = [each for each in self._waiting if not each.answered.done()]
                 if not self._waiting:
                     return
@@ -607,7 +607,7 @@ class _Group:
                     for line in self._waiting:
                         line.end(_Late("late"))
                     continue
-                now = services.clock.monotonic()
+                now = self._clock.monotonic()
                 quiet_s = now - self._arrived_at
                 is_due = quiet_s >= QUIET_S and self.calls.all_wait()
                 is_due = is_due or quiet_s >= LONG_QUIET_S or len(self._waiting) >= self._most
@@ -622,11 +622,11 @@ class _Group:
 
     def _send(self) -> None:
         """Begin a wave with as much of what waits as a batch holds."""
-        limits, size = self.api.limits, 0
+        size = 0
         taken: list[_Line] = []
         while self._waiting and len(taken) < self._most:
             size += len(self._waiting[0].body) + 200  # and what is around it
-            if taken and size > limits.max_bytes:
+            if taken and size > self._limits.max_bytes:
                 break
             taken.append(self._waiting.pop(0))
         self.calls.begin(self._wave(taken))
@@ -657,9 +657,9 @@ class _Group:
             self._waves -= 1
 
     def _new_record(self, custom_ids: tuple[str, ...] = ()) -> WaveRecord:
-        now = self.calls.services.clock.now()
+        now = self._clock.now()
         return WaveRecord(
-            id=self.calls.services.ids(wave_start(now)),
+            id=self._services.ids(wave_start(now)),
             state=WaveState.PREPARED,
             model=self.model,
             owner=self.calls.owner,
@@ -694,7 +694,7 @@ class _Group:
             for line in self._waiting:
                 line.end(failure)
         if count == 1:
-            self._refused_size = self.api.limits.max_requests + 1
+            self._refused_size = self._limits.max_requests + 1
         if count == 1 or self._refusals >= _MOST_REFUSALS:
             return failure
         self._refused_size = min(self._refused_size, count)
@@ -721,7 +721,11 @@ class _Wave:
 
     def __init__(self, group: _Group, stored: StoredWave) -> None:
         self.group = group
+        self._api = group.api
         self._calls = group.calls
+        self._services = services = group.calls.services
+        self._clock = services.clock
+        self._log = services.log
         self.id = stored.record.id
         self.lines: dict[str, _Line] = {}
         """Who waits, by custom id."""
@@ -732,7 +736,7 @@ class _Wave:
         """Bytes of its requests."""
         self._count = 0
         """Calls that joined it."""
-        self.arrived_at = group.calls.services.clock.monotonic()
+        self.arrived_at = self._clock.monotonic()
         """When the last call joined it."""
         self._joining = 0
         self._is_stored = asyncio.Event()
@@ -751,6 +755,11 @@ class _Wave:
         self._status: BatchStatus | None = None
         """That of the batch when it had ended; None: it has not."""
 
+    @property
+    def _record(self) -> WaveRecord:
+        """What is known of it now."""
+        return self._stored.record
+
     def start(self) -> _Wave:
         """Follow it from now on."""
         self._calls.add_wave(self)
@@ -765,7 +774,7 @@ class _Wave:
         """
         self.lines[line.custom_id] = line
         if line.call.may_park:
-            if self._stored.record.state is WaveState.CREATED:
+            if self._record.state is WaveState.CREATED:
                 await self._has_looked.wait()
             if self._status is None and not line.answered.done():
                 self._add_parked(line)
@@ -781,13 +790,13 @@ class _Wave:
             RuntimeError: There is one of that id.
             JournalError: It could not be stored.
         """
-        if not await self._stored.replace(self._stored.record):
+        if not await self._stored.replace(self._record):
             raise RuntimeError(f"there is a wave {self.id} already")
         self._is_stored.set()
 
     def has_room(self, size: int, most: int) -> bool:
         """Whether a request of so many bytes fits into its batch, which has `most` of them."""
-        limits = self.group.api.limits
+        limits = self._api.limits
         return self._count < min(most, limits.max_requests) and (
             self._count == 0 or self._size + size <= limits.max_bytes
         )
@@ -801,7 +810,7 @@ class _Wave:
         self._joining += 1
         self._count += 1
         self._size += size
-        self.arrived_at = self._calls.services.clock.monotonic()
+        self.arrived_at = self._clock.monotonic()
         try:
             await self._is_stored.wait()
             if self._problem is not None:
@@ -819,7 +828,7 @@ class _Wave:
     async def are_joined(self) -> None:
         """Wait until all that join it have done so."""
         while self._joining:
-            await self._calls.services.sleep(0.1)
+            await self._services.sleep(0.1)
 
     def _add_parked(self, line: _Line) -> None:
         line.keep = self._calls.keep
@@ -832,8 +841,7 @@ class _Wave:
 
     async def keep_watch(self) -> None:
         """Let other processes know that this one looks at the batch."""
-        calls = self._calls
-        await self._watch.keep(WaveWatch(calls.owner, calls.services.clock.now()))
+        await self._watch.keep(WaveWatch(self._calls.owner, self._clock.now()))
 
     # --- the way of a wave -----------------------------------------------------------------------
 
@@ -842,9 +850,9 @@ class _Wave:
             if self._is_new:
                 await self.is_told.wait()
                 await self._create()
-            elif self._stored.record.state is WaveState.CREATING:
+            elif self._record.state is WaveState.CREATING:
                 await self._settle()
-            while self._stored.record.state is WaveState.CREATED and self._pending():
+            while self._record.state is WaveState.CREATED and self._pending():
                 await self._until_ended()
                 if self._status is not None:
                     await self._read_results(self._status)
@@ -862,8 +870,7 @@ class _Wave:
 
     async def _create(self) -> None:
         """Create the batch, once: where nobody heard whether it was, it is looked for first."""
-        group, calls = self.group, self._calls
-        services, api = calls.services, group.api
+        group, api = self.group, self._api
         lines = self._pending()
         if not lines:
             await self._keep(state=WaveState.DROPPED)
@@ -898,16 +905,17 @@ class _Wave:
             failures += 1
             if isinstance(uploaded, Success) and failure.status != 429:
                 await self._settle(drops=False)
-                if self._stored.record.state is WaveState.CREATED or not self._pending():
+                if self._record.state is WaveState.CREATED or not self._pending():
                     return
             delay_s = failure.retry_after_s
-            delay_s = _RETRIES.delay_s(failures, services.random()) if delay_s is None else delay_s
-            services.log.warning("batch_not_created", code=failure.code, delay_s=delay_s)
+            if delay_s is None:
+                delay_s = _RETRIES.delay_s(failures, self._services.random())
+            self._log.warning("batch_not_created", code=failure.code, delay_s=delay_s)
             if group.left_s <= delay_s:
                 await self._keep(state=WaveState.DROPPED)
                 self._go_live(failure.message)
                 return
-            await services.sleep(delay_s)
+            await self._services.sleep(delay_s)
 
     def _end_of_refusal(self, failure: ModelFailure, count: int) -> _End:
         """What becomes of the calls of a batch that was not created."""
@@ -921,12 +929,11 @@ class _Wave:
         Args:
             drops: Whether the wave is given up where it was not.
         """
-        group, record = self.group, self._stored.record
-        services, sent_at = group.calls.services, record.sent_at or record.at
-        poll_s = _SETTLE_S
+        group, record = self.group, self._record
+        sent_at, poll_s = record.sent_at or record.at, _SETTLE_S
         while True:
-            await services.sleep(poll_s)
-            found = await group.api.find(
+            await self._services.sleep(poll_s)
+            found = await self._api.find(
                 record.id, record.uploaded, record.custom_ids, sent_at - _SKEW
             )
             if isinstance(found, Success):
@@ -947,14 +954,14 @@ class _Wave:
 
     async def _note_batch(self, batch_id: str) -> None:
         calls = self._calls
-        count = len(self._stored.record.custom_ids)
+        count = len(self._record.custom_ids)
         if await self._keep(state=WaveState.CREATED, batch_id=batch_id, custom_ids=None):
             calls.tell(f"{self.group.model}: {count} calls in batch {batch_id}")
             return
         # Another process took this one for dead, and has found the batch, or looks for it, or not.
         stored = await StoredWave.find(calls.store, self.id)
         if stored is None or stored.record.state is WaveState.DROPPED:
-            await self.group.api.cancel(batch_id)
+            await self._api.cancel(batch_id)
             return
         self._stored = stored
         if stored.record.state is not WaveState.CREATED:
@@ -962,13 +969,13 @@ class _Wave:
 
     async def _until_ended(self) -> None:
         """Wait for the end of the batch, which is cancelled where it would be late."""
-        group, batch_id = self.group, self._stored.record.batch_id or ""
-        services, poll_s, failures = group.calls.services, FIRST_POLL_S, 0
+        group, batch_id = self.group, self._record.batch_id or ""
+        poll_s, failures = FIRST_POLL_S, 0
         gives_up_at, unknown = 0.0, 0
         while self._status is None and self._pending():
             if self._parked:
                 await self.keep_watch()
-            asked_status = await group.api.status(batch_id)
+            asked_status = await self._api.status(batch_id)
             if isinstance(asked_status, Success):
                 failures = unknown = 0
                 status = asked_status.unwrap()
@@ -986,21 +993,21 @@ class _Wave:
                     return
                 failures += 1
                 self._has_looked.set()
-                poll_s = max(poll_s, _RETRIES.delay_s(failures, services.random()))
-                services.log.warning("batch_not_read", code=failure.code, batch=batch_id)
-            left_s, cancel_s = group.left_s, group.api.limits.cancel_s
+                poll_s = max(poll_s, _RETRIES.delay_s(failures, self._services.random()))
+                self._log.warning("batch_not_read", code=failure.code, batch=batch_id)
+            left_s, cancel_s = group.left_s, self._api.limits.cancel_s
             if not self._is_cancelled and left_s <= cancel_s:
-                asked = await group.api.cancel(batch_id)
+                asked = await self._api.cancel(batch_id)
                 self._is_cancelled = isinstance(asked, Success)
                 if self._is_cancelled:
-                    group.calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
-                    poll_s, gives_up_at = FIRST_POLL_S, services.clock.monotonic() + cancel_s
+                    self._calls.tell(f"{group.model}: batch {batch_id} is cancelled, to be in time")
+                    poll_s, gives_up_at = FIRST_POLL_S, self._clock.monotonic() + cancel_s
             if self._is_cancelled:  # what it answers meanwhile need not be paid again
-                left_s = max(left_s, gives_up_at - services.clock.monotonic())
+                left_s = max(left_s, gives_up_at - self._clock.monotonic())
             if left_s <= 0:
                 return
             wait_s = min(poll_s, left_s if self._is_cancelled else max(left_s - cancel_s, 1.0))
-            await services.sleep(max(wait_s, 0.1))
+            await self._services.sleep(max(wait_s, 0.1))
             poll_s = min(poll_s * _POLL_GROWTH, LAST_POLL_S)
 
     def _unknown_batch(self, batch_id: str) -> ModelFailure:
@@ -1013,23 +1020,23 @@ class _Wave:
 
     async def _read_results(self, status: BatchStatus) -> None:
         """Hand out the answers; who waits then has none."""
-        group, batch_id = self.group, self._stored.record.batch_id or ""
-        services, failures, reads = group.calls.services, 0, 0
-        count = len(self._stored.record.custom_ids)
+        group, batch_id = self.group, self._record.batch_id or ""
+        failures, reads = 0, 0
+        count = len(self._record.custom_ids)
         if status.problem is not None:
             words = f"batch {batch_id} was refused: {status.problem}"
-            group.calls.tell(f"{group.model}: {words}")
+            self._calls.tell(f"{group.model}: {words}")
             failure = ModelFailure(code="batch-failed", message=f"{group.model}: {words}")
             self.end_all(group.note_refusal(failure, count, was_alone=self._was_alone))
             return
         group.note_taken(count)
-        ended, own_ids = set[str](), set(self._stored.record.custom_ids)
+        ended, own_ids = set[str](), set(self._record.custom_ids)
         if not self._is_new:
-            await services.sleep(QUIET_S)  # other runs of the wave ask, too: it is read once
+            await self._services.sleep(QUIET_S)  # other runs of the wave ask, too: it is read once
         while True:
             waiting = self._pending()
             failed: ModelFailure | None = None
-            async for read in group.api.results(batch_id, status, self._stored.record.custom_ids):
+            async for read in self._api.results(batch_id, status, self._record.custom_ids):
                 if not isinstance(read, Success):
                     failed = read.failure()
                     break
@@ -1039,7 +1046,7 @@ class _Wave:
                     ended.add(found.custom_id)
                 line = self.lines.pop(found.custom_id, None)
                 if line is None and self._parked and is_end and found.custom_id in own_ids:
-                    group.calls.keep(found.custom_id, found, batch_id)
+                    self._calls.keep(found.custom_id, found, batch_id)
                 if line is not None:
                     line.batch_id = batch_id
                     line.end(found if is_end else self._end_for(found.end.value))
@@ -1052,14 +1059,14 @@ class _Wave:
                 self.end_all(self._unknown_batch(batch_id) if failed.status == 404 else failed)
                 return
             failures += 1
-            delay_s = _RETRIES.delay_s(failures, services.random())
+            delay_s = _RETRIES.delay_s(failures, self._services.random())
             if failures >= _LEAST_READS and group.left_s <= delay_s:
                 if failed is None:
                     break
                 self.end_all(failed)
                 return
-            await services.sleep(delay_s)
-        group.calls.tell(f"{group.model}: batch {batch_id} has ended, {len(ended)} answers")
+            await self._services.sleep(delay_s)
+        self._calls.tell(f"{group.model}: batch {batch_id} has ended, {len(ended)} answers")
         for line in left:
             line.end(self._end_for("missing"))
             self.lines.pop(line.custom_id, None)
@@ -1092,11 +1099,11 @@ class _Wave:
     async def leave(self) -> None:
         """Nobody of this process will create the batch, or look at it."""
         try:
-            if self._stored.record.state in (WaveState.PREPARED, WaveState.CREATING):
+            if self._record.state in (WaveState.PREPARED, WaveState.CREATING):
                 await self._keep(owner="")
             await self._watch.end()
         except Exception as error:  # noqa: BLE001  # its calls were told; the record becomes stale
-            self._calls.services.log.warning("wave_not_left", wave=self.id, reason=str(error))
+            self._log.warning("wave_not_left", wave=self.id, reason=str(error))
 
     async def _keep(
         self,
@@ -1108,8 +1115,8 @@ class _Wave:
         custom_ids: tuple[str, ...] | None = None,
     ) -> bool:
         """Change the record; whether it still was as this process knew it."""
-        known = self._stored.record
-        now = self._calls.services.clock.now()
+        known = self._record
+        now = self._clock.now()
         is_creating = state is WaveState.CREATING
         return await self._stored.replace(
             replace(
