@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.executions import RunWarning, StepExecution, StepStatus
-from minions.contracts.journal.facts import WarningRecorded
 from minions.contracts.retry_config import RetryConfig
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
@@ -274,6 +273,9 @@ class AgentContext(RunContext):
         self.recipe = agent.recipe
         self.step_manager = step_manager
         self.scope: RunScope = scope or RunScope.of_run(agent.recipe, inputs=inputs)
+        self._rights = self.scope.rights
+        self._services = self.scope.services
+        self._clock = self._services.clock
         self.run_id = self.scope.run_id
         self.session_id = self.scope.session_id
         self.secrets = self.scope.secrets
@@ -326,29 +328,29 @@ class AgentContext(RunContext):
     @property
     def may_write(self) -> bool:
         """Whether the recipe, and each recipe around it, allows writes."""
-        return self.scope.rights.may_write
+        return self._rights.may_write
 
     def now(self) -> datetime:
         """By the clock of the run's services."""
-        return self.scope.services.clock.now()
+        return self._clock.now()
 
     async def sleep(self, seconds: float) -> None:
         """By the `sleep` of the run's services."""
-        await self.scope.services.sleep(seconds)
+        await self._services.sleep(seconds)
 
     @property
     def blocking(self) -> BlockingCalls:
         """Calls synchronous tools: `blocking` of the run's services."""
-        return self.scope.services.blocking
+        return self._services.blocking
 
     @property
     def beside(self) -> BlockingCalls:
         """Compute beside the event loop: `beside` of the run's services."""
-        return self.scope.services.beside
+        return self._services.beside
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """A permission of that tool alone counts over `allow_write`."""
-        missing = self.scope.rights.missing(tool)
+        missing = self._rights.missing(tool)
         if missing is None:
             return None
         # A tool may itself be called `write`: what is forbidden of it alone stays forbidden.
@@ -362,21 +364,19 @@ class AgentContext(RunContext):
         consent.
         """
         found = self.tools.find(tool)
-        return found is not None and self.scope.rights.needs_approval(found.spec, arguments)
+        return found is not None and self._rights.needs_approval(found.spec, arguments)
 
     def approval_rules(self, tool: str, arguments: str) -> tuple[CallRule, ...]:
         """Who may approve a call that needs approval; empty: anybody, alone."""
         found = self.tools.find(tool)
-        return () if found is None else self.scope.rights.approval_rules(found.spec, arguments)
+        return () if found is None else self._rights.approval_rules(found.spec, arguments)
 
     async def warn(self, code: str, message: str) -> None:
         """Record something odd that does not stop the run, once, and show it in the result."""
         warning = RunWarning(code=code, message=message)
         if not self.progress.add_warning(warning):
             return
-        self.scope.log.warning(code.replace("-", "_"), message=message)
-        key = f"warning/{len(self.progress.warnings)}"
-        await self.scope.recorder.record(key, WarningRecorded(code=code, message=message))
+        await self.scope.record_warning(warning, len(self.progress.warnings))
 
 
 TellSteps: TypeAlias = Callable[[Iterable[StepExecution[object]]], None]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from minions.contracts.journal.facts import ExamplesPinned, PinnedExample
+from minions.contracts.executions import RunWarning
+from minions.contracts.journal.facts import ExamplesPinned, PinnedExample, WarningRecorded
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.journal.start_note import NO_CHOICE, CallerChoice, Offer
@@ -206,6 +207,17 @@ class RunScope:
             ids["address"] = address
         return RunLog(log, ids, self.secrets)
 
+    async def record_warning(self, warning: RunWarning, number: int) -> None:
+        """Record and log something odd that does not stop the run.
+
+        Args:
+            number: Its place among the warnings of the whole run, from 1.
+        """
+        code, message = warning.code, warning.message
+        self.log.warning(code.replace("-", "_"), message=message)
+        fact = WarningRecorded(code=code, message=message)
+        await self.recorder.record(f"warning/{number}", fact)
+
     @property
     def is_whole_run(self) -> bool:
         """Whether the recipe is that of the run itself, not of one of its steps."""
@@ -245,6 +257,7 @@ class PinnedExamples:
         """
         self._user = user
         self._services = services
+        self._chosen = services.chosen_examples
         self._recorder = recorder
         self._pinned: dict[tuple[str, str], ExamplesPinned] = {}
         self._choosing = asyncio.Lock()  # parallel steps may run the same recipe
@@ -287,14 +300,12 @@ class PinnedExamples:
         runs = [run for run in judged.runs if self._may_learn_from(run)]
         ends = tuple((run.run_id, run.ended_at) for run in runs)
         place = (recipe.id, step.id, f"{fingerprint} {self._user}")
-        known = self._services.chosen_examples.get(place)
+        known = self._chosen.get(place)
         if known is not None and known.fits(recipe, (judged.entries, ends)):
             examples = known.examples  # as a batch asks it for each of its lines
         else:
             examples = await self._choose_examples(recipe, step, source, runs)
-            self._services.chosen_examples.keep(
-                place, ChosenExamples(recipe, (judged.entries, ends), examples)
-            )
+            self._chosen.keep(place, ChosenExamples(recipe, (judged.entries, ends), examples))
         fact = ExamplesPinned(
             recipe=recipe.id, step=step.id, fingerprint=fingerprint, examples=examples
         )

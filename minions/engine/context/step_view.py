@@ -95,9 +95,14 @@ class StepView(RunContext):
         self.retry: RetryConfig = base if retry is None else retry.over(base)
         """How calls of the step are tried again."""
         self.context = context
-        self._recipe = context.recipe
+        self._run_tools = context.tools
+        self._progress = context.progress
+        self._recipe_id = context.recipe.id
         self._scope = context.scope
+        self._events = context.scope.events
         self._services = context.scope.services
+        self._clock = self._services.clock
+        self._journal = self._services.journal
         self.live_conversation = live_conversation
         """The session's conversation, where the step has part in it."""
         self._item = item
@@ -140,7 +145,7 @@ class StepView(RunContext):
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
         wider = self._copied()
-        wider.tools = self.context.tools.subset({*self.tools.names, *names})
+        wider.tools = self._run_tools.subset({*self.tools.names, *names})
         return wider
 
     def with_toolbox(self, tools: Toolbox) -> StepView:
@@ -182,7 +187,7 @@ class StepView(RunContext):
     @property
     def time_left_s(self) -> float | None:
         """Seconds that are left to the step; None: neither it nor its run has a limit of time."""
-        of_run = self.context.progress.deadline
+        of_run = self._progress.deadline
         if self.deadline is None and of_run is None:
             return None
         ends = [
@@ -197,7 +202,7 @@ class StepView(RunContext):
         """Of the recipe and the installation; empty in a view without it."""
         if self._border_seed is None:
             secret = self._services.border_secret()
-            recipe_id = self._recipe.id.encode("utf-8", "replace")
+            recipe_id = self._recipe_id.encode("utf-8", "replace")
             self._border_seed = blake2b(recipe_id, key=secret, digest_size=16).hexdigest()
         return self._border_seed
 
@@ -217,7 +222,7 @@ class StepView(RunContext):
         """
         from minions.engine.context.strangers_words import may_bring_words
 
-        own_id, find = "", self.context.tools.find
+        own_id, find = "", self._run_tools.find
         for name, brought in calls:
             tool = find(name) if brought is None else None
             if brought is None and (tool is None or not may_bring_words(tool.spec)):
@@ -244,7 +249,7 @@ class StepView(RunContext):
     def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
         """Those that were pinned for it."""
         scope = self._scope
-        return scope.examples.of(self._recipe.id, self.own_id)
+        return scope.examples.of(self._recipe_id, self.own_id)
 
     @property
     def trace_headers(self) -> Mapping[str, str]:
@@ -282,6 +287,10 @@ class StepView(RunContext):
     def log(self) -> Log:
         """The log of the run's services, with run and step bound to each line."""
         return self._scope.log_of(self.step_id, self.address)
+
+    def log_info(self, event: str, /, **facts: object) -> None:
+        """Log a line, with run and step bound to it."""
+        self.log.info(event, **facts)
 
     @property
     def may_write(self) -> bool:
@@ -327,15 +336,15 @@ class StepView(RunContext):
 
     def progress_reporter(self, key: str, tool: str) -> ReportProgress | None:
         """Publishes `tool_progress` events; None: nobody listens."""
-        if not self._scope.events.is_watched:
+        if not self._events.is_watched:
             return None
 
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self._scope.events.publish(
+            self._events.publish(
                 ToolProgress(
                     run_id=self.run_id,
                     session_id=self.session_id,
-                    timestamp=self._services.clock.now(),
+                    timestamp=self._clock.now(),
                     step_id=self.step_id,
                     address=self.address,
                     tool=tool,
@@ -351,7 +360,7 @@ class StepView(RunContext):
     @property
     def store_blob(self) -> StoreBlob | None:
         """Stores bytes in the journal."""
-        return self._services.journal.put_blob
+        return self._journal.put_blob
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""
@@ -360,16 +369,16 @@ class StepView(RunContext):
     @property
     def delta_sink(self) -> DeltaSink | None:
         """Publishes streamed pieces as `step_delta` events; None: nobody listens."""
-        is_heard = self._scope.events.is_watched and not self._is_silent
+        is_heard = self._events.is_watched and not self._is_silent
         return self._publish_delta if is_heard else None
 
     def _publish_delta(self, delta: ModelDelta) -> None:
         calls = (delta.tool_call,) if delta.tool_call is not None else ()
-        self._scope.events.publish(
+        self._events.publish(
             StepDeltaEvent(
                 run_id=self.run_id,
                 session_id=self.session_id,
-                timestamp=self._services.clock.now(),
+                timestamp=self._clock.now(),
                 step_id=self.step_id,
                 address=self.address,
                 delta=StepDelta(content=delta.content, tool_calls=calls, reasoning=delta.reasoning),

@@ -129,7 +129,7 @@ class StrangersWords:
             found[_HISTORY] = None
             if self._is_shared_in(self._paths.private):
                 self.private[_HISTORY] = ""
-        self._collect(self._paths.into.get((at, slot), ()), found)
+        self._collect(self._paths.sources(at, slot), found)
         if not is_own:
             found.update(self._read.get(at, {}))
         return tuple(found)
@@ -154,7 +154,7 @@ class StrangersWords:
         for name in step.given:
             if name not in given:
                 found = dict(self._everywhere)
-                self._collect(self._paths.into.get((at, ARGUMENT + name), ()), found)
+                self._collect(self._paths.sources(at, ARGUMENT + name), found)
                 given[name] = tuple(found)
         return given
 
@@ -185,14 +185,14 @@ class StrangersWords:
         if at is None or not isinstance(step, StepSpec) or not step.carries_out_plans:
             return self.reaching(step_id), ()
         found = dict(self._everywhere)
-        self._collect(self._paths.into.get((at, WORK), ()), found)
+        self._collect(self._paths.sources(at, WORK), found)
         return tuple(found), step.offered_tools
 
     def deciding(self, step_id: str) -> WordsOf:
         """The words that may have decided that a step runs, or how often."""
         found = dict(self._everywhere)
         if (at := self._places.get(step_id)) is not None:
-            self._collect(self._paths.into.get((at, CONTROL), ()), found)
+            self._collect(self._paths.sources(at, CONTROL), found)
         return tuple(found)
 
     def given_to(self, step_id: str, inputs: Iterable[str]) -> Mapping[str, WordsOf] | None:
@@ -206,7 +206,7 @@ class StrangersWords:
         given: dict[str, WordsOf] = {}
         for name in inputs:
             found = dict(self._everywhere)
-            self._collect(self._paths.into.get((at, name), ()), found)
+            self._collect(self._paths.sources(at, name), found)
             spec = step.inner.inputs.get(name)
             if spec is not None and spec.is_untrusted:
                 words = f"input {name} (step {self._path}{step_id})"
@@ -241,7 +241,7 @@ class StrangersWords:
 
     def _collect(self, sources: Sequence[Source], found: dict[str, None]) -> None:
         """Follow the words from where they arrive to where they were read."""
-        into, pending, seen = self._paths.into, list(sources), set(sources)
+        pending, seen = list(sources), set(sources)
         while pending:
             source = pending.pop()
             if isinstance(source, str):
@@ -254,7 +254,7 @@ class StrangersWords:
                 found.update(read)
             # What a condition skipped holds no words of others; that it was skipped is theirs.
             has_worked = read is not None or self._has_ended(self._steps[source].id)
-            for each in into.get((source, WORK if has_worked else CONTROL), ()):
+            for each in self._paths.sources(source, WORK if has_worked else CONTROL):
                 if each not in seen:
                     seen.add(each)
                     pending.append(each)

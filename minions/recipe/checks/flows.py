@@ -202,6 +202,10 @@ class WordPaths(Struct, frozen=True):
     private: frozenset[Source] = frozenset()
     """The steps whose output may hold private data, by index."""
 
+    def sources(self, at: int, slot: str) -> Sequence[Source]:
+        """From where words come to that slot of a step; empty: from nowhere."""
+        return self.into.get((at, slot), ())
+
     @classmethod
     def of(cls, recipe: AgentRecipe, tools_of: ToolsOf, *, in_full: bool = False) -> WordPaths:
         """The ways through a recipe, from its untrusted inputs and the tools that it may call.
