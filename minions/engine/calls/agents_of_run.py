@@ -37,6 +37,7 @@ class AgentsOfRun(AgentCalls):
         """
         self._view = view
         self._context = view.context
+        self._around = view.context.scope.recipes
         self._key = key
         self._count = 0
         self.executions: list[StepExecution[object]] = []
@@ -61,7 +62,7 @@ class AgentsOfRun(AgentCalls):
     def agents(self) -> Sequence[AgentInfo]:
         """All but the recipes that run around the call."""
         found = self._found()
-        around = {recipe.id for recipe in self._context.scope.recipes}
+        around = {recipe.id for recipe in self._around}
         recipes = ((name, _readable(found, name)) for name in sorted(found.names()))
         return [
             AgentInfo(name=name, description=recipe.description, inputs=_inputs(recipe))
@@ -140,9 +141,8 @@ class AgentsOfRun(AgentCalls):
             raise ToolError(
                 f"The agent '{name}' cannot be read: {error.message}", code=error.error_code
             ) from error
-        around = self._context.scope.recipes
-        if any(each is recipe or each.id == recipe.id for each in around):
-            names = " → ".join(each.id for each in (*around, recipe))
+        if any(each is recipe or each.id == recipe.id for each in self._around):
+            names = " → ".join(each.id for each in (*self._around, recipe))
             raise ToolError(
                 f"The agent '{name}' runs around this call already: {names}. Call another one, or "
                 "do the work here.",

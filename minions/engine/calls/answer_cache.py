@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
 from minions.contracts.calls import ChatModel, Confidence, ModelCall, ModelCallResponse, Prompt
 from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json, without_border_names
+from minions.contracts.runtime import Log
+from minions.contracts.secrets import Secrets
 from minions.contracts.steps import CachedStep, StepCache
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, words_of
@@ -24,12 +27,19 @@ _LATER: Final = ("min_confidence",)
 """Options that entries of earlier versions do not have: they count where they are set."""
 
 
-class AnswerCache(Struct, frozen=True):
+class AnswerCache(Struct, frozen=True, kw_only=True):
     """The answers of one model that were given to the same request before."""
 
     cache: StepCache
     model: ChatModel
-    view: StepView
+    run_id: str
+    """The run for which it is asked."""
+    secrets: Secrets
+    """Those of the run: what names one is not cached."""
+    asked: set[str]
+    """Keys that were looked up in the run."""
+    now: Callable[[], datetime]
+    log: Log
 
     @classmethod
     def of(cls, prompt: Prompt, model: ChatModel | None, view: StepView) -> AnswerCache | None:
@@ -40,7 +50,15 @@ class AnswerCache(Struct, frozen=True):
         cache = view.context.scope.services.cache
         if not prompt.options.cache or cache is None or model is None:
             return None
-        return cls(cache, model, view)
+        return cls(
+            cache=cache,
+            model=model,
+            run_id=view.run_id,
+            secrets=view.secrets,
+            asked=view.context.progress.answers_asked,
+            now=view.now,
+            log=view.log,
+        )
 
     def key(self, prompt: Prompt) -> str | None:
         """The hash of all that decides the answer; None: a secret is part of it.
@@ -64,8 +82,8 @@ class AnswerCache(Struct, frozen=True):
             "schema": encode(prompt.instructions.json_schema()) if prompt.instructions else None,
             "messages": [dict(message_to_json(each)) for each in without_border_names(messages)],
         }
-        if self.view.secrets.are_named_in(material):
-            self.view.log.info("answer_not_cached", reason="a secret is part of the request")
+        if self.secrets.are_named_in(material):
+            self.log.info("answer_not_cached", reason="a secret is part of the request")
             return None
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
@@ -74,10 +92,10 @@ class AnswerCache(Struct, frozen=True):
 
         None, too, if the run asked the same before: a further attempt wants another answer.
         """
-        key, asked = self.key(prompt), self.view.context.progress.answers_asked
-        if key is None or key in asked:
+        key = self.key(prompt)
+        if key is None or key in self.asked:
             return None
-        asked.add(key)
+        self.asked.add(key)
         try:
             kept = await self.cache.get(key)
             return _response(kept) if kept is not None else None
@@ -88,7 +106,7 @@ class AnswerCache(Struct, frozen=True):
     def note_replayed(self, prompt: Prompt) -> None:
         """Count a replayed call as asked in this run."""
         if (key := self.key(prompt)) is not None:
-            self.view.context.progress.answers_asked.add(key)
+            self.asked.add(key)
 
     async def keep(self, calls: Iterable[ModelCall]) -> None:
         """Store the whole answers among these calls of a step that succeeded."""
@@ -109,8 +127,8 @@ class AnswerCache(Struct, frozen=True):
                 "provider": response.provider,
                 **_confidence_form(response.confidence),
             },
-            run_id=self.view.run_id,
-            created_at=self.view.context.scope.services.clock.now(),
+            run_id=self.run_id,
+            created_at=self.now(),
         )
         try:
             await self.cache.put(key, entry)
@@ -119,7 +137,7 @@ class AnswerCache(Struct, frozen=True):
 
     def _tell(self, event: str, error: Exception) -> None:
         reason = error.message if isinstance(error, MinionsError) else words_of(error)
-        self.view.log.warning(event, reason=reason)
+        self.log.warning(event, reason=reason)
 
 
 def _response(kept: CachedStep) -> ModelCallResponse:

@@ -94,7 +94,7 @@ class CallPrefix(Struct, kw_only=True):
         self.is_answered = True
         usage = response.usage
         if self.entered is not None:
-            return self.entered.use.facts(self.cache, usage.input_tokens, usage.cache_write_tokens)
+            return self.entered.facts(self.cache, usage)
         found: dict[str, JsonValue] = {}
         before = self.before
         if before is not None and before.response is not None and self.differs is None:

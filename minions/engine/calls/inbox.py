@@ -74,7 +74,7 @@ class InboxItem:
         if self.pending.what == "answer":
             if self.pending.is_of_caller:
                 return ItemKind.CALL
-            return ItemKind.PLAN if self.pending.fact.plan is not None else ItemKind.QUESTION
+            return ItemKind.PLAN if self.pending.plan is not None else ItemKind.QUESTION
         return ItemKind.BUDGET if is_budget_key(self.pending.key) else ItemKind.APPROVAL
 
     @property
@@ -122,8 +122,7 @@ class InboxItem:
     @property
     def cost_usd(self) -> float:
         """What the run cost so far, in US dollars, as far as it is known."""
-        cost = self.run.usage.get("cost_usd")
-        return float(cost) if isinstance(cost, int | float) else 0.0
+        return self.run.cost_usd or 0.0
 
     def to_json(self) -> dict[str, JsonValue]:
         """The document for programs."""

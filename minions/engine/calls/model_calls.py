@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Never
 
 from attrs import evolve
-from msgspec import Struct
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
@@ -125,28 +124,54 @@ def _elapsed_ms(clock: Clock, begin: float) -> float:
     return round((clock.monotonic() - begin) * 1000, 3)
 
 
-class ModelCalls(Struct, frozen=True, kw_only=True):
+class ModelCalls:
     """Carries out logical model calls for one step: attempts, ledger, journal, memory."""
 
-    view: StepView
-    factory: ModelCallExecutorFactory
-    trace: StepTrace
-    """Also holds calls that were cut off: they may have been paid for."""
-    keeps_cut_text: bool = False
-    """Whether a text that was cut off at its token limit is an answer, marked so."""
-    keeps_cut_lists: bool = False
-    """Whether a declared output that was cut off inside a list is an answer, marked so: whoever
-    reads it keeps what is whole."""
-    refuses: bool = True
-    """Whether the run is `limit_reached` when its budget keeps a call from starting."""
-    may_pause: bool = False
-    """Whether the run may pause for the model's server, where its services say so: no other model
-    can be asked."""
-    choice: ToolChoice | None = None
-    """How calls are got where the server gives none; None: no tools are offered."""
-    ends_with_text: bool = False
-    """Whether only the engine's own chain judges an answer without tool calls: nothing acts upon it
-    before the end of the step, or the next call."""
+    def __init__(
+        self,
+        *,
+        view: StepView,
+        factory: ModelCallExecutorFactory,
+        trace: StepTrace,
+        keeps_cut_text: bool = False,
+        keeps_cut_lists: bool = False,
+        refuses: bool = True,
+        may_pause: bool = False,
+        choice: ToolChoice | None = None,
+        ends_with_text: bool = False,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            trace: Also holds calls that were cut off: they may have been paid for.
+            keeps_cut_text: Whether a text that was cut off at its token limit is an answer, marked
+                so.
+            keeps_cut_lists: Whether a declared output that was cut off inside a list is an answer,
+                marked so: whoever reads it keeps what is whole.
+            refuses: Whether the run is `limit_reached` when its budget keeps a call from starting.
+            may_pause: Whether the run may pause for the model's server, where its services say so:
+                no other model can be asked.
+            choice: How calls are got where the server gives none; None: no tools are offered.
+            ends_with_text: Whether only the engine's own chain judges an answer without tool calls:
+                nothing acts upon it before the end of the step, or the next call.
+        """
+        self.view = view
+        self._memory = view.memory
+        self._retry = view.retry
+        self._context = context = view.context
+        self._progress = context.progress
+        self._budget = context.progress.budget
+        self._scope = context.scope
+        self._services = context.scope.services
+        self._clock = context.scope.services.clock
+        self.factory = factory
+        self.trace = trace
+        self.keeps_cut_text = keeps_cut_text
+        self.keeps_cut_lists = keeps_cut_lists
+        self.refuses = refuses
+        self.may_pause = may_pause
+        self.choice = choice
+        self.ends_with_text = ends_with_text
 
     async def carry_out(
         self, call: ModelCall, *, remember: bool = True, is_last: bool = False
@@ -163,23 +188,22 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             StepFailedError: The run's ledger is spent, or its cost is limited and the price of
                 the model is not known; no call was made. Or the run pauses for the server.
         """
-        context = self.view.context
-        recorded = context.scope.recorded("model_call", call.key)
+        scope, services, budget = self._scope, self._services, self._budget
+        recorded = None if scope.replay is None else scope.recorded("model_call", call.key)
         if recorded is not None:
             done = self._fed_back(call, recorded, remember=remember)
             await self._tell_overrun()
             return done
         model = model_of(self.factory)
         if (failure := prompt_too_long(call, model, self.view)) is not None:
-            now = context.scope.services.clock.now()
+            now = self._clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await record_call(self.view, done, 0.0, remember=False)
             return done
-        words = context.words
+        words = self._context.words
         if words is not None and (words.private or self.view.live_conversation is not None):
             await self._ask_for_private_data(words, model)
-        context.progress.check_time()
-        budget = context.progress.budget
+        self._progress.check_time()
         is_cached = call.prompt.options.cache
         if is_cached and (cached := await self._cached(call, model)) is not None:
             await record_call(self.view, cached, 0.0, remember=remember)
@@ -187,13 +211,13 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 self._remember(cached)
             return cached
         unlimited = None
-        if not is_last and context.scope.services.budgets is None:
+        if not is_last and services.budgets is None:
             unlimited = budget.reserve_unlimited(refuses=self.refuses)
         if unlimited is not None:
-            if context.scope.services.prices is not None:
-                expect_price(model, budget, context.scope.services)
+            if services.prices is not None:
+                expect_price(model, budget, services)
             return await self._answered_call(call, model, unlimited, remember=remember)
-        expect_price(model, budget, context.scope.services)
+        expect_price(model, budget, services)
         while is_last and (asking := budget.asking) is not None:
             await self._ask_for_more(call, asking)
         if is_last:
@@ -240,8 +264,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         Raises:
             StepFailedError: A limit is reached, or a person is asked at a threshold.
         """
-        context = self.view.context
-        budget, services = context.progress.budget, context.scope.services
+        budget, services = self._budget, self._services
         while True:
             try:
                 reservation = await budget.reserve(
@@ -249,7 +272,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                     refuses=self.refuses,
                 )
                 try:
-                    if context.scope.replay is not None and services.budgets is not None:
+                    if self._scope.replay is not None and services.budgets is not None:
                         from minions.engine.calls.pending_decisions import (
                             record_that_none_is_needed,
                         )
@@ -273,10 +296,10 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         """
         from minions.engine.calls.pending_decisions import wait_for_budget
 
-        services = self.view.context.scope.services
-        if services.budgets is None:
+        budgets = self._services.budgets
+        if budgets is None:
             return
-        asked = await services.budgets.question(spending, self.view.run_id, services.clock.now())
+        asked = await budgets.question(spending, self.view.run_id, self._clock.now())
         if asked is None:
             return
         question, is_first = asked
@@ -286,17 +309,16 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
     async def _tell_overrun(self) -> None:
         """Warn of an exceeded limit, once; an earlier execution may have died before it did."""
-        context = self.view.context
-        budget = context.progress.budget
-        if context.scope.services.budgets is not None:
-            for text in budget.warnings:
-                if not any(each.message == text for each in context.progress.warnings):
-                    await context.warn("budget-threshold", text)
-        overrun = budget.overrun
+        warn, progress = self._context.warn, self._progress
+        if self._services.budgets is not None:
+            for text in self._budget.warnings:
+                if not any(each.message == text for each in progress.warnings):
+                    await warn("budget-threshold", text)
+        overrun = self._budget.overrun
         if overrun is None:
             return
-        if not any(each.code == "limit-exceeded" for each in context.progress.warnings):
-            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        if not any(each.code == "limit-exceeded" for each in progress.warnings):
+            await warn("limit-exceeded", f"The last model call exceeded {overrun}.")
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
@@ -306,7 +328,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         response = await cache.find(call.prompt) if cache is not None else None
         if response is None:
             return None
-        now = self.view.context.scope.services.clock.now()
+        now = self._clock.now()
         return _with(
             call, CallStatus.COMPLETED, response=response, started_at=now, completed_at=now
         )
@@ -320,7 +342,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         remember: bool,
     ) -> Awaitable[ModelCall]:
         cache = None if model is None else model.prompt_cache
-        prefixes = self.view.context.scope.services.prefixes
+        prefixes = self._services.prefixes
         if (
             model is None
             or cache is None
@@ -360,26 +382,25 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         *,
         remember: bool,
     ) -> ModelCall:
-        view, context = self.view, self.view.context
-        clock = context.scope.services.clock
+        view, services, clock = self.view, self._services, self._clock
         begin = clock.monotonic()
-        prompt, journal = call.prompt, context.scope.services.journal
+        prompt = call.prompt
         has_parts = prompt.messages.attached
-        prompt = await with_attachments(journal, prompt) if has_parts else prompt
+        prompt = await with_attachments(services.journal, prompt) if has_parts else prompt
         call = call if prompt is call.prompt else evolve(call, prompt=prompt)
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
-        redaction = context.scope.redaction
+        redaction = self._scope.redaction
         factory = self.factory if redaction is None else redaction.around(self.factory)
         executor = factory(running, view)
         ask = executor.execute if self.choice is None else partial(self._ask, executor)
-        memory = view.memory
+        memory = self._memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
-        pause = context.scope.services.pause if self.may_pause else None
+        pause = services.pause if self.may_pause else None
         attempts, longest_wait_s = self._attempts(model, call, pause)
 
         def on_retry(_: int, delay_s: float, failure: ModelFailure) -> None:
-            usage = with_cost(failure.usage, model, context.scope.services)
+            usage = with_cost(failure.usage, model, services)
             wasted.append(usage)
             reservation.spend(usage)
             if attempts.was_sent:
@@ -390,7 +411,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
                 memory.restore_snapshot(mark)
-                if context.progress.budget.is_spent:
+                if self._budget.is_spent:
                     return Failure(self._spent_between())
             while True:  # again while flow control says so
                 try:
@@ -400,7 +421,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
                 except JournalError:
                     raise
                 except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                    return Failure(_raised(error, view.retry))
+                    return Failure(_raised(error, self._retry))
                 if attempts.again_s is None:
                     return (
                         outcome
@@ -413,9 +434,9 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         try:
             attempted = await with_retries(
                 attempt,
-                most=view.retry.max_attempts,
-                config=view.retry,
-                services=context.scope.services,
+                most=self._retry.max_attempts,
+                config=self._retry,
+                services=services,
                 on_retry=on_retry,
                 longest_wait_s=longest_wait_s,
             )
@@ -480,7 +501,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         model = model_of(self.factory)
         name = model.name if model is not None else "own"
         return await answer_with_tools(
-            call.prompt, choice, ask, answer, name=name, warn=own.context.warn
+            call.prompt, choice, ask, answer, name=name, warn=self._context.warn
         )
 
     async def _without_stored(
@@ -507,7 +528,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         """The attempts, and the longest time in seconds between two of them; None: the usual."""
         longest_wait_s = pause.longest_wait_s if pause is not None else None
         # Where another model can be asked instead, it is asked at once.
-        circuit = self.view.retry.circuit or (None if self.may_pause else CircuitPolicy.FAIL)
+        circuit = self._retry.circuit or (None if self.may_pause else CircuitPolicy.FAIL)
         attempts = CallAttempts(
             self.view,
             model,
@@ -529,11 +550,11 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         """
         if pause is None:
             return None
-        failure, now = done.failure, self.view.context.scope.services.clock.now()
+        failure, now = done.failure, self._clock.now()
         if attempts.wave is not None:
             pause.add_wave(attempts.wave, now)
             return "for a batch"
-        if failure is None or not failure.is_retryable or tried >= self.view.retry.max_attempts:
+        if failure is None or not failure.is_retryable or tried >= self._retry.max_attempts:
             return None
         delay_s = failure.retry_after_s
         if delay_s is None or not pause.is_needed(delay_s):
@@ -560,7 +581,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
     def _remember(self, done: ModelCall) -> None:
         """The answer joins the step's conversation."""
         if done.response is not None:
-            self.view.memory.save_chat_response(self.view.conversation_id, done.response.message)
+            self._memory.save_chat_response(self.view.conversation_id, done.response.message)
 
     async def _record_cut_off(
         self, running: ModelCall, attempts: int, wasted: Sequence[TokenUsage], duration_ms: float
@@ -572,7 +593,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             failure=CUT_OFF,
             attempts=attempts,
             wasted=wasted,
-            completed_at=self.view.context.scope.services.clock.now(),
+            completed_at=self._clock.now(),
         )
         self.trace.add_model_call(cut)
         await record_call(self.view, cut, duration_ms, remember=False, is_cut_off=True)
@@ -587,7 +608,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         model: ChatModel | None,
     ) -> ModelCall:
         """The call with its outcome; its usage is spent from the budget."""
-        context = self.view.context
+        services = self._services
         response = failure = None
         if not isinstance(outcome, Success):
             outcome = await self._kept_text(running.prompt, outcome)
@@ -595,17 +616,17 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             response = outcome.unwrap()
             usage = response.usage
             if not (usage.input_tokens or usage.output_tokens):
-                estimate = await estimated_usage(running.prompt, response, context)
+                estimate = await estimated_usage(running.prompt, response, self._context)
                 usage = evolve(estimate, cost_usd=usage.cost_usd)
-            if context.scope.services.prices is not None:
+            if services.prices is not None:
                 in_batch = response.batch is not None
-                usage = with_cost(usage, model, context.scope.services, in_batch=in_batch)
+                usage = with_cost(usage, model, services, in_batch=in_batch)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
             reservation.spend(usage)
         else:
             failure = outcome.failure()
-            usage = with_cost(failure.usage, model, context.scope.services)
+            usage = with_cost(failure.usage, model, services)
             failure = evolve(failure, usage=usage)
             reservation.spend(usage)
         return _with(
@@ -615,15 +636,14 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
             failure=failure,
             attempts=attempts,
             wasted=wasted,
-            completed_at=context.scope.services.clock.now(),
+            completed_at=self._clock.now(),
         )
 
     def _spent_between(self) -> ModelFailure:
         """The failure of a call whose failed attempts used up the budget."""
-        budget = self.view.context.progress.budget
         if self.refuses:
-            budget.refuse()
-        info = budget.failure()
+            self._budget.refuse()
+        info = self._budget.failure()
         return ModelFailure(code=info.code, message=info.message)
 
     async def _kept_text(
@@ -649,7 +669,7 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
         is_answer = call is None or (request is not None and request.mode is OutputMode.TOOLS)
         if not self.keeps_cut_lists or not is_answer:
             return outcome
-        threads = self.view.context.scope.services.beside
+        threads = self._services.beside
         if not prompt.instructions.takes_text:
             whole = await beside(threads, is_large(message), lambda: whole_answer(failure))
             if whole is not None:
@@ -659,17 +679,17 @@ class ModelCalls(Struct, frozen=True, kw_only=True):
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
         """The call as an earlier execution of the run recorded it; no request is made."""
-        view, context = self.view, self.view.context
+        live = self.view.live_conversation
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
-        context.scope.recorder.note_replayed(entry)
-        context.progress.budget.spend_replayed(call.key, done.usage)
-        if view.live_conversation is not None:
-            view.live_conversation.follow((entry,))
+        self._scope.recorder.note_replayed(entry)
+        self._budget.spend_replayed(call.key, done.usage)
+        if live is not None:
+            live.follow((entry,))
         recall(self.factory, call.prompt)
         if call.prompt.options.cache:
             from minions.engine.calls.answer_cache import AnswerCache
 
-            cache = AnswerCache.of(call.prompt, model_of(self.factory), view)
+            cache = AnswerCache.of(call.prompt, model_of(self.factory), self.view)
             if cache is not None:
                 cache.note_replayed(call.prompt)
         if remember:

@@ -293,14 +293,19 @@ class CallAttempts:
         """The wave for whose answers the run is to end its execution; None: it is not."""
         self._circuit = circuit
         self._longest_hold_s = longest_hold_s
-        is_watched = view.context.scope.events.is_watched
+        self._scope = scope = view.context.scope
+        self._events = scope.events
+        is_watched = scope.events.is_watched
         self._endpoint = endpoint = model.endpoint if model is not None else None
         self._on_wait = self._publish_wait if is_watched and endpoint is not None else None
         self._view = view
         self._model = model
         self._name = model.name if model is not None else "own"
         self._call = call
-        self._services = services = view.context.scope.services
+        self._progress = view.context.progress
+        self._services = services = scope.services
+        self._clock = services.clock
+        self._metrics = services.metrics
         self._batches: BatchApi | None = None
         """Where attempts may wait; None: they are made at once."""
         if services.patience is not None and model is not None:
@@ -343,7 +348,7 @@ class CallAttempts:
             admitted = await services.flow.admit(self._ask(endpoint, name))
             if not isinstance(admitted, Success):
                 failure = admitted.failure()
-                services.metrics.model_attempt_ended(name, failure.code, 0.0)
+                self._metrics.model_attempt_ended(name, failure.code, 0.0)
                 return Failure(failure)
             admission = admitted.unwrap()
             if admission.waited_s:
@@ -351,7 +356,7 @@ class CallAttempts:
         self.was_sent = True
         self._requests += 1
         self.made += 1
-        begin = services.clock.monotonic()
+        begin = self._clock.monotonic()
         label: str | None = "cancelled"
         try:
             if services.tracer is None:
@@ -367,8 +372,8 @@ class CallAttempts:
             label = "raised"
             raise
         finally:
-            took_s = services.clock.monotonic() - begin
-            services.metrics.model_attempt_ended(name, label, took_s)
+            took_s = self._clock.monotonic() - begin
+            self._metrics.model_attempt_ended(name, label, took_s)
             if services.patience is not None and label is None:
                 services.patience.calls.note_live(took_s)
             if admission is not None:
@@ -376,8 +381,8 @@ class CallAttempts:
                 if self.again_s is not None:
                     self.made -= 1
             if self.made > 1 and self.again_s is None:
-                services.metrics.retried("model")
-                self._view.context.progress.count_retry()
+                self._metrics.retried("model")
+                self._progress.count_retry()
         return outcome
 
     def _ask(self, endpoint: ModelEndpoint, name: str) -> CallAsk:
@@ -403,7 +408,7 @@ class CallAttempts:
         from minions.contracts.patience import LateError, ParkedError, PatientCall
 
         view, services, name = self._view, self._services, self._name
-        patience, scope = services.patience, view.context.scope
+        patience, scope = services.patience, self._scope
         assert patience is not None  # noqa: S101  # else there was no `api`
         requests = f"{self._call.key}/batch"
 
@@ -425,7 +430,7 @@ class CallAttempts:
         ) -> Awaitable[Result[ModelCallResponse, ModelFailure]]:
             return patience.calls.answer(model, api, prompt, call)
 
-        begin = services.clock.monotonic()
+        begin = self._clock.monotonic()
         waiting = view.answering(later)
         try:
             with suspended_time():
@@ -443,7 +448,7 @@ class CallAttempts:
         if code == NO_BATCH_API and not patience.is_required:
             patience.calls.note_without_batches(name)
             return None
-        self._note_wait(services.clock.monotonic() - begin)
+        self._note_wait(self._clock.monotonic() - begin)
         self.was_sent = True
         self._requests += 1
         self.made += 1
@@ -455,10 +460,10 @@ class CallAttempts:
             failure = outcome.failure()
             usage = with_cost(failure.usage, self._model, services, in_batch=True)
             label, outcome = failure.code, Failure(evolve(failure, usage=usage))
-        services.metrics.model_attempt_ended(name, label, 0.0)
+        self._metrics.model_attempt_ended(name, label, 0.0)
         if self.made > 1:
-            services.metrics.retried("model")
-            view.context.progress.count_retry()
+            self._metrics.retried("model")
+            self._progress.count_retry()
         return outcome
 
     async def _traced(
@@ -493,8 +498,8 @@ class CallAttempts:
     def _publish_wait(self, seconds: float) -> None:
         """Say to whoever watches the run until when the server is not asked."""
         view, endpoint = self._view, self._endpoint
-        now = self._services.clock.now()
-        view.context.scope.events.publish(
+        now = self._clock.now()
+        self._events.publish(
             ServerWait(
                 run_id=view.run_id,
                 session_id=view.session_id,
@@ -509,9 +514,9 @@ class CallAttempts:
 
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds
-        self._services.metrics.model_call_waited(self._name, seconds)
+        self._metrics.model_call_waited(self._name, seconds)
         if self._services.has_log:
-            self._view.log.info(
+            self._view.log_info(
                 "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
             )
 

@@ -89,6 +89,8 @@ class OutputModes:
             declared: The capabilities without what was measured.
         """
         self.declared = declared
+        self.declared_rungs = declared.output_rungs
+        """The rungs of the output ladder that are declared; None: none are."""
         self._model = model
         self._book = book
         self._clock = clock
@@ -366,10 +368,12 @@ class ModelTiers:
         if isinstance(factory, ModelCallExecutors) and factory.tiers:
             tiers += [_tier(each, each.options or options, services) for each in factory.tiers]
         self._tiers = tiers
-        self._services = services
+        self._cooldowns = services.cooldowns
         self._clock = services.clock
         self.current = tiers[0]
         """The model that is asked."""
+        self.modes = tiers[0].modes
+        """How output is asked for, as far as is known of that model's server."""
         self.index = 0
         """The number of the model that is asked, from 0, in the order of all of them."""
         if len(tiers) > 1:
@@ -379,6 +383,17 @@ class ModelTiers:
         """Ask the model of that number."""
         self.index = number
         self.current = self._tiers[min(number, len(self._tiers) - 1)]
+        self.modes = self.current.modes
+
+    @property
+    def name(self) -> str:
+        """The name of the model that is asked."""
+        return self.current.name
+
+    @property
+    def has_own_room(self) -> bool:
+        """Whether the options of that model say how long an answer may be."""
+        return self.current.options.max_output_tokens is not None
 
     @property
     def next_model(self) -> ChatModel | None:
@@ -413,14 +428,14 @@ class ModelTiers:
         failed = self.current
         if not is_replayed:
             now = self._clock.monotonic()
-            self._services.cooldowns[failed.key] = now + failed.cooldown_s
+            self._cooldowns[failed.key] = now + failed.cooldown_s
         able = self._able(has_images=has_images)
         if not able:
             return None
         self.move_to(next((at for at in able if not self._is_cooling(at)), able[0]))
         return Replacement(
             failed=failed.name,
-            instead=self.current.name,
+            instead=self.name,
             code=code,
             cooldown_s=failed.cooldown_s,
         )
@@ -453,5 +468,5 @@ class ModelTiers:
     def _is_cooling(self, at: int) -> bool:
         if len(self._tiers) == 1:
             return False
-        until = self._services.cooldowns.get(self._tiers[at].key)
+        until = self._cooldowns.get(self._tiers[at].key)
         return until is not None and self._clock.monotonic() < until

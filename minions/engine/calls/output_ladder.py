@@ -278,7 +278,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         """Whether the rung is used: as declared, else more than a repair only where answers are
         held to nothing.
         """
-        declared = self.modes.declared.output_rungs
+        declared = self.modes.declared_rungs
         if declared is not None:
             return rung in declared
         return rung is OutputRung.REPAIR or self.modes.binds is False
@@ -290,7 +290,7 @@ class OutputLadder(Struct, frozen=True, kw_only=True):
         Args:
             made: Requests since the answer.
         """
-        if self.modes.is_unbound or self.modes.declared.output_rungs is not None:
+        if self.modes.is_unbound or self.modes.declared_rungs is not None:
             return False
         before = 2 if answer.phase == "final" else 1
         return rung is OutputRung.SPLIT or before + made >= _MOST_REQUESTS

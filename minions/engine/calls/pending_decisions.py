@@ -134,6 +134,11 @@ class PendingDecision(FieldsRepr):
         return tuple(dict.fromkeys(named))
 
     @property
+    def plan(self) -> RecordedProposal | None:
+        """The plan that a question is about; None: it is about none."""
+        return self.fact.plan
+
+    @property
     def form(self) -> JsonSchema | None:
         """The form of a question."""
         return self.fact.form

@@ -118,10 +118,12 @@ class QuestionsOfCall(ToolQuestions):
             request: The call, which a tool of the run's caller asks that caller to make.
             replies: What was said already, by the keys of the questions.
         """
-        brought = view.context.scope.caller_tools
+        scope = view.context.scope
+        brought = scope.caller_tools
         is_of_caller = brought and isinstance(view.tools.find(request.name), ToolOfCaller)
         self._request = request if is_of_caller else None
         self._view = view
+        self._rights = scope.rights
         self._key = key
         self._replies = dict(replies)
         self._count = 0
@@ -160,7 +162,7 @@ class QuestionsOfCall(ToolQuestions):
         if self._request is not None:
             question = evolve(
                 question,
-                timeout_s=self._view.context.scope.rights.approval_timeout_s,
+                timeout_s=self._rights.approval_timeout_s,
                 tool=self._request.name,
                 arguments=self._request.arguments,
             )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 from msgspec import UNSET, UnsetType
 from returns.result import Failure, Result, Success
 
@@ -32,7 +32,6 @@ from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.run_events import AttemptFailed
 from minions.contracts.tools import NO_TOOLS, Effect, Tool
 from minions.data.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
-from minions.data.field_repr import FieldsRepr
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.data.patterns import match_beside_loop
@@ -61,31 +60,52 @@ from minions.recipe.model import UntrustedRule
 from minions.recipe.permissions import CallWords, stricter
 
 
-@frozen(kw_only=True)
-class ToolBatch(FieldsRepr):
+class ToolBatch:
     """Runs the tool calls of one answer and puts their results into memory in request order."""
 
-    view: StepView
-    factory: ToolCallExecutorFactory
-    trace: StepTrace
-    """Holds every call at the end, also one that was cut off."""
-    reports_failures: bool
-    """Policy `report`: a failure that is left after the retries is a tool message for the model."""
-    _pending: dict[str, str] = field(factory=dict, init=False)
-    """Names of calls that an earlier run was asked for, by their key here."""
-    _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
-    """Executions of agents that calls ran, by the key of the call."""
-    _made: dict[str, int] = field(factory=dict, init=False)
-    """Attempts at calls that were cut off, by their key."""
-    _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
-    """Answers that calls waited for, by the key of the call."""
-    _words: dict[str, WordsOf] = field(factory=dict, init=False)
-    """Whose words may be in the arguments of calls for the sake of which somebody is asked, or that
-    are refused, by the key of the call."""
-    _refused: set[str] = field(factory=set, init=False)
-    """The keys of those that are refused."""
-    _brought: dict[str, WordsOf] = field(factory=dict, init=False)
-    """Whose words agents have read that calls ran, by the key of the call."""
+    def __init__(
+        self,
+        *,
+        view: StepView,
+        factory: ToolCallExecutorFactory,
+        trace: StepTrace,
+        reports_failures: bool,
+    ) -> None:
+        """Nothing is called yet.
+
+        Args:
+            trace: Holds every call at the end, also one that was cut off.
+            reports_failures: Policy `report`: a failure that is left after the retries is a tool
+                message for the model.
+        """
+        self.view = view
+        self._tools = view.tools
+        self._limits = view.limits
+        self._context = context = view.context
+        self._scope = scope = context.scope
+        self._values = context.run_values
+        self._replay = scope.replay
+        self._recorder = scope.recorder
+        self._services = scope.services
+        self._metrics = scope.services.metrics
+        self.factory = factory
+        self.trace = trace
+        self.reports_failures = reports_failures
+        self._pending: dict[str, str] = {}
+        """Names of calls that an earlier run was asked for, by their key here."""
+        self._agents: dict[str, Sequence[StepExecution[object]]] = {}
+        """Executions of agents that calls ran, by the key of the call."""
+        self._made: dict[str, int] = {}
+        """Attempts at calls that were cut off, by their key."""
+        self._replies: dict[str, Mapping[str, Reply]] = {}
+        """Answers that calls waited for, by the key of the call."""
+        self._words: dict[str, WordsOf] = {}
+        """Whose words may be in the arguments of calls for the sake of which somebody is asked, or
+        that are refused, by the key of the call."""
+        self._refused: set[str] = set()
+        """The keys of those that are refused."""
+        self._brought: dict[str, WordsOf] = {}
+        """Whose words agents have read that calls ran, by the key of the call."""
 
     async def run(
         self,
@@ -118,13 +138,13 @@ class ToolBatch(FieldsRepr):
             for index, request in enumerate(requests)
         ]
         self._pending.update((f"{key}/{n}", each.name) for n, each in enumerate(pending))
-        words = self.view.context.words
+        words = self._context.words
         if words is not None:
             self._find_words(words, calls)
         ended: dict[int, ToolCall] = {}
         waiting: list[StepFailedError] = []
-        tools = self.view.tools if remember else NO_TOOLS
-        surplus = surplus_calls(requests, self.trace, self.view.limits) if remember else {}
+        tools = self._tools if remember else NO_TOOLS
+        surplus = surplus_calls(requests, self.trace, self._limits) if remember else {}
         first = first_of_each(requests, tools, without=surplus)
         try:
             for index, refusal in surplus.items():
@@ -164,17 +184,16 @@ class ToolBatch(FieldsRepr):
 
     def _replayed(self, call: ToolCall) -> ToolCall | None:
         """The call as it ended in an earlier execution of the run; None: it has not ended."""
-        scope = self.view.context.scope
-        recorded = scope.recorded("tool_call", call.key)
+        recorded = self._scope.recorded("tool_call", call.key)
         if recorded is None:
             return None
-        scope.recorder.note_replayed(recorded)
+        self._recorder.note_replayed(recorded)
         return recorded_tool_call(call, fact_in(recorded, ToolCallOutcome), recorded.at)
 
     async def _recorded(self, done: ToolCall) -> ToolCall:
         """The end of a call that was not made, stored."""
         over = await self._over(done, attempts=0, arguments=done.request.arguments)
-        await self.view.context.scope.recorder.record(done.key, over)
+        await self._recorder.record(done.key, over)
         return done
 
     async def _carry_out_all(
@@ -191,7 +210,7 @@ class ToolBatch(FieldsRepr):
             except StepFailedError as error:
                 waiting.append(error)
 
-        if self.view.limits.sequential_tool_calls or len(calls) == 1:
+        if self._limits.sequential_tool_calls or len(calls) == 1:
             for index, call in calls.items():
                 await carry_out(index, call)
                 if waiting:
@@ -202,14 +221,13 @@ class ToolBatch(FieldsRepr):
                 group.create_task(carry_out(index, call))
 
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
-        view, services = self.view, self.view.context.scope.services
-        recorder = view.context.scope.recorder
+        view, clock, recorder = self.view, self._services.clock, self._recorder
         # Asked once: of most calls nobody has to approve anything.
         words_of = self._words.get(call.key, ()) if self._words else ()
         request = call.request
-        asks = bool(words_of) or view.context.needs_approval(request.name, request.arguments)
+        asks = bool(words_of) or self._context.needs_approval(request.name, request.arguments)
         edited = edited_call(view, call) if asks else call
-        recorded = view.context.scope.recorded("tool_call", call.key)
+        recorded = self._scope.recorded("tool_call", call.key)
         if recorded is not None:
             recorder.note_replayed(recorded)
             fact = fact_in(recorded, ToolCallOutcome)
@@ -217,7 +235,7 @@ class ToolBatch(FieldsRepr):
                 self._brought[call.key] = tuple(fact.words_of)
             ended[index] = recorded_tool_call(edited, fact, recorded.at)
             return
-        begin = services.clock.monotonic()
+        begin = clock.monotonic()
         if (decision := self._decision(call)) is not None:
             ended[index] = judged = self._judged(decided_call(call, decision))
             await recorder.record(call.key, await self._over(judged, decided=word_of(decision)))
@@ -232,10 +250,10 @@ class ToolBatch(FieldsRepr):
             return
         if is_edited := edited is not call:
             call, unfit = edited, unfit or await self._mismatch(edited)
-        if unfit is None and view.context.scope.replay is not None:
+        if unfit is None and self._replay is not None:
             self._replies[call.key] = await pending_replies(view, call.key)
         await recorder.record(call.key, self._begun(call))
-        running = _with(call, CallStatus.EXECUTING, started_at=services.clock.now())
+        running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
         done: ToolCall | None = None
         try:
             done = self._told(running, unfit) if unfit else await self._attempts(running)
@@ -244,9 +262,9 @@ class ToolBatch(FieldsRepr):
             if done is None:
                 made = self._made.pop(call.key, 0)
                 done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF, attempts=made)
-            done = _with(done, done.status, completed_at=services.clock.now())
+            done = _with(done, done.status, completed_at=clock.now())
             ended[index] = done
-            duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
+            duration_ms = round((clock.monotonic() - begin) * 1000, 3)
             over = await self._over(done, attempts=done.attempts, duration_ms=duration_ms)
             self._count(done, duration_ms)
             await recorder.record(call.key, over)
@@ -254,12 +272,12 @@ class ToolBatch(FieldsRepr):
     def _count(self, call: ToolCall, duration_ms: float) -> None:
         # What a model calls it is no name that a metric should have.
         name = call.request.name
-        name = name if self.view.tools.find(name) is not None else "unknown"
+        name = name if self._tools.find(name) is not None else "unknown"
         code = call.failure.code if call.failure is not None else None
-        self.view.context.scope.services.metrics.tool_call_ended(name, code, duration_ms / 1000)
+        self._metrics.tool_call_ended(name, code, duration_ms / 1000)
 
     def _begun(self, call: ToolCall) -> ToolCallStarted:
-        tool = self.view.tools.find(call.request.name)
+        tool = self._tools.find(call.request.name)
         is_undone = tool is None or tool.spec.effect is Effect.PURE or tool.spec.records_changes
         return ToolCallStarted(
             step_id=self.view.step_id,
@@ -337,11 +355,11 @@ class ToolBatch(FieldsRepr):
         """Find out which calls somebody has to be asked about, before any of them gives anything:
         what one reads is in no argument of another one.
         """
-        rights, outer = self.view.context.scope.rights, words.rule
+        rights, outer = self._scope.rights, words.rule
         live, own_id = self.view.live_conversation, ""
         has_history = live is not None and live.has_session_history
         for call in calls:
-            tool = self.view.tools.find(call.request.name)
+            tool = self._tools.find(call.request.name)
             takes_effect = tool is not None and rights.takes_effect(tool.spec)
             if tool is not None and (takes_effect or tool.spec.is_asking_others):
                 allowed = UntrustedRule.ALLOW
@@ -369,10 +387,10 @@ class ToolBatch(FieldsRepr):
                     self._refused.add(call.key)
 
     def _output_of(self, step_id: str) -> JsonValue:
-        return (self.view.context.run_values.ended(step_id) or {}).get("output")
+        return (self._values.ended(step_id) or {}).get("output")
 
     def _allowed(self, call: ToolCall) -> Tool | None:
-        tool = self.view.tools.find(call.request.name)
+        tool = self._tools.find(call.request.name)
         return None if tool is None or self.view.refusal(tool.spec) is not None else tool
 
     def _unmade(self, call: ToolCall, rejected: ToolFailure) -> ToolCall:
@@ -387,13 +405,13 @@ class ToolBatch(FieldsRepr):
 
     def _decision(self, call: ToolCall) -> Decision | None:
         """The end of a call in doubt as a person declared it; None: execute the call."""
-        replay = self.view.context.scope.replay
+        replay = self._replay
         decision = replay.decisions.get(call.key) if replay is not None else None
         return None if isinstance(decision, Redo) else decision
 
     def _not_as_decided(self, call: ToolCall) -> ToolFailure | None:
         """Why a call with the decision `redo` is not executed: it is not the one that was shown."""
-        replay = self.view.context.scope.replay
+        replay = self._replay
         if replay is None or not isinstance(replay.decisions.get(call.key), Redo):
             return None
         shown = replay.begun_call(call.key)
@@ -414,10 +432,10 @@ class ToolBatch(FieldsRepr):
         return evolve(call, status=CallStatus.COMPLETED) if is_told else call
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
-        tracer = self.view.context.scope.services.tracer
+        tracer = self._services.tracer
         if tracer is None:
             return await self._attempted(running)
-        tool = self.view.tools.find(running.name)
+        tool = self._tools.find(running.name)
         spec = tool.spec if tool is not None else None
         with tracer.tool_call(running, spec, self.view.subject) as span:
             done = await self._attempted(running)
@@ -433,14 +451,14 @@ class ToolBatch(FieldsRepr):
         questions = QuestionsOfCall(self.view, running.key, running.request, replies)
         view = self.view.for_call(agents, questions)
 
-        recorder, made = self.view.context.scope.recorder, 0
+        recorder, made = self._recorder, 0
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
             nonlocal made
             made += 1
             if made > 1:
-                view.context.scope.services.metrics.retried("tool")
-                view.context.progress.count_retry()
+                self._metrics.retried("tool")
+                self._context.progress.count_retry()
             questions.begin_attempt()
             if recorder.is_late:
                 await recorder.confirm_lease()
@@ -463,9 +481,9 @@ class ToolBatch(FieldsRepr):
                 attempt,
                 most=view.limits.max_tool_call_retries + 1,
                 config=view.retry,
-                services=view.context.scope.services,
-                on_retry=lambda attempt, delay_s, failure: self._tell_retry(
-                    running, attempt, delay_s, failure
+                services=self._services,
+                on_retry=lambda attempt, delay_s, failure: _publish_retry(
+                    view, running, attempt, delay_s, failure
                 ),
             )
         except BaseException:
@@ -496,7 +514,7 @@ class ToolBatch(FieldsRepr):
     async def _remember(self, call: ToolCall) -> None:
         view = self.view
         content = call.response.content if call.response else _told_failure(call)
-        most = view.limits.max_tool_result_characters
+        most = self._limits.max_tool_result_characters
         is_long = len(content) > most and call.request.name != READ_RESULT
         shown = most if is_long else None
         if shown is not None:
@@ -516,28 +534,30 @@ class ToolBatch(FieldsRepr):
             sequence=view.live_conversation.count if view.live_conversation is not None else None,
             shown=shown,
         )
-        await view.context.scope.recorder.record(f"{call.key}/answer", answer)
+        await self._recorder.record(f"{call.key}/answer", answer)
 
-    def _tell_retry(
-        self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
-    ) -> None:
-        context = self.view.context
-        self.view.log.warning(
-            "tool_call_retried", tool=call.request.name, attempt=attempt, code=failure.code
+
+def _publish_retry(
+    view: StepView, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
+) -> None:
+    """As of a model call: say that an attempt failed and another follows."""
+    context = view.context
+    view.log.warning(
+        "tool_call_retried", tool=call.request.name, attempt=attempt, code=failure.code
+    )
+    context.scope.events.publish(
+        AttemptFailed(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            timestamp=context.scope.services.clock.now(),
+            step_id=view.step_id,
+            address=view.address,
+            what=call.request.name,
+            attempt=attempt,
+            delay_s=delay_s,
+            error=dict(failure.info().to_json()),
         )
-        context.scope.events.publish(
-            AttemptFailed(
-                run_id=context.run_id,
-                session_id=context.session_id,
-                timestamp=context.scope.services.clock.now(),
-                step_id=self.view.step_id,
-                address=self.view.address,
-                what=call.request.name,
-                attempt=attempt,
-                delay_s=delay_s,
-                error=dict(failure.info().to_json()),
-            )
-        )
+    )
 
 
 def _with(

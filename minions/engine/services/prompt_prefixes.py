@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from minions.contracts.messages import TokenUsage
 from minions.contracts.prompt_caches import PromptCache
 from minions.contracts.runtime import Clock, Sleep
 from minions.data.json_values import JsonValue
@@ -229,6 +230,10 @@ class EnteredPrompt(Struct, frozen=True, eq=False):
     use: PrefixUse
     path: Sequence[_Part]
     writer: _Writer
+
+    def facts(self, cache: PromptCache, usage: TokenUsage) -> dict[str, JsonValue]:
+        """As of `PrefixUse`, after an answer that used so many tokens."""
+        return self.use.facts(cache, usage.input_tokens, usage.cache_write_tokens)
 
     def end(self, *, is_answered: bool) -> None:
         """Let calls begin that wait for it."""

@@ -38,6 +38,12 @@ class RunSummary:
     """Twelve digits that are equal for all runs of that text of the recipe; None: of code."""
 
     @property
+    def cost_usd(self) -> float | None:
+        """What it cost so far, in US dollars; None: not known."""
+        cost = self.usage.get("cost_usd")
+        return float(cost) if isinstance(cost, int | float) else None
+
+    @property
     def has_ended(self) -> bool:
         """False of a run that is running or was interrupted."""
         return self.status not in OPEN_STATES

@@ -238,7 +238,7 @@ def _decision(
         case ItemKind.PLAN, ("y" | "n"):
             return Answer("yes" if word == "y" else line("what to do differently?") or "no")
         case ((ItemKind.PLAN | ItemKind.QUESTION | ItemKind.CALL), "e"):
-            plan = _of(item).fact.plan
+            plan = _of(item).plan
             edited = edit(plan.text if plan is not None else "")
             return Answer(edited) if edited and edited.strip() else None
         case ((ItemKind.QUESTION | ItemKind.CALL), "y"):

@@ -250,8 +250,7 @@ def _tokens(run: RunSummary, unit: str = "") -> str:
 
 
 def _cost(run: RunSummary) -> str:
-    cost = run.usage.get("cost_usd")
-    return dollars(cost) if isinstance(cost, int | float) and _tokens(run) else ""
+    return dollars(run.cost_usd) if run.cost_usd is not None and _tokens(run) else ""
 
 
 def _cut(line: str, width: int | None) -> str:
