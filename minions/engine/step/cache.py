@@ -58,6 +58,10 @@ class StepCaching:
     asked: set[str]
     """Keys that were looked up in the run: a further attempt at the same is no repetition."""
 
+    def note_asked(self, key: str) -> None:
+        """The run has looked it up."""
+        self.asked.add(key)
+
     def key(self, fingerprint: Fingerprint, view: StepView) -> str | None:
         """The cache key for that fingerprint; None: it must not be cached, and the log says why."""
         models = self.models() if fingerprint.asks_model else []

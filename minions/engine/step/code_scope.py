@@ -97,7 +97,13 @@ class JournalledScope(EngineScope):
         self._recorded = recorded
         self._begun_at = begun_at
         self._view = view
-        self._context = view.context
+        self._context = context = view.context
+        self._recipe = context.recipe
+        self._values = context.run_values
+        self._scope = context.scope
+        self._replay = context.scope.replay
+        self._recorder = context.scope.recorder
+        self._services = context.scope.services
         self._trace = trace
         self._options = options
         self._models = model_call_executor_factory
@@ -111,9 +117,8 @@ class JournalledScope(EngineScope):
 
     async def beside(self, references: Sequence[Reference], work: Callable[[], T]) -> T:
         """On the threads of the run's services."""
-        view = self._view
-        is_long = view.context.run_values.reads_much(references, view.values)
-        return await beside(view.context.scope.services.beside, is_long, work)
+        is_long = self._values.reads_much(references, self._view.values)
+        return await beside(self._services.beside, is_long, work)
 
     async def call_model(self, messages: Iterable[Message] | str) -> str:
         """One fresh call in a conversation of its own."""
@@ -171,10 +176,9 @@ class JournalledScope(EngineScope):
 
     def was_asked(self, messages: Iterable[Message], output: OutputInstructions[U]) -> bool:
         """Whether an earlier execution of the run recorded just this question."""
-        replay = self._context.scope.replay
         asked: list[JsonValue] = [message_to_json(message) for message in messages]
         key = f"{self._view.key}#{_digest([asked, output.json_schema()])}.1/opening"
-        return replay is not None and replay.newest("conversation", key) is not None
+        return self._replay is not None and self._replay.newest("conversation", key) is not None
 
     def _fresh_view(
         self, own: Iterable[Message], output: OutputInstructions[object] | None
@@ -203,7 +207,7 @@ class JournalledScope(EngineScope):
         batch = ToolBatch(
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
-        calls = self._context.scope.services.beside
+        calls = self._services.beside
         try:
             text = await beside(calls, is_large(arguments), lambda: dumps_in_parts(arguments))
         except (TypeError, ValueError) as error:
@@ -235,7 +239,7 @@ class JournalledScope(EngineScope):
         self._refuse_circle(recipe)
         key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
         output = await self._run_recipe(recipe, inputs, key)
-        calls = self._context.scope.services.beside
+        calls = self._services.beside
         return await beside(calls, is_large(output), lambda: encode(output))
 
     def _refuse_circle(self, recipe: AgentRecipe) -> None:
@@ -244,7 +248,7 @@ class JournalledScope(EngineScope):
         Raises:
             StepFailedError: `recipe-cycle`.
         """
-        around = self._context.scope.recipes
+        around = self._scope.recipes
         if not any(each is recipe or each.id == recipe.id for each in around):
             return
         names = " → ".join(each.id for each in (*around, recipe))
@@ -295,7 +299,7 @@ class JournalledScope(EngineScope):
         tell: Callable[[Sequence[StepExecution[object]]], None] | None = None,
     ) -> NestedOutcome:
         """A recipe in a place of its own, with the models of the step's recipe."""
-        around = self._context.recipe.model
+        around = self._recipe.model
         recipe = evolve(recipe, model=around.overlaid(model) if model is not None else around)
         executions: list[StepExecution[object]] = []
 
@@ -326,10 +330,9 @@ class JournalledScope(EngineScope):
         """Restores what the recorded changes say, each place by itself."""
         from minions.engine.history.file_rollback import roll_back_within
 
-        scope = self._context.scope
         return [
             await roll_back_within(
-                scope.services, scope.recorder, scope_of(f"{self._view.key}#{place}")
+                self._services, self._recorder, scope_of(f"{self._view.key}#{place}")
             )
             for place in places
         ]
@@ -370,11 +373,11 @@ class JournalledScope(EngineScope):
         from minions.engine.views.kept_plans import kept_plans
 
         view = self._view
-        scope, key = view.context.scope, f"{view.key}/{place}"
-        known = scope.replay.newest("plan", key) if scope.replay is not None else None
+        scope, key = self._scope, f"{view.key}/{place}"
+        known = self._replay.newest("plan", key) if self._replay is not None else None
         if known is not None and isinstance(known.fact, PlanLookup):
             return known.fact
-        services, nearest = scope.services, ""
+        services, nearest = self._services, ""
         plans = kept_plans(
             services.journal,
             RunFilter(recipe=scope.recipes[0].id, project=services.project, user=scope.user),
@@ -394,20 +397,20 @@ class JournalledScope(EngineScope):
         if fact is None:
             text = f"No plan of an earlier run serves the task{nearest}."
             fact = PlanLookup(step_id=view.address, text=text)
-        await scope.recorder.record(key, fact)
+        await self._recorder.record(key, fact)
         return fact
 
     async def refuse_plan(self, text: str, *, place: str) -> None:
         """Once: a replayed fact is not stored again."""
         view = self._view
         fact = PlanLookup(step_id=view.address, text=text)
-        await view.context.scope.recorder.record(f"{view.key}/{place}", fact)
+        await self._recorder.record(f"{view.key}/{place}", fact)
 
     async def record_new_plan(self, diff: PlanDiff, *, place: str) -> None:
         """Once: a replayed fact is not stored again."""
         view = self._view
         fact = PlanReplaced(step_id=view.address, text=diff.to_text(), diff=diff.to_json())
-        await view.context.scope.recorder.record(f"{view.key}/{place}", fact)
+        await self._recorder.record(f"{view.key}/{place}", fact)
 
     def _runner(self) -> RecipeRunner:
         runner = self._context.recipe_runner
@@ -451,6 +454,7 @@ class _JournalledCalls(ProgramCalls):
         self._by_model = by_model
         self._recorded = recorded
         self._secrets = view.secrets
+        self._limits = view.limits
         self._beside = view.context.scope.services.beside
         self._batch = ToolBatch(
             view=view.with_only(names), factory=factory, trace=trace, reports_failures=False
@@ -467,7 +471,7 @@ class _JournalledCalls(ProgramCalls):
         number = len(self.made) + 1
         self._refuse_other(number, name, text)
         if not self._trace.reserve_tool_calls(1):
-            most = self._batch.view.limits.max_tool_calls_per_step
+            most = self._limits.max_tool_calls_per_step
             message = f"The program makes more than {most} tool calls (max_tool_calls_per_step)."
             raise StepFailedError(FailureInfo(code="too-many-tool-calls", message=message))
         self.made.append((name, shortened(text)))

@@ -34,6 +34,7 @@ from minions.engine.compile.prompt_sections import (
     message_text,
     prompt_characters,
 )
+from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY, ConversationSummary
 
@@ -77,6 +78,8 @@ class ConversationWindow:
 
     window: HistoryWindow
     view: StepView
+    progress: RunProgress
+    """That of the run, which has the newest summary."""
     trace: StepTrace
     factory: ModelCallExecutorFactory
     options: ModelOptions
@@ -137,12 +140,12 @@ class ConversationWindow:
             if not is_successful(asked):
                 return Failure(asked.failure())
             summary = asked.unwrap()
-            self.view.context.progress.note_summary(summary)
+            self.progress.note_summary(summary)
         return Success(self._summarised(prompt, layout, summary))
 
     def _known_summary(self) -> ConversationSummary | None:
         """The newest summary; None also where it is of the question that is asked again here."""
-        summary = self.view.context.progress.summary
+        summary = self.progress.summary
         return summary if summary is not None and summary.count <= self.count else None
 
     def _summarised(

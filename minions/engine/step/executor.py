@@ -101,7 +101,12 @@ class StepExecutor(Generic[T]):
         self._item = item
         self.context = context
         self._scope = context.scope
+        self._recorder = context.scope.recorder
         self._services = context.scope.services
+        self._metrics = context.scope.services.metrics
+        self._secrets = context.secrets
+        self._step_manager = context.step_manager
+        self._budget = context.progress.budget
         self._models = model_call_executor_factory
         self._caching = caching
         self._cache_key: str | None = None
@@ -113,7 +118,7 @@ class StepExecutor(Generic[T]):
         has_own_time = own and ("timeout_s" in own or "timeoutS" in own)
         self._timeout_s = limits.timeout_s if has_own_time else None
         iteration = 0 if item is None else item.index + 1
-        visit = context.step_manager.visits(step_id) + 1
+        visit = self._step_manager.visits(step_id) + 1
         self._is_again = visit > 1 or (
             item is not None and item.index > 0 and isinstance(item, Attempt)
         )
@@ -245,13 +250,13 @@ class StepExecutor(Generic[T]):
             history=live_conversation.history if live_conversation is not None else (),
         )
         for entry in self.rows.until_end:
-            self._scope.recorder.note_replayed(entry)
+            self._recorder.note_replayed(entry)
         if self.rows.cache_key is not None and self._caching is not None:
-            self._caching.asked.add(self.rows.cache_key)
+            self._caching.note_asked(self.rows.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
         for done in execution.model_calls:
-            self.context.progress.budget.spend_replayed(done.key, done.usage)
+            self._budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
         if (words := self.context.words) is not None:
             facts = (entry.fact for entry in self.rows.until_end)
@@ -260,7 +265,7 @@ class StepExecutor(Generic[T]):
             if self.rows.cache_key is not None or isinstance(self.step, RecordedInParts):
                 words.assume(self.step.id, "a recorded output")
         if self._item is None:
-            self.context.step_manager.record(execution)
+            self._step_manager.record(execution)
         return cast("StepExecution[T]", execution)
 
     def execute(self) -> Coroutine[object, object, StepExecution[T]]:
@@ -334,7 +339,7 @@ class StepExecutor(Generic[T]):
             return Ending(error=self._trace.waits_for)
         if isinstance(error, MinionsError):
             return Ending(error=error.info())
-        words = self.context.secrets.clean_text(words_of(error))
+        words = self._secrets.clean_text(words_of(error))
         text = f"Step '{self.step.id}' raised {words}"
         code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "step-raised"
         return Ending(error=FailureInfo(code=code, message=text))
@@ -352,7 +357,7 @@ class StepExecutor(Generic[T]):
             return None
         if self._is_again and key in caching.asked:
             return None  # the answer was not good enough
-        caching.asked.add(key)
+        caching.note_asked(key)
         kept = await caching.find(key, self._view)
         if kept is None or (self._is_again and kept.run_id == self._view.run_id):
             return None
@@ -361,8 +366,8 @@ class StepExecutor(Generic[T]):
         except Exception:  # noqa: BLE001  # an application's class raises anything
             return None
         self._cached_from = kept.run_id
-        if self.context.words is not None:
-            self.context.words.assume(self.step.id, "a cached output")
+        if (words := self.context.words) is not None:
+            words.assume(self.step.id, "a cached output")
         return Ending(output=output)
 
     def _key_in_cache(self) -> str | None:
@@ -375,8 +380,8 @@ class StepExecutor(Generic[T]):
             return None
 
     async def _record_start(self, opening: Opening | None) -> datetime:
-        if self.rows is not None and self.rows.started is not None:
-            return self.rows.started.at
+        if self.rows is not None and (started := self.rows.started) is not None:
+            return started.at
         own = history = None
         if opening is not None and opening.messages:
             own = opening.own
@@ -391,22 +396,21 @@ class StepExecutor(Generic[T]):
             messages=own,
             history=history,
         )
-        return (await self._scope.recorder.record(self._trace.key, begun)).at
+        return (await self._recorder.record(self._trace.key, begun)).at
 
     async def _end(self, ending: Ending) -> StepExecution[Any]:  # Any: of T, as `recorded` is
         """Record the end, then tell the manager."""
         if ending.error is not None and ending.error.where is None:
             ending = replace(ending, error=evolve(ending.error, where=self._view.address))
-        trace, context = self._trace, self.context
+        trace = self._trace
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
         sandbox = self._work.sandbox_name if self._cached_from is None else None
         fact = self._end_fact(ending, duration_ms, sandbox)
-        recorder = context.scope.recorder
         if isinstance(fact, StepFinished):
-            ended_at = await recorder.record_later(trace.key, fact)
+            ended_at = await self._recorder.record_later(trace.key, fact)
         else:
-            ended_at = (await recorder.record(trace.key, fact)).at
+            ended_at = (await self._recorder.record(trace.key, fact)).at
         execution = trace.picture(
             status,
             completed_at=ended_at,
@@ -419,11 +423,11 @@ class StepExecutor(Generic[T]):
         )
         self._work.keep_conversation(execution)
         if self._item is None:
-            context.step_manager.record(execution)
+            self._step_manager.record(execution)
         code = ending.error.code if ending.error is not None else None
-        context.scope.services.metrics.step_ended(status._value_, code, duration_ms / 1000)
-        if context.scope.services.has_log:
-            self._view.log.info("step_finished", status=status._value_, duration_ms=duration_ms)
+        self._metrics.step_ended(status._value_, code, duration_ms / 1000)
+        if self._services.has_log:
+            self._view.log_info("step_finished", status=status._value_, duration_ms=duration_ms)
         is_whole = ending.error is None and not self._trace.is_partial
         if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded

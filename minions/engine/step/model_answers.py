@@ -16,6 +16,7 @@ from minions.contracts.calls import (
     CallStatus,
     ModelCall,
     ModelCallResponse,
+    ModelCapabilities,
     ModelOptions,
     Prompt,
     PromptLayout,
@@ -24,6 +25,7 @@ from minions.contracts.calls import (
 from minions.contracts.executions import CompletionMode
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import MessageRecorded, ModelCallFact, Rollback
+from minions.contracts.journal.start_note import NO_CHOICE
 from minions.contracts.messages import CUT_AT_LIMIT, Message, MessageRole, TokenUsage, assistant
 from minions.contracts.run_events import ModelReplaced
 from minions.contracts.session_views import MemorySnapshot
@@ -198,18 +200,25 @@ class ModelAnswers:
         """
         self.step = step
         self.view = view = parts.view
-        self._context = parts.view.context
+        self._tools = view.tools
+        self._limits = view.limits
+        self._memory = view.memory
+        self._context = view.context
+        self._scope = scope = view.context.scope
         self.trace = parts.trace
         self.conversation = conversation
         self.output = parts.output
         self.layout = layout
         self.window = window
         options = parts.options or ModelOptions()
-        self.tiers = ModelTiers(parts.models, options, view.context.scope.services)
+        self.tiers = ModelTiers(parts.models, options, scope.services)
         """Which of its models is asked, and how."""
-        self.search = _search_of(step, view) if view.tools.tools else None
+        has_tools = bool(view.tools.tools)
+        self.search = _search_of(step, view) if has_tools else None
         """Its tools, where the model finds them; None: it is offered all."""
-        self.parser = view.context.scope.services.parser
+        offers_callers = has_tools and step.tool_search.caller
+        self._caller_choice = scope.caller_choice if offers_callers else NO_CHOICE
+        self.parser = scope.services.parser
         """Reads its answers."""
         self._quotes: QuotedParser | None = None
         if self.output is not None and self.output.is_quoted:
@@ -220,14 +229,14 @@ class ModelAnswers:
     def _quoted_parser(self) -> QuotedParser:
         from minions.engine.calls.quoted_values import QuotedParser
 
-        redaction = self._context.scope.redaction
+        redaction = self._scope.redaction
         shown = None if redaction is None else lambda text: redaction.replaced(text)[0]
         return QuotedParser(self.parser, shown)
 
     @property
     def modes(self) -> OutputModes:
         """How output is asked for, as far as is known of the present model's server."""
-        return self.tiers.current.modes
+        return self.tiers.modes
 
     def request(
         self, form: OutputInstructions[object] | None, mode: OutputMode | None
@@ -238,22 +247,23 @@ class ModelAnswers:
         request = self.parser.request(form, mode)
         if request is None:
             return None
-        modes = self.modes
+        modes = self.tiers.modes
         if not modes.takes_bounds:
             request = request.without_bounds()
         return request if modes.is_strict or not request.is_strict else request.without_strict()
 
     def _usual_mode(self, phase: str) -> OutputMode | None:
         """How the call would be constrained if nothing was measured: what its row need not say."""
-        declared = self.tiers.current.capabilities
-        if phase == "model" and not self.constrains_every_call(declared.tools_with_schema):
+        modes = self.tiers.modes
+        declared = modes.declared
+        if phase == "model" and not self.constrains_every_call(declared):
             return None
         request = self.request(self.output, declared.output_mode)
         return None if request is None else request.mode
 
     def _recorded(self, key: str) -> ModelCallFact | None:
         """The call as an earlier execution of the run recorded it; None: it did not."""
-        entry = self._context.scope.recorded("model_call", key)
+        entry = self._scope.recorded("model_call", key)
         return entry.fact if entry and isinstance(entry.fact, ModelCallFact) else None
 
     def _mode_of(self, recorded: ModelCallFact, phase: str) -> OutputMode | None:
@@ -263,19 +273,25 @@ class ModelAnswers:
             return self._usual_mode(phase)
         return next((mode for mode in OutputMode if mode.value == said), None)
 
-    def constrains_every_call(self, takes_both: bool) -> bool:
-        """At once where no tools could be lost; with tools first the free answer, then the rest."""
-        if self.step.completion_criteria.mode is CompletionMode.SIGNAL:
+    def constrains_every_call(self, known: ModelCapabilities | OutputModes | None = None) -> bool:
+        """At once where no tools could be lost; with tools first the free answer, then the rest.
+
+        Args:
+            known: Of the model; None: what is known now of the present one.
+        """
+        criteria = self.step.completion_criteria
+        if criteria.mode is CompletionMode.SIGNAL:
             return False
-        return takes_both or not self.view.tools.names
+        return (known or self.modes).tools_with_schema or not self._tools.names
 
     def _specs(self, messages: Sequence[Message]) -> tuple[ToolSpec, ...]:
         """The tools that a request with these messages offers."""
         tools = self.reading_view().tools.tools
-        if self.search is None:
+        search = self.search
+        if search is None:
             return tuple([tool.spec for tool in tools]) if tools else ()
-        offered = self.search.offered(messages)
-        has_reader = len(tools) > len(self.search.toolbox.tools)
+        offered = search.offered(messages)
+        has_reader = len(tools) > len(search.toolbox.tools)
         return (*offered, tools[-1].spec) if has_reader else offered
 
     def reading_view(self, view: StepView | None = None) -> StepView:
@@ -288,7 +304,7 @@ class ModelAnswers:
             if view is not self.view:
                 tools = tools.plus(each for each in view.tools if each.spec.name not in tools)
             view = view.with_toolbox(tools)
-        most = self.view.limits.max_tool_result_characters
+        most = self._limits.max_tool_result_characters
         if not self.trace.tool_calls or self.trace.longest_result <= most:
             return view
         return view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
@@ -306,9 +322,9 @@ class ModelAnswers:
         """
         room, first = max_output_tokens, None
         if self._quotes is not None:
-            self._quotes.read(self.view.memory.prompt_messages(self.view.conversation_id))
+            self._quotes.read(self._memory.prompt_messages(self.view.conversation_id))
         while True:
-            modes = self.tiers.current.modes
+            modes = self.tiers.modes
             request = None if form is None else self.request(form, modes.mode)
             asked = await self._asked(phase, form, request, is_last=is_last, room=room)
             if isinstance(asked, Success):
@@ -324,7 +340,7 @@ class ModelAnswers:
             if can_ask and await self._fell_back(lost):
                 first = None
                 continue
-            if not can_ask or not self.tiers.current.modes.give_up(lost.info, lost.request):
+            if not can_ask or not self.modes.give_up(lost.info, lost.request):
                 is_guess = lost.info.code == "bad-request" == first.code
                 return Failure(first if is_guess else lost.info)
 
@@ -337,7 +353,7 @@ class ModelAnswers:
             await self._tell_replacement(replaced)
         if replaced is None and (unfit := self.tiers.unfit(lost.info.code)) and lost.has_images:
             words = f"{', '.join(unfit)} takes no images, and was not asked instead of "
-            await self._context.warn("images-not-taken", f"{words}{self.tiers.current.name}")
+            await self._context.warn("images-not-taken", f"{words}{self.tiers.name}")
         return replaced is not None
 
     async def _tell_replacement(self, replaced: Replacement) -> None:
@@ -365,8 +381,7 @@ class ModelAnswers:
         """
         used = lost.usage.output_tokens
         is_cut = lost.info.code == OUTPUT_TRUNCATED
-        has_limit = self.tiers.current.options.max_output_tokens is not None
-        if not is_cut or has_limit or used >= ENDLESS_TOKENS:
+        if not is_cut or self.tiers.has_own_room or used >= ENDLESS_TOKENS:
             return None
         return 4 * max(used, 256)
 
@@ -395,9 +410,10 @@ class ModelAnswers:
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
         key = self.trace.reserve_model_key(phase)
-        recorded = None if view.context.scope.replay is None else self._recorded(key)
+        recorded = None if self._scope.replay is None else self._recorded(key)
         if recorded is not None:
             self.tiers.move_to(recorded.tier or 0)
+        tier = self.tiers.current
         if recorded is not None and self.output is not None:
             request = self.request(form or self.output, self._mode_of(recorded, phase))
             prompt = evolve(prompt, output_request=request)
@@ -414,7 +430,7 @@ class ModelAnswers:
         choice = self._tool_choice(must_call=must_call) if prompt.tools else None
         calls = ModelCalls(
             view=view,
-            factory=self.tiers.current.factory,
+            factory=tier.factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
             keeps_cut_lists=self.output is not None,
@@ -426,7 +442,7 @@ class ModelAnswers:
         is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
         if choice is not None and choice.has_shown is not None:
-            self.modes.note_tools(are_shown=choice.has_shown)
+            tier.modes.note_tools(are_shown=choice.has_shown)
             self._choice = None
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
@@ -459,7 +475,7 @@ class ModelAnswers:
         return Success(answer)
 
     def _tool_choice(self, *, must_call: bool) -> ToolChoice:
-        modes = self.modes
+        modes = self.tiers.modes
         if self._choice is not None and self._choice[0] is modes:
             choice = self._choice[1]
             choice.asked, choice.must_call = None, must_call
@@ -468,9 +484,7 @@ class ModelAnswers:
 
         choice = ToolChoice(
             must_call=must_call,
-            is_single=(
-                self.step.tool_search.caller and self._context.scope.caller_choice.is_single
-            ),
+            is_single=self._caller_choice.is_single,
             bind=self._bound_choice,
             seed=self.view.run_id,
             is_needed=not modes.takes_tools,
@@ -493,9 +507,9 @@ class ModelAnswers:
         room: int | None,
     ) -> Prompt:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
-        options = self.tiers.current.options
-        messages = self.view.memory.prompt_messages(self.view.conversation_id)
-        names = self._context.scope.caller_choice.must_call if keeps_tools else ()
+        options, modes = self.tiers.current.options, self.tiers.modes
+        messages = self._memory.prompt_messages(self.view.conversation_id)
+        names = self._caller_choice.must_call if keeps_tools else ()
         demanded = self._demanded(names, messages) if names else ()
         tools = demanded or (self._specs(messages) if keeps_tools else ())
         return Prompt(
@@ -505,10 +519,10 @@ class ModelAnswers:
             tools=tools,
             searches_tools=keeps_tools and not demanded and self.search is not None,
             output_request=_CALL if demanded else request,
-            folds_system=not self.tiers.current.modes.takes_system,
+            folds_system=not modes.takes_system,
             leaves_out_form=(
                 request is not None
-                and self.modes.binds is True
+                and modes.binds is True
                 and request.mode is OutputMode.JSON_SCHEMA
                 and self._shows_form(phase, messages)
             ),
@@ -529,8 +543,7 @@ class ModelAnswers:
         """
         if not messages or messages[-1].role is MessageRole.TOOL:
             return ()
-        if not self.step.tool_search.caller:
-            return ()
+
         return tuple(each.spec for each in self.view.tools if each.spec.name in names)
 
     def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:

@@ -119,13 +119,16 @@ class ModelLoop:
         """
         self.step = step
         self.view = parts.view
-        self._context = parts.view.context
+        self._context = context = parts.view.context
+        self._services = context.scope.services
+        self._budget = context.progress.budget
         self.trace = parts.trace
         self.output = parts.output
         self.model_call_executor_factory = parts.models
         self.tool_call_executor_factory = parts.tools
         self.conversation = StepConversation(view=parts.view, trace=parts.trace)
         self.answers = ModelAnswers(step, parts, self.conversation, layout, window)
+        self._tiers = self.answers.tiers
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
@@ -135,8 +138,7 @@ class ModelLoop:
         try:
             first = self.output
             if first is not None:
-                takes_both = self.answers.modes.tools_with_schema
-                first = first if self.answers.constrains_every_call(takes_both) else None
+                first = first if self.answers.constrains_every_call() else None
             if self.view.live_conversation is not None:
                 problem = await self._take_up()
             while problem is None and ending is None:
@@ -173,7 +175,7 @@ class ModelLoop:
 
     async def _keep_answers(self) -> None:
         """Store the answers of the step that succeeded, where the model says `cache: true`."""
-        if self.answers.tiers.index:  # the answers are not the first model's alone
+        if self._tiers.index:  # the answers are not the first model's alone
             return
         calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
         if not calls:
@@ -191,7 +193,7 @@ class ModelLoop:
             return False
         if error.code != LIMIT_REACHED:
             return error.code == MAX_MODEL_CALLS
-        return self._context.progress.budget.reached != "timeout_s"
+        return self._budget.reached != "timeout_s"
 
     async def _answered_at_limit(self, ending: Ending) -> Ending:
         """The output of one more call, without tools; the ending as it was if that gives none."""
@@ -222,7 +224,7 @@ class ModelLoop:
         """The failure by the limit, with the words why the last call gave no output either."""
         assert ending.error is not None  # noqa: S101  # asked only then
         if ending.error.code == LIMIT_REACHED:
-            self._context.progress.budget.refuse()
+            self._budget.refuse()
         message = f"{ending.error.message} The last call gave no output either: {why}"
         return replace(ending, error=evolve(ending.error, message=message))
 
@@ -315,7 +317,7 @@ class ModelLoop:
         while self.trace.calls_left > 0 and (
             _is_of_output(climbed) or self._doubt(self.output, climbed)
         ):
-            if not self._can_pay_next(answer) or not self.answers.tiers.advance():
+            if not self._can_pay_next(answer) or not self._tiers.advance():
                 break
             await self.conversation.take_back(answer.mark)
             asked = await self.answers.ask("tier", self.output)
@@ -339,14 +341,17 @@ class ModelLoop:
         """Why the output is not taken although it fits; None: the model is sure enough of it, or
         does not have to be.
         """
-        least = self.answers.tiers.current.options.min_confidence
+        tier = self._tiers.current
+        least = tier.options.min_confidence
         if least is None or output.takes_text or not is_successful(read):
             return None
         confidence = self._confidence()
         if confidence is not None and confidence.probability >= least:
             return None
-        name = self.answers.tiers.current.name
-        what = f"The output fits, but {name} is not sure enough of it: min_confidence is {least:g}"
+        what = (
+            f"The output fits, but {tier.name} is not sure enough of it: min_confidence is "
+            f"{least:g}"
+        )
         if confidence is None:
             found = "the server told no probabilities of values that can be judged"
         else:
@@ -372,31 +377,31 @@ class ModelLoop:
         """Whether the next model may be asked: an answer as long as this one has to fit what is
         left of the run's money.
         """
-        context, model = self._context, self.answers.tiers.next_model
-        most = context.progress.budget.max_cost_usd
+        budget, model = self._budget, self._tiers.next_model
+        most = budget.max_cost_usd
         if most is None or model is None:
             return True
-        alike = with_cost(evolve(answer.raw.usage, cost_usd=None), model, context.scope.services)
-        spent = context.progress.budget.usage.cost_usd or 0.0
+        alike = with_cost(evolve(answer.raw.usage, cost_usd=None), model, self._services)
+        spent = budget.usage.cost_usd or 0.0
         return spent + (alike.cost_usd or 0.0) <= most
 
     def _ladder(self, output: OutputInstructions[object]) -> OutputLadder:
         from minions.engine.calls.output_ladder import OutputLadder
 
-        modes = self.answers.modes
+        modes = self._tiers.modes
         return OutputLadder(
             instructions=output,
             parser=self.answers.parser,
             modes=modes,
             constrains=self.answers.request(output, modes.mode) is not None,
-            has_own_room=self.answers.tiers.current.options.max_output_tokens is not None,
+            has_own_room=self._tiers.has_own_room,
             ask=self.answers.ask,
             say=self.conversation.say,
             take_back=self.conversation.take_back,
             calls_left=lambda: self.trace.calls_left,
             tell=self._tell_checked,
             warn=self._warn_of_cut,
-            threads=self._context.scope.services.beside,
+            threads=self._services.beside,
         )
 
     async def _warn_of_cut(self, what: str) -> None:
@@ -410,9 +415,7 @@ class ModelLoop:
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
         """Count and show what a rung gave."""
         context, usage, sure = self._context, answer.usage, answer.raw.confidence
-        model = model_of(self.answers.tiers.current.factory)
-        name = model.name if model is not None else "own"
-        services = context.scope.services
+        name, services = self._tiers.name, self._services
         services.metrics.output_checked(name, rung, usage.cost_usd, is_valid=failure is None)
         if not context.scope.events.is_watched:
             return
@@ -507,6 +510,9 @@ class ModelWork(StepWork):
     def __init__(self, step: Step[object], parts: WorkParts) -> None:
         self._step = step
         self._parts = parts
+        self._view = parts.view
+        self._output = parts.output
+        self._progress = parts.view.context.progress
         self._begun_with: Opening | None = None
 
     @staticmethod
@@ -535,7 +541,7 @@ class ModelWork(StepWork):
 
     async def run(self, record_start: RecordStart) -> Ending:
         """Ask until a link of the completion chain decides."""
-        view = self._parts.view
+        view = self._view
         if view.live_conversation is not None:
             view.live_conversation.begin_step()
         begin = self._begin()
@@ -550,7 +556,7 @@ class ModelWork(StepWork):
         """The first prompt: as it was recorded, or made now; once for all runs of a recipe, where
         nothing in it is of a run.
         """
-        step, view = self._step, self._parts.view
+        step, view = self._step, self._view
         if self._parts.recorded is not None and (known := self._recorded_opening()) is not None:
             return self._begin_with(known)
         own = step.messages(view)
@@ -570,7 +576,7 @@ class ModelWork(StepWork):
 
     def _begin_with(self, opening: Opening) -> _Beginning:
         shares = self._step.shares_conversation
-        said = self._parts.view.context.progress.conversation if shares else ()
+        said = self._progress.conversation if shares else ()
         layout = PromptLayout(
             opening=len(opening.messages), history=frozenset((*opening.history, *said))
         )
@@ -588,30 +594,30 @@ class ModelWork(StepWork):
         """The opening prompt, and what has to come out."""
         from minions.engine.step.cache import question_fingerprint
 
-        opening = self._opening(self._parts.view.without_border_seed())
-        return question_fingerprint(self._step, opening.messages, self._parts.output)
+        opening = self._opening(self._view.without_border_seed())
+        return question_fingerprint(self._step, opening.messages, self._output)
 
     def keep_conversation(self, execution: StepExecution[object]) -> None:
         """Share the conversation with the steps that continue it."""
-        view = self._parts.view
+        view = self._view
         for call in execution.model_calls:
             if (summary := ConversationSummary.of(call)) is not None:
-                view.context.progress.note_summary(summary)
+                self._progress.note_summary(summary)
         if execution.is_complete and self._step.shares_conversation:
-            view.context.progress.share_conversation(self._said_in(execution))
+            self._progress.share_conversation(self._said_in(execution))
             if view.live_conversation is not None:
                 view.live_conversation.end_step()
 
     def _said_in(self, execution: StepExecution[object]) -> tuple[Message, ...]:
         """What the step said, whole: prompts within a window are not."""
-        view, opening = self._parts.view, self._begun_with
+        view, opening = self._view, self._begun_with
         if opening is not None and self._step.history is not None:
             return opening.said(view.memory.prompt_messages(view.conversation_id))
         return (opening or self._recorded_opening() or Opening()).said_in(execution)
 
     def _opens_as(self, started: StepStarted) -> bool:
         try:
-            older = self._parts.view.with_older_borders()
+            older = self._view.with_older_borders()
             openings = [
                 self._opening(),
                 self._opening(older),
@@ -629,40 +635,40 @@ class ModelWork(StepWork):
 
     def _still_fits(self, rows: StepRows) -> bool:
         """Whether the recorded output is one of those that the step declares."""
-        if not isinstance(rows.end, StepFinished) or self._parts.output is None:
+        if not isinstance(rows.end, StepFinished) or self._output is None:
             return True
         try:
-            self._parts.output.convert(rows.output)
+            self._output.convert(rows.output)
         except Exception:  # noqa: BLE001  # an application's class raises anything
             return False
         return True
 
     def _opening(self, view: StepView | None = None) -> Opening:
-        view = view or self._parts.view
+        view = view or self._view
         return self._opening_with(view, self._step.messages(view), output_words)
 
     def _opening_with(self, view: StepView, own: Sequence[Message], describe: Describe) -> Opening:
         step = self._step
         shares = step.shares_conversation
-        said = view.context.progress.conversation if shares else ()
+        said = self._progress.conversation if shares else ()
         mode = step.completion_criteria.mode
-        output = self._parts.output
+        output = self._output
         return opening_of(view, own, output, mode, said=said, shares=shares, describe=describe)
 
     def _unmarked_opening(self) -> Opening:
-        step, view = self._step, self._parts.view.with_older_borders()
+        step, view = self._step, self._view.with_older_borders()
         own = step.unmarked_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
         return self._opening_with(view, own, output_words)
 
     def _older_opening(self) -> Opening:
         """The opening in the words of earlier versions: what they recorded is not asked again."""
-        step, view = self._step, self._parts.view.with_older_borders()
+        step, view = self._step, self._view.with_older_borders()
         own = step.older_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
         return self._opening_with(view, own, older_output_words)
 
     def _recorded_opening(self) -> Opening | None:
         """What an earlier execution of the run began with: its conversation is continued."""
-        recorded, view = self._parts.recorded, self._parts.view
+        recorded, view = self._parts.recorded, self._view
         started = recorded.start if recorded is not None else None
         if started is None:
             return None
@@ -686,13 +692,14 @@ class ModelWork(StepWork):
             return None
         history = opening.history
         count = len(history) + sum(each.role is not MessageRole.SYSTEM for each in said)
-        live = parts.view.live_conversation
+        live = self._view.live_conversation
         if live is not None and live.is_turn:
             asked = [at for at, each in enumerate(history) if each.role is MessageRole.USER]
             count = asked[-1] if asked else len(history)
         return ConversationWindow(
             window=window,
-            view=parts.view,
+            view=self._view,
+            progress=self._progress,
             trace=parts.trace,
             factory=parts.models,
             options=parts.options or ModelOptions(),

@@ -64,13 +64,18 @@ class IteratedStep:
         self._step = step
         self._context = context
         self._progress = context.progress
+        self._budget = context.progress.budget
+        self._step_manager = context.step_manager
+        self._values = context.run_values
         self._scope = context.scope
+        self._recorder = context.scope.recorder
+        self._services = context.scope.services
         self._make_executor = make_executor
         self._may_reuse = may_reuse
-        visit = context.step_manager.visits(step.id) + 1
+        visit = self._step_manager.visits(step.id) + 1
         self._key = context.scope.execution_key(step.id, visit)
         self._path = context.scope.path_of(step.id)
-        self._clock = context.scope.services.clock
+        self._clock = self._services.clock
         self._started_at = self._clock.now()
         self._begin = self._clock.monotonic()
         self.output_json: JsonValue = None
@@ -86,7 +91,7 @@ class IteratedStep:
         begun = StepStarted(
             step_id=self._path, total=total, attempts=attempts, distributed=distributed
         )
-        return await self._scope.recorder.record(self._key, begun)
+        return await self._recorder.record(self._key, begun)
 
     async def _one(
         self, item: Iteration, executor: StepExecutor[object]
@@ -100,7 +105,7 @@ class IteratedStep:
 
     def _may_go_on(self) -> bool:
         self._progress.check_time()
-        return not self._progress.budget.is_spent
+        return not self._budget.is_spent
 
     async def _end(
         self,
@@ -117,9 +122,7 @@ class IteratedStep:
             is_partial: Whether it completed although an iteration failed, or was partial itself.
             child_usage: What child runs used; None: the iterations were executed within the run.
         """
-        sums = await beside(
-            self._scope.services.beside, len(executions), lambda: _Sums.of(executions)
-        )
+        sums = await beside(self._services.beside, len(executions), lambda: _Sums.of(executions))
         calls, model_calls, tool_calls = sums.calls, sums.model_calls, sums.tool_calls
         usage = child_usage or sums.usage
         status = end_status(error)
@@ -137,7 +140,7 @@ class IteratedStep:
         )
         if is_partial and isinstance(ended, StepFinished):
             ended = replace(ended, partial=True)
-        entry = await self._scope.recorder.record(self._key, ended)
+        entry = await self._recorder.record(self._key, ended)
         execution: StepExecution[object] = StepExecution(
             id=f"{self._context.run_id}/{self._key}",
             step_id=self._step.id,
@@ -155,5 +158,5 @@ class IteratedStep:
             duration_ms=duration_ms,
             is_partial=is_partial,
         )
-        self._context.step_manager.record(execution)
+        self._step_manager.record(execution)
         return execution

@@ -77,7 +77,7 @@ class StepLoop(IteratedStep):
             items = await self._items()
         except MinionsError as problem:
             return await self._end((), problem.info(), None)
-        self._context.progress.loop_sizes[self._step.id] = len(items)
+        self._progress.loop_sizes[self._step.id] = len(items)
         await self._record_start(total=len(items))
         done: list[StepExecution[object] | None] = [None] * len(items)
         outputs: list[JsonValue] = [None] * len(items)
@@ -87,7 +87,7 @@ class StepLoop(IteratedStep):
             await self._end(_present(done), cut_off(self._step.id, self._context), None)
             raise
         outcome = await beside(
-            self._context.scope.services.beside,
+            self._services.beside,
             len(items),
             lambda: self._outcome(items, done, outputs),
         )
@@ -119,11 +119,11 @@ class StepLoop(IteratedStep):
         Raises:
             MinionsError: The template cannot be filled, or gives something else.
         """
-        over, context = self._control.over, self._context
+        over = self._control.over
         value = await beside(
-            context.scope.services.beside,
-            context.run_values.reads_much(over.references),
-            lambda: over.render(context.values),
+            self._services.beside,
+            self._values.reads_much(over.references),
+            lambda: over.render(self._context.values),
         )
         if isinstance(value, list):
             return value
@@ -139,7 +139,7 @@ class StepLoop(IteratedStep):
         done: list[StepExecution[object] | None],
         outputs: list[JsonValue],
     ) -> None:
-        waiting, services = iter(enumerate(items)), self._context.scope.services
+        waiting, services = iter(enumerate(items)), self._services
 
         async def work() -> None:
             for index, value in waiting:
@@ -148,7 +148,7 @@ class StepLoop(IteratedStep):
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
                 if not executor.has_ended_before:
                     await room_for_more(services)  # what has not begun takes no memory
-                    if not self._may_start() and self._context.scope.replay is None:
+                    if not self._may_start() and self._scope.replay is None:
                         return
                     if not self._may_start():
                         continue  # a later one may have ended before
@@ -176,7 +176,7 @@ class StepLoop(IteratedStep):
 
     def _note_pause(self, execution: StepExecution[object]) -> None:
         """Where an item waits for the server, so would each further one."""
-        pause = self._context.scope.services.pause
+        pause = self._services.pause
         is_waiting = execution.status is StepStatus.IN_PROGRESS
         self._is_paused |= is_waiting and pause is not None and pause.until is not None
 
@@ -197,7 +197,6 @@ class StepLoop(IteratedStep):
                 "values or as many KiB of text together. Let each item give less.",
                 where=self._path,
             )
-        budget = self._context.progress.budget
         waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
         if waiting:
             return all_waiting(each.error for each in waiting if each.error is not None)
@@ -207,8 +206,8 @@ class StepLoop(IteratedStep):
         if unreachable is not None and len(executions) < total and not cut_off:
             return self._not_started(unreachable, total - len(executions))
         if len(executions) < total or cut_off:
-            budget.refuse()
-            return budget.failure()
+            self._budget.refuse()
+            return self._budget.failure()
         failed = [at for at, each in enumerate(executions) if each.status is StepStatus.FAILED]
         if not failed or self._is_enough(total - len(failed)):
             return None

@@ -72,8 +72,8 @@ class StepWhile(IteratedStep):
             await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
             if not (executor.has_ended_before or self._may_go_on()):
-                self._context.progress.budget.refuse()
-                return self._context.progress.budget.failure()
+                self._budget.refuse()
+                return self._budget.failure()
             execution, output = await self._one(attempt, executor)
             self._executions.append(execution)
             if not execution.is_complete:
@@ -84,10 +84,10 @@ class StepWhile(IteratedStep):
                     return None
             except MinionsError as error:
                 return error.info()
-            calls = self._context.scope.services.beside
             if self._control.allow_repeats:
                 continue
-            if (twin := await beside(calls, is_large(output), self._twin)) is not None:
+            twin = await beside(self._services.beside, is_large(output), self._twin)
+            if twin is not None:
                 return self._stuck(index, twin)
         return self._exhausted()
 
@@ -101,9 +101,8 @@ class StepWhile(IteratedStep):
         steps = cast("dict[str, JsonValue]", values["steps"])
         here["steps"] = {**steps, self._step.id: {"output": last}}
         names, condition = ChainMap(here, values), self._control.condition
-        is_long = self._context.run_values.reads_much(condition.references, names) or is_large(last)
-        calls = self._context.scope.services.beside
-        return await beside(calls, is_long, lambda: condition.holds(names))
+        is_long = self._values.reads_much(condition.references, names) or is_large(last)
+        return await beside(self._services.beside, is_long, lambda: condition.holds(names))
 
     def _twin(self) -> int | None:
         """The earlier attempt with the same output as the last one; None: there is none."""
